@@ -1,5 +1,5 @@
-//! An anchor from untrusted bytes: as read, and as a body under a right header. A decoded anchor must survive encoding
-//! and decoding again.
+//! An anchor from untrusted bytes: as read, and as a body under a right header. A decoded anchor
+//! must survive encoding and decoding again.
 #![no_main]
 
 use bytes::Bytes;

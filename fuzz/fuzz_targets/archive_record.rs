@@ -1,5 +1,5 @@
-//! Untrusted records of the catalog, their keys, and blocks of the data volume. A decoded record must survive encoding
-//! and decoding again, which `catalog_record` asserts.
+//! Untrusted records of the catalog, their keys, and blocks of the data volume. A decoded record
+//! must survive encoding and decoding again, which `catalog_record` asserts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The formats of a backup repository, from a store that lies: each is read to its end or refused, and what was read
-//! keeps the rules of the format.
+//! The formats of a backup repository, from a store that lies: each is read to its end or refused,
+//! and what was read keeps the rules of the format.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

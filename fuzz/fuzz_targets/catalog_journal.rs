@@ -1,5 +1,5 @@
-//! A batch of the catalog's journal with a right digest: untrusted keys, values and counts. A decoded batch must
-//! survive encoding and decoding again.
+//! A batch of the catalog's journal with a right digest: untrusted keys, values and counts. A
+//! decoded batch must survive encoding and decoding again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The catalog's superblock and checkpoint record. A superblock that decodes must name places within its volume.
+//! The catalog's superblock and checkpoint record. A superblock that decodes must name places
+//! within its volume.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! An untrusted transaction. A decoded transaction is within the limits and survives encoding and decoding again.
+//! An untrusted transaction. A decoded transaction is within the limits and survives encoding and
+//! decoding again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

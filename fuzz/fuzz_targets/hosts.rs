@@ -1,5 +1,6 @@
-//! The messages between hosts that measure together: those that `stele lab serve` reads, and those that the caller
-//! reads from each host. Lines parse the same in any pieces, and their contents are usable or refused.
+//! The messages between hosts that measure together: those that `stele lab serve` reads, and those
+//! that the caller reads from each host. Lines parse the same in any pieces, and their contents are
+//! usable or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! iSCSI from untrusted bytes: a login, a discovery session, and a connection in the full feature phase. Its commands
-//! (and so all parsers of CDBs and parameter lists) run against a small drive.
+//! iSCSI from untrusted bytes: a login, a discovery session, and a connection in the full feature
+//! phase. Its commands (and so all parsers of CDBs and parameter lists) run against a small drive.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! The laboratory's readers of untrusted bytes: jobs, the files of other tools, traces, results with everything made of
-//! them, and an NBD server's greeting and replies. Accepted input must be usable, and refused input must not end the
-//! process.
+//! The laboratory's readers of untrusted bytes: jobs, the files of other tools, traces, results
+//! with everything made of them, and an NBD server's greeting and replies. Accepted input must be
+//! usable, and refused input must not end the process.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -61,8 +61,8 @@ fn results(bytes: &[u8]) {
     (export::iometer(&recorded), export::csv(&recorded), ab_test::of(&recorded));
 }
 
-/// A trace of one file or of two is read to its end or to an error, in the order of its times. Each access has a place
-/// if all must have one.
+/// A trace of one file or of two is read to its end or to an error, in the order of its times. Each
+/// access has a place if all must have one.
 fn trace(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let formats = [Format::Blktrace, Format::Fio, Format::Spc, Format::Msr];

@@ -1,5 +1,5 @@
-//! A drive label from untrusted bytes: as read, and as a body under a right header, so that the parser behind the
-//! checksum is reached. A decoded label must survive encoding and decoding again.
+//! A drive label from untrusted bytes: as read, and as a body under a right header, so that the
+//! parser behind the checksum is reached. A decoded label must survive encoding and decoding again.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! A group of the log with right checksums and a lying header: untrusted counts, lengths and records.
+//! A group of the log with right checksums and a lying header: untrusted counts, lengths and
+//! records.
 #![no_main]
 
 use bytes::Bytes;
@@ -13,7 +14,8 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut group = input.to_vec();
     group[..8].copy_from_slice(MAGIC);
-    // The length is sometimes the input's own, so that the records are reached, and sometimes the true one.
+    // The length is sometimes the input's own, so that the records are reached, and sometimes the
+    // true one.
     if input[11] & 1 == 0 {
         group[60..64].copy_from_slice(&((input.len() - HEADER) as u32).to_le_bytes());
     }

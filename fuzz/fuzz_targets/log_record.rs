@@ -1,5 +1,5 @@
-//! Records of the log's payload, one after another, until the bytes are no record. Each accepted record must shorten
-//! the rest.
+//! Records of the log's payload, one after another, until the bytes are no record. Each accepted
+//! record must shorten the rest.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

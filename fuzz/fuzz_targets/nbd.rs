@@ -1,5 +1,5 @@
-//! Both phases of NBD from untrusted bytes: a handshake, and a session of each form of replies on a read-only volume,
-//! which no bytes may change.
+//! Both phases of NBD from untrusted bytes: a handshake, and a session of each form of replies on a
+//! read-only volume, which no bytes may change.
 #![no_main]
 
 use std::collections::VecDeque;

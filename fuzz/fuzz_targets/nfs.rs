@@ -1,6 +1,6 @@
-//! NFS from bytes that no client vouches for: a raw stream, and then the same bytes as the arguments of well-formed calls
-//! with genuine handles, on a share in memory. Then they choose operations of version 4.1 in a genuine session. Every answer
-//! must be a whole record.
+//! NFS from bytes that no client vouches for: a raw stream, and then the same bytes as the
+//! arguments of well-formed calls with genuine handles, on a share in memory. Then they choose
+//! operations of version 4.1 in a genuine session. Every answer must be a whole record.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -145,8 +145,8 @@ fn compound(session: &[u8; 16], sequence: u32, count: u32, rest: impl FnOnce(&mu
     Reply::of(call).head
 }
 
-/// One call of version 4.1: a file, and operations with the numbers and arguments that the bytes choose. Some stateids
-/// are those of the first states.
+/// One call of version 4.1: a file, and operations with the numbers and arguments that the bytes
+/// choose. Some stateids are those of the first states.
 fn operations<'i>(
     input: &'i [u8],
     handles: &HandleKey,

@@ -1,5 +1,5 @@
-//! Pages of the table's directory: a chunk and an index page of any content. A chunk must survive encoding and
-//! decoding.
+//! Pages of the table's directory: a chunk and an index page of any content. A chunk must survive
+//! encoding and decoding.
 #![no_main]
 
 use bytes::Bytes;

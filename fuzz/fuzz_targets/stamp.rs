@@ -1,5 +1,5 @@
-//! A reply of a time stamp authority from untrusted bytes: as read, and as a token in a reply that grants it. No bytes
-//! verify, since the fuzzer has no key that signs.
+//! A reply of a time stamp authority from untrusted bytes: as read, and as a token in a reply that
+//! grants it. No bytes verify, since the fuzzer has no key that signs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The pages of a checkpoint: the root, descriptions of volumes, rows, slot entries, maps. A decoded page must survive
-//! encoding and decoding again, which `inspect` asserts.
+//! The pages of a checkpoint: the root, descriptions of volumes, rows, slot entries, maps. A
+//! decoded page must survive encoding and decoding again, which `inspect` asserts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

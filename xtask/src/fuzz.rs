@@ -1,5 +1,6 @@
-//! `./x fuzz`: the targets under `fuzz/`, laid out for cargo-fuzz, but built without it: flags of the stable compiler
-//! switch the coverage pass on. Memory checks are unnecessary, since the code has no unsafe blocks.
+//! `./x fuzz`: the targets under `fuzz/`, laid out for cargo-fuzz, but built without it: flags of
+//! the stable compiler switch the coverage pass on. Memory checks are unnecessary, since the code
+//! has no unsafe blocks.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -42,7 +43,8 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
 /// The targets as the tests run them, being built in the background.
 pub struct Building(JoinHandle<Outcome>);
 
-/// Begins to build the targets at the lowest priority. The unit tests often wait, and leave the processors to it.
+/// Begins to build the targets at the lowest priority. The unit tests often wait, and leave the
+/// processors to it.
 pub fn build_beside(root: &Path) -> Option<Building> {
     if !has_compiler() {
         return None;

@@ -1,10 +1,12 @@
 //! `./x guest`: the NFS client of a Linux kernel against a real server, in a virtual machine.
 //!
-//! The machine has Debian's cloud kernel, busybox, and this program, which runs the checks of [`inside`] there. Its
-//! network is QEMU's own: the address 10.0.2.2 in it is the loopback of this machine, and nothing leaves that. The machine asks
-//! for a `kill -9` of the server by a line on its console.
+//! The machine has Debian's cloud kernel, busybox, and this program, which runs the checks of
+//! [`inside`] there. Its network is QEMU's own: the address 10.0.2.2 in it is the loopback of this
+//! machine, and nothing leaves that. The machine asks for a `kill -9` of the server by a line on
+//! its console.
 //!
-//! Bounded by [`MACHINE_MAX`]. Processor emulation is enough; `STELE_GUEST_ACCEL=kvm` uses the hardware's.
+//! Bounded by [`MACHINE_MAX`]. Processor emulation is enough; `STELE_GUEST_ACCEL=kvm` uses the
+//! hardware's.
 
 mod image;
 pub mod inside;

@@ -1,7 +1,8 @@
-//! The daily work of people and CI on this repository, one command each: `./x test`, `./x demo`, `./x bench`.
+//! The daily work of people and CI on this repository, one command each: `./x test`, `./x demo`,
+//! `./x bench`.
 //!
-//! It depends only on the argument parser and the package writer, so that it builds in seconds. It starts cargo for
-//! everything heavy.
+//! It depends only on the argument parser and the package writer, so that it builds in seconds. It
+//! starts cargo for everything heavy.
 
 mod fuzz;
 mod guest;
@@ -31,13 +32,14 @@ enum Task {
     /// Run all tests, as CI does. Ends with 'N passed, N failed'.
     #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
     Test {
-        /// Only these steps: fmt, tidy, clippy, build, unit, seeds, crashes, kills, fuzz, documents,
-        /// package.
+        /// Only these steps: fmt, tidy, clippy, build, unit, seeds, crashes, kills, fuzz,
+        /// documents, package.
         steps: Vec<String>,
     },
     /// Compile everything, including tests: seconds after a small change.
     Check,
-    /// Run the tests of one crate, or those whose names contain a word, with the quick profile for daily work.
+    /// Run the tests of one crate, or those whose names contain a word, with the quick profile for
+    /// daily work.
     #[command(after_help = "Examples:\n  ./x t array\n  ./x t array write\n  ./x t stele --test command")]
     T {
         /// A folder under crates/, or xtask.
@@ -59,14 +61,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Run simulated machines under faults, seed after seed; a failing one prints the command that replays it.
+    /// Run simulated machines under faults, seed after seed; a failing one prints the command that
+    /// replays it.
     #[command(disable_help_flag = true)]
     Soak {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Remove each protection of the array in turn and show which tests fail. A protection that no test misses is a
-    /// gap.
+    /// Remove each protection of the array in turn and show which tests fail. A protection that no
+    /// test misses is a gap.
     #[command(after_help = "Examples:\n  ./x mutants\n  ./x mutants --first\n  ./x mutants LogFlush ReadDigest")]
     Mutants {
         /// Only these protections [default: all].
@@ -75,7 +78,8 @@ enum Task {
         #[arg(long)]
         first: bool,
     },
-    /// Change the array's code in small ways, one at a time, and show which changes no test notices.
+    /// Change the array's code in small ways, one at a time, and show which changes no test
+    /// notices.
     #[command(disable_help_flag = true)]
     Mutate {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -89,7 +93,8 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// Mount a share with the NFS client of a Linux kernel, in a virtual machine, and check what applications do there.
+    /// Mount a share with the NFS client of a Linux kernel, in a virtual machine, and check what
+    /// applications do there.
     #[command(
         after_help = "Needs qemu-system-x86 and busybox-static; fetches Debian's cloud kernel once. Takes some minutes."
     )]
@@ -101,13 +106,15 @@ enum Task {
     /// Build a Debian package and a tarball, under target/package.
     #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check\n  sudo ./x package --check --clean")]
     Package {
-        /// Also install, start, upgrade and remove the package, on an overlay of this machine; takes root.
+        /// Also install, start, upgrade and remove the package, on an overlay of this machine;
+        /// takes root.
         #[arg(long)]
         check: bool,
         /// Take the program as `./x test` built it. It names no commit.
         #[arg(long)]
         built: bool,
-        /// Check on a minimal Debian that debootstrap fetches, instead of an overlay of this machine.
+        /// Check on a minimal Debian that debootstrap fetches, instead of an overlay of this
+        /// machine.
         #[arg(long, requires = "check")]
         clean: bool,
         /// The second half of the check, inside the namespaces.
@@ -169,8 +176,8 @@ fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Tests of the workspace, built as `./x test` builds them: another choice of packages would rebuild all with other
-/// features. The demonstration is left out, since it has no tests.
+/// Tests of the workspace, built as `./x test` builds them: another choice of packages would
+/// rebuild all with other features. The demonstration is left out, since it has no tests.
 fn tests() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--release", "--workspace", "--exclude", "stele-demo"]);
@@ -183,8 +190,9 @@ fn root() -> PathBuf {
     manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Builds a crate's binary, and `stele` beside it for crates that start it, and then becomes that binary. Cargo reports
-/// its progress on standard error, so that a first build of minutes does not look like a hang.
+/// Builds a crate's binary, and `stele` beside it for crates that start it, and then becomes that
+/// binary. Cargo reports its progress on standard error, so that a first build of minutes does not
+/// look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
     let starts_servers = package == "stele-demo" || ["s3", "block", "file", "--drives"].contains(&first);
@@ -194,7 +202,8 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     if !built.is_ok_and(|status| status.success()) {
         return ExitCode::FAILURE;
     }
-    // This binary was built in the same place. `cargo run` would rebuild the shared parts with other features.
+    // This binary was built in the same place. `cargo run` would rebuild the shared parts with
+    // other features.
     match std::env::current_exe() {
         Ok(own) => {
             let mut command = Command::new(own.with_file_name(package));
@@ -211,7 +220,8 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// `./x soak --block SECONDS`: runs each proof of the block frontend for this time; the tests run them for seconds.
+/// `./x soak --block SECONDS`: runs each proof of the block frontend for this time; the tests run
+/// them for seconds.
 fn prove_block(rest: &[OsString]) -> ExitCode {
     let seconds = rest.get(1).and_then(|text| text.to_str()?.parse::<u64>().ok());
     let (Some(seconds), true) = (seconds, rest.len() == 2) else {
@@ -222,7 +232,8 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
     hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
 }
 
-/// `./x soak --files SECONDS [SEED]`: changes the files of a share through NFS, a mount and S3 for this time, under faults.
+/// `./x soak --files SECONDS [SEED]`: changes the files of a share through NFS, a mount and S3 for
+/// this time, under faults.
 fn prove_files(rest: &[OsString]) -> ExitCode {
     let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
     let (seconds, seed) = match numbers.as_deref() {
@@ -239,7 +250,8 @@ fn prove_files(rest: &[OsString]) -> ExitCode {
     )
 }
 
-/// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one breaks a promise.
+/// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one
+/// breaks a promise.
 fn prove_admin(rest: &[OsString]) -> ExitCode {
     let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
     let (seconds, first) = match numbers.as_deref() {
@@ -257,7 +269,8 @@ fn prove_admin(rest: &[OsString]) -> ExitCode {
     )
 }
 
-/// `./x soak --days [N [SEED]] [--json]`: runs this many days of an operator on real processes, or until one fails.
+/// `./x soak --days [N [SEED]] [--json]`: runs this many days of an operator on real processes, or
+/// until one fails.
 fn live_days(rest: &[OsString]) -> ExitCode {
     let (json, rest): (Vec<&OsString>, Vec<&OsString>) = rest.iter().skip(1).partition(|word| *word == "--json");
     let numbers: Option<Vec<u64>> = rest.iter().map(|text| text.to_str()?.parse().ok()).collect();
@@ -289,7 +302,8 @@ fn live_days(rest: &[OsString]) -> ExitCode {
     }
 }
 
-/// `./x t CRATE [TEST]`: with the development profile, which compiles only what changed and checks arithmetic.
+/// `./x t CRATE [TEST]`: with the development profile, which compiles only what changed and checks
+/// arithmetic.
 fn test_crate(root: &Path, name: &str, rest: &[OsString]) -> ExitCode {
     let package = match name {
         "stele" | "xtask" => name.to_owned(),

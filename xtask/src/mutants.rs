@@ -1,6 +1,7 @@
-//! `./x mutants`: the mutation gate. The array has a switch for each protection that keeps records: a flush, a digest
-//! check, a fence, a generation check, a redo image. The gate switches each off in turn. It then runs the array's own
-//! tests, the crashes of short workloads and the seeds of the simulated world. At least one of them must fail.
+//! `./x mutants`: the mutation gate. The array has a switch for each protection that keeps records:
+//! a flush, a digest check, a fence, a generation check, a redo image. The gate switches each off
+//! in turn. It then runs the array's own tests, the crashes of short workloads and the seeds of the
+//! simulated world. At least one of them must fail.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -11,7 +12,8 @@ use std::time::Instant;
 use crate::cargo;
 use crate::step::{lasted, lines_of, lines_until};
 
-/// The array's own tests, and those of its time in the simulated world; each with its crate's directory.
+/// The array's own tests, and those of its time in the simulated world; each with its crate's
+/// directory.
 const SUITES: [(&str, &[&str]); 2] = [
     ("crates/array", &["--package", "stele-array", "--lib"]),
     ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild", "--test", "histories"]),
@@ -170,7 +172,8 @@ impl Detectors {
             build.args(["test", "--locked", "--release", "--no-run"]).args(suite);
             let mut last = String::new();
             let built = lines_of(&mut build, |line| {
-                // "  Executable unittests src/lib.rs (target/release/deps/stele_array-0123456789abcdef)"
+                // " Executable unittests src/lib.rs
+                // (target/release/deps/stele_array-0123456789abcdef)"
                 let path = line.trim().strip_prefix("Executable ").and_then(|rest| rest.rsplit_once('('));
                 tests.extend(path.map(|(_, path)| (root.join(folder), root.join(path.trim_end_matches(')')))));
                 last = line;

@@ -1,7 +1,9 @@
-//! `./x package`: a Debian package and a tarball of `stele`, under `target/package`. Both hold the same files.
+//! `./x package`: a Debian package and a tarball of `stele`, under `target/package`. Both hold the
+//! same files.
 //!
-//! The same commit and compiler give the same bytes: files are in order, and have the date of the commit. `./x package
-//! --check` installs, starts, upgrades and removes the package as well; see `check`.
+//! The same commit and compiler give the same bytes: files are in order, and have the date of the
+//! commit. `./x package --check` installs, starts, upgrades and removes the package as well; see
+//! `check`.
 
 mod archive;
 mod check;
@@ -44,8 +46,8 @@ pub fn run(root: &Path, checked: bool, built: bool, clean: bool) -> ExitCode {
     }
 }
 
-/// The check as a step of the tests. It takes root and programs of a Debian machine; without them it is left out, except
-/// where CI is set: there it fails.
+/// The check as a step of the tests. It takes root and programs of a Debian machine; without them
+/// it is left out, except where CI is set: there it fails.
 pub fn step(root: &Path) -> Outcome {
     let lacks = |program: &&str| !PROGRAMS.iter().any(|folder| Path::new(folder).join(program).exists());
     let mut lacking: Vec<&str> =

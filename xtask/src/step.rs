@@ -100,7 +100,8 @@ pub fn tests(command: &mut Command) -> Outcome {
     tally.end(ended)
 }
 
-/// Calls `each` with every line of both outputs in the order of writing. Returns whether the command succeeded.
+/// Calls `each` with every line of both outputs in the order of writing. Returns whether the
+/// command succeeded.
 pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
     lines_until(command, |line| {
         each(line);
@@ -182,7 +183,8 @@ impl Tally {
     }
 }
 
-/// The name in a line such as `Running tests/clients.rs (target/release/deps/clients-a1c6397641f85875)`.
+/// The name in a line such as
+/// `Running tests/clients.rs (target/release/deps/clients-a1c6397641f85875)`.
 fn program(line: &str) -> String {
     name_of(line.trim_end_matches(')').rsplit(['/', ' ']).next().unwrap_or_default()).to_owned()
 }

@@ -16,8 +16,8 @@ const KILLS: &str = "200";
 /// The directories and the state of the steps.
 struct Site<'a> {
     root: &'a Path,
-    /// Whether the unit tests have just built every program. Built alone, the programs would be rebuilt with other
-    /// features of their libraries.
+    /// Whether the unit tests have just built every program. Built alone, the programs would be
+    /// rebuilt with other features of their libraries.
     built: bool,
     /// The fuzz targets, if they are being built beside the unit tests.
     fuzz: Option<Building>,
@@ -27,7 +27,8 @@ impl Site<'_> {
     /// The simulated world.
     fn world(&self) -> Command {
         let mut world = self.world_as_built();
-        // A seed needs the memory that the previous one released; keeping it saves a quarter of the time.
+        // A seed needs the memory that the previous one released; keeping it saves a quarter of the
+        // time.
         world.env("MIMALLOC_PURGE_DELAY", "-1");
         world
     }
@@ -57,10 +58,12 @@ const STEPS: &[(&str, Work)] = &[
         step::command(cargo().args(workspace).args(["--", "-D", "warnings"]))
     }),
     ("build", |_| step::command(crate::tests().args(units::KINDS).arg("--no-run"))),
-    // These tests also drive real clients (S3 libraries and tools), and say so if a client is missing.
+    // These tests also drive real clients (S3 libraries and tools), and say so if a client is
+    // missing.
     ("unit", |_| units::run()),
     ("seeds", |site| seeds(&mut site.world())),
-    // Every crash point of every short workload, with eight outcomes each; `./x soak --enumerate` tries all outcomes.
+    // Every crash point of every short workload, with eight outcomes each; `./x soak --enumerate`
+    // tries all outcomes.
     ("crashes", |site| step::command(site.world().args(["--enumerate", "--outcomes", "8"]))),
     ("kills", |site| kills(site.root, &mut site.world())),
     ("fuzz", |site| fuzz::briefly(site.root, site.fuzz.take())),
@@ -115,7 +118,8 @@ fn kills(root: &Path, command: &mut Command) -> Outcome {
     Outcome { passed, ..outcome }
 }
 
-/// Runs the seeds; each counts as a test. A failing seed ends the run with the command that replays it.
+/// Runs the seeds; each counts as a test. A failing seed ends the run with the command that replays
+/// it.
 fn seeds(command: &mut Command) -> Outcome {
     let outcome = step::command(command.args(["--seeds", SEEDS]));
     let passed = if outcome.failed == 0 { SEEDS.parse().unwrap_or(1) } else { 0 };

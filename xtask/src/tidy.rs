@@ -1,6 +1,7 @@
-//! House rules that neither the compiler nor clippy knows. They cover the places of `unsafe`, the imports between
-//! crates and between folders, the length of files, forbidden words and names, and forbidden actions of tests.
-//! Documents must name only existing things, and keep the rules of prose.
+//! House rules that neither the compiler nor clippy knows. They cover the places of `unsafe`, the
+//! imports between crates and between folders, the length of files, forbidden words and names, and
+//! forbidden actions of tests. Documents must name only existing things, and keep the rules of
+//! prose.
 //!
 //! A fault is one line: the place, the problem, and the next step.
 
@@ -40,6 +41,7 @@ pub fn check(root: &Path) -> Vec<String> {
             source::check(&name, &text, &mut faults);
             folders::check(&name, &text, &mut faults);
             types.check(&name, &text, &mut faults);
+            prose::check_comments(&name, &text, &mut faults);
         } else if name.starts_with("crates/") && name.ends_with("/Cargo.toml") {
             floors::check(&name, &text, &mut faults);
         } else if documents::is_one(&name) {

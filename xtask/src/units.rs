@@ -1,5 +1,5 @@
-//! The unit tests: every test program of the workspace, two at a time. Many of them wait for clients, drives and
-//! clocks, and leave a processor idle that the other one uses.
+//! The unit tests: every test program of the workspace, two at a time. Many of them wait for
+//! clients, drives and clocks, and leave a processor idle that the other one uses.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,9 @@ use std::sync::Mutex;
 
 use crate::step::{self, Outcome};
 
-/// The programs of the unit tests. Examples are left out, since clippy checks them and each would rebuild the archive.
-/// The demonstration is left out too: it has no tests, and it alone needs the largest library.
+/// The programs of the unit tests. Examples are left out, since clippy checks them and each would
+/// rebuild the archive. The demonstration is left out too: it has no tests, and it alone needs the
+/// largest library.
 pub const KINDS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 /// Number of programs that run at once.
@@ -21,8 +22,8 @@ const PATIENCE: &str = "1200";
 /// The programs that take longest begin first, so that none of them runs alone at the end.
 const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele", "lab_virtual", "backup_volume"];
 
-/// Programs that run when all others have ended: the drill performs two documents at a time by itself, and their commands
-/// have the patience of a reader.
+/// Programs that run when all others have ended: the drill performs two documents at a time by
+/// itself, and their commands have the patience of a reader.
 const ALONE: [&str; 1] = ["drill"];
 
 /// A test program, and the folder of its crate, where it runs.

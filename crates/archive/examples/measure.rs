@@ -1,7 +1,8 @@
 //! What the archive costs by itself: `cargo run --release -p stele-archive --example measure`.
 //!
-//! Eight writers, then eight readers, on memory drives served by a thread each and the embedded catalog: rates, and
-//! processor time of the whole process (archive, catalog, drives, and this loop) for each operation.
+//! Eight writers, then eight readers, on memory drives served by a thread each and the embedded
+//! catalog: rates, and processor time of the whole process (archive, catalog, drives, and this
+//! loop) for each operation.
 
 use std::sync::Arc;
 use std::time::{Instant as Elapsed, SystemTime, UNIX_EPOCH};
@@ -91,7 +92,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{:>10} {:>5} {:>12} {:>10} {:>14}", "size", "", "a second", "MB/s", "processor us");
     for (size, count) in [(4096, 12_500), (262_144, 200), (10 << 20, 8)] {
         let body = Bytes::from((0..size).map(|n| (n * 7 / 3) as u8).collect::<Vec<u8>>());
-        // Receipts of the smallest objects weigh most. They come between two rounds of the same without.
+        // Receipts of the smallest objects weigh most. They come between two rounds of the same
+        // without.
         let rounds: &[&str] = if size == 4096 { &["put", "+rcpt", "put", "+rcpt", "get"] } else { &["put", "get"] };
         for what in rounds {
             let (start, used) = (Elapsed::now(), processor_time());

@@ -1,4 +1,5 @@
-//! The audit log: a record of every change and every refusal. Each record is chained to the one before it.
+//! The audit log: a record of every change and every refusal. Each record is chained to the one
+//! before it.
 
 pub(crate) mod chain;
 mod refusals;
@@ -22,8 +23,8 @@ use crate::record::{AUDIT, REVOKED, SETTINGS, encode};
 use crate::store::Store;
 use crate::store::events::{Happened, Occasion};
 
-/// Limits in bytes on the texts of one record: a name, an S3 key, a reason or detail. A longer text is cut, and the
-/// record states its length.
+/// Limits in bytes on the texts of one record: a name, an S3 key, a reason or detail. A longer text
+/// is cut, and the record states its length.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 1024;
 const TEXT_MAX: usize = 4096;
@@ -77,8 +78,9 @@ pub struct AuditVerdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     actor: Actor,
-    /// A user's key may cause such records without limit. They use at most half of the catalog's reserve, so that the
-    /// key can still be revoked. Administrators and officers may use all of it.
+    /// A user's key may cause such records without limit. They use at most half of the catalog's
+    /// reserve, so that the key can still be revoked. Administrators and officers may use all of
+    /// it.
     of_user: bool,
     origin: Option<Arc<str>>,
     /// The path of a file that an S3 client named.
@@ -188,7 +190,8 @@ impl Store {
     /// Adds the record of an event to a transaction. Both take effect together or not at all.
     pub fn with_record(&self, transaction: Transaction, event: Event) -> Transaction {
         let transaction = match &event.actor {
-            // A precondition of the same transaction: no change of a key takes effect after its revocation.
+            // A precondition of the same transaction: no change of a key takes effect after its
+            // revocation.
             Actor::Key(id) if event.refused.is_none() => transaction.absent(REVOKED, id.clone()),
             _ => transaction,
         };
@@ -210,13 +213,14 @@ impl Store {
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }
 
-    /// Commits a transaction together with the record of its event. This commit is the flush behind the caller's
-    /// acknowledgement.
+    /// Commits a transaction together with the record of its event. This commit is the flush behind
+    /// the caller's acknowledgement.
     pub async fn record(&self, transaction: Transaction, event: Event) -> Result<Receipt> {
         Ok(self.catalog().commit(self.with_record(transaction, event)).await?)
     }
 
-    /// Passes a result on. A refusal is recorded first. It stands even where its record cannot be written.
+    /// Passes a result on. A refusal is recorded first. It stands even where its record cannot be
+    /// written.
     pub async fn audited<T>(&self, result: Result<T>, event: impl FnOnce() -> Event) -> Result<T> {
         let Err(error) = result else { return result };
         let (error, event) = match error {
@@ -248,8 +252,8 @@ impl Store {
     }
 }
 
-/// Whether the error refuses by right, retention or rule. Missing, malformed and temporarily impossible are no
-/// refusals.
+/// Whether the error refuses by right, retention or rule. Missing, malformed and temporarily
+/// impossible are no refusals.
 fn is_refusal(error: &ArchiveError) -> bool {
     matches!(
         error,

@@ -1,7 +1,7 @@
 //! Creating, changing and deleting buckets.
 //!
-//! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
-//! row to be unchanged, so a concurrent change makes it fail.
+//! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a
+//! bucket requires its row to be unchanged, so a concurrent change makes it fail.
 
 mod forgetting;
 pub(crate) mod inventory;
@@ -94,8 +94,8 @@ impl Archive {
         self.write_bucket(number, row, absent, event, buckets_lock).await
     }
 
-    /// Notes the row, commits it together with the event, and updates the buckets in memory. The caller holds the
-    /// buckets' lock.
+    /// Notes the row, commits it together with the event, and updates the buckets in memory. The
+    /// caller holds the buckets' lock.
     async fn write_bucket(
         &self,
         number: u32,
@@ -108,8 +108,9 @@ impl Archive {
         self.store().compensated(answer).await
     }
 
-    /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished uploads are aborted:
-    /// none of their content was acknowledged as an object, so none of it can be retained.
+    /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished
+    /// uploads are aborted: none of their content was acknowledged as an object, so none of it can
+    /// be retained.
     pub async fn delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         let result = self.try_delete_bucket(caller, name).await;
@@ -149,8 +150,9 @@ impl Archive {
         }
     }
 
-    /// Aborts the unfinished uploads of a bucket that could otherwise be deleted. An upload begun or completed
-    /// meanwhile makes the deletion fail. A crash in between leaves the bucket with fewer uploads.
+    /// Aborts the unfinished uploads of a bucket that could otherwise be deleted. An upload begun
+    /// or completed meanwhile makes the deletion fail. A crash in between leaves the bucket with
+    /// fewer uploads.
     async fn abort_uploads_of(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         store.writable()?;
@@ -182,7 +184,8 @@ impl Archive {
         Ok(buckets.iter().filter(|bucket| may_see(caller, bucket)).map(|bucket| bucket.row.info()).collect())
     }
 
-    /// Refuses the name of no bucket. Who may not see the bucket learns no more than from any other request.
+    /// Refuses the name of no bucket. Who may not see the bucket learns no more than from any other
+    /// request.
     pub fn require_bucket(&self, name: &str) -> Result<()> {
         self.store().buckets().by_name(name).map(drop)
     }

@@ -1,8 +1,8 @@
-//! A bounded cache in two generations. A used value moves to the young generation. When the young one is full, the
-//! old one is dropped.
+//! A bounded cache in two generations. A used value moves to the young generation. When the young
+//! one is full, the old one is dropped.
 //!
-//! The weights of all values add up to at most the limit. A value in steady use stays; a value used once is dropped
-//! after one generation.
+//! The weights of all values add up to at most the limit. A value in steady use stays; a value used
+//! once is dropped after one generation.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -1,4 +1,5 @@
-//! Catalog records and headers of the data volume as text, for operators and for fuzzers. No input makes it panic.
+//! Catalog records and headers of the data volume as text, for operators and for fuzzers. No input
+//! makes it panic.
 
 use minicbor::{Decode, Encode};
 use stele_catalog::Table;

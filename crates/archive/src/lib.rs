@@ -1,14 +1,18 @@
-//! Floor 3: the archive. One store of immutable versions, under retention that no frontend can weaken.
+//! Floor 3: the archive. One store of immutable versions, under retention that no frontend can
+//! weaken.
 //!
-//! Frontends translate requests; the archive decides what is allowed. Content lies in segments of authenticated
-//! frames on a data volume, the index in a catalog. Everything in the catalog that matters can be rebuilt from the
-//! volume.
+//! Frontends translate requests; the archive decides what is allowed. Content lies in segments of
+//! authenticated frames on a data volume, the index in a catalog. Everything in the catalog that
+//! matters can be rebuilt from the volume.
 //!
-//! Each folder imports only from those before it in this list: `model` (types of the interface), `cache`, `seal`
-//! (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (shared memory), `store` (the
-//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `evidence` (receipts and proofs),
-//! `retention`, `removal`, `access` (keys), `buckets`, `objects`, `shares`, `upkeep` (background work), `opening`,
-//! `rebuild`, `inspect`.
+//! Each folder imports only from those before it in this list:
+//!
+//! - `model` (types of the interface), `cache`, `seal` (encryption), `record` (catalog rows);
+//! - `space` (the data volume), `state` (shared memory), `store` (the parts put together, commits
+//!   and notes);
+//! - `audit`, `changes` (of noted rows), `evidence` (receipts and proofs), `retention`, `removal`;
+//! - `access` (keys), `buckets`, `objects`, `shares`, `upkeep` (background work);
+//! - `opening`, `rebuild`, `inspect`.
 
 mod access;
 mod audit;

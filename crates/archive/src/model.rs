@@ -1,4 +1,5 @@
-//! The types of the interface: ids, settings, rights, errors, alarms, and time as the caller gives it.
+//! The types of the interface: ids, settings, rights, errors, alarms, and time as the caller gives
+//! it.
 
 pub mod act;
 pub mod action;

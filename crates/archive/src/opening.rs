@@ -1,7 +1,8 @@
 //! Opening a store.
 //!
-//! An opening reads small tables only: settings, buckets, segments, and the disposals that were left. It never reads
-//! all versions. Where the store was not closed in order, it walks the open segments to find their ends.
+//! An opening reads small tables only: settings, buckets, segments, and the disposals that were
+//! left. It never reads all versions. Where the store was not closed in order, it walks the open
+//! segments to find their ends.
 
 mod closing;
 mod counting;
@@ -45,8 +46,9 @@ impl Archive {
         Archive::open_from(foundation, options, From::Start).await
     }
 
-    /// Opens a store for writing that answers reads only, because its catalog or its data volume could not be written
-    /// at the opening. Every clone can write from then on. A failure changes nothing, and the call can be repeated.
+    /// Opens a store for writing that answers reads only, because its catalog or its data volume
+    /// could not be written at the opening. Every clone can write from then on. A failure changes
+    /// nothing, and the call can be repeated.
     pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
         if !self.store().is_read_only() || options.read_only {
             return Err(ArchiveError::InvalidState(
@@ -60,7 +62,8 @@ impl Archive {
 
     async fn open_from(foundation: Foundation, options: Options, from: From) -> Result<Archive> {
         let superblock = match checked_superblock(&foundation).await {
-            // Too many drives are away. The catalog survives more losses, and reads need no more than it knows.
+            // Too many drives are away. The catalog survives more losses, and reads need no more
+            // than it knows.
             Err(error @ ArchiveError::Damaged { .. }) if options.read_only => {
                 known_superblock(&foundation)?.ok_or(error)?
             }
@@ -70,7 +73,8 @@ impl Archive {
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
         let mut found = CatalogState::read(&foundation, &superblock, &*catalog, &options)?;
         let clean = found.identity.clean;
-        // The catalog says so still while the store is only read, and changes compare it with what is known here.
+        // The catalog says so still while the store is only read, and changes compare it with what
+        // is known here.
         found.identity.clean &= options.read_only;
         let beginning = Beginning {
             clean,
@@ -87,7 +91,8 @@ impl Archive {
         Ok(archive)
     }
 
-    /// The start-up of a store for writing, phase by phase. The store serves nothing before the last phase is over.
+    /// The start-up of a store for writing, phase by phase. The store serves nothing before the
+    /// last phase is over.
     async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
         let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
@@ -122,8 +127,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Writes a copy of the superblock that is missing or damaged. A volume that takes no writes keeps the other
-    /// copy.
+    /// Writes a copy of the superblock that is missing or damaged. A volume that takes no writes
+    /// keeps the other copy.
     async fn mend_superblock(&self) -> Result<()> {
         match self.witnessing().superblock().mend(self.volume()).await {
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
@@ -134,8 +139,9 @@ impl Store {
         }
     }
 
-    /// Commits the identity together with the record of the opening. The index of properties follows the pairing: it
-    /// counts no more once an opening leaves it out, as one of an older version of Stele does.
+    /// Commits the identity together with the record of the opening. The index of properties
+    /// follows the pairing: it counts no more once an opening leaves it out, as one of an older
+    /// version of Stele does.
     async fn record_opening(
         &self,
         identity: IdentityRow,
@@ -157,7 +163,8 @@ impl Store {
         self.record(transaction, event).await.map(drop)
     }
 
-    /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
+    /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit
+    /// log's end.
     async fn raise_alarms(self: &Arc<Store>) -> Result<()> {
         let clock = self.alarm_clock().await?;
         let audit = self.seal_if_there_is_room().await?;
@@ -165,7 +172,8 @@ impl Store {
         Ok(())
     }
 
-    /// Seals every open segment unused: an earlier attempt to open the store may still have writes under way there.
+    /// Seals every open segment unused: an earlier attempt to open the store may still have writes
+    /// under way there.
     fn leave_segments(&self) {
         let open = self.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
         for (number, _) in open {
@@ -180,10 +188,11 @@ impl Store {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            // Also behind an orderly close: what is appended must not lie on a record, whatever the row says.
+            // Also behind an orderly close: what is appended must not lie on a record, whatever the
+            // row says.
             let Some(found) = self.find_end(number, row.incarnation).await? else {
-                // Records may lie in the unreadable place and reach beyond it: nothing more is appended to this
-                // segment.
+                // Records may lie in the unreadable place and reach beyond it: nothing more is
+                // appended to this segment.
                 self.segments().seal(number, self.segments().size - crate::space::BLOCK);
                 continue;
             };
@@ -236,7 +245,8 @@ struct Beginning {
 }
 
 impl CatalogState {
-    /// Reads the small tables. Refuses a catalog that does not belong to the data volume, except for reading only.
+    /// Reads the small tables. Refuses a catalog that does not belong to the data volume, except
+    /// for reading only.
     fn read(
         foundation: &Foundation,
         superblock: &Superblock,

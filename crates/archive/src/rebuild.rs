@@ -1,23 +1,24 @@
 //! Rebuilding the catalog from the data volume alone.
 //!
-//! The volume has all facts that matter: frames and notes in segments, and the existing objects in the key table.
-//! Every note carries a rising sequence number; of several notes of one thing the highest counts. A version exists if
-//! its entry in the key table does.
+//! The volume has all facts that matter: frames and notes in segments, and the existing objects in
+//! the key table. Every note carries a rising sequence number; of several notes of one thing the
+//! highest counts. A version exists if its entry in the key table does.
 //!
-//! A crash between a note and its commit can thus bring back a write that was never acknowledged. A crash between a
-//! removal's commit and the destruction of its key can undo that removal, which was not acknowledged either. In both
-//! cases data is kept rather than lost. A change of something that exists and that a crash cut off is taken back by the
-//! next opening with the old catalog. Only if that catalog is lost first does the newest note count. Unreadable places
-//! are reported, and nothing is guessed in their stead.
+//! A crash between a note and its commit can thus bring back a write that was never acknowledged. A
+//! crash between a removal's commit and the destruction of its key can undo that removal, which was
+//! not acknowledged either. In both cases data is kept rather than lost. A change of something that
+//! exists and that a crash cut off is taken back by the next opening with the old catalog. Only if
+//! that catalog is lost first does the newest note count. Unreadable places are reported, and
+//! nothing is guessed in their stead.
 //!
-//! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to be its newest. A
-//! rebuild refuses such a volume unless losses are accepted; in that case everything that exists is held (see
-//! `retention::doubt`). A record that a crash tore is no loss: it was never acknowledged, and unlike bytes that
-//! drives lost it is readable.
+//! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to
+//! be its newest. A rebuild refuses such a volume unless losses are accepted; in that case
+//! everything that exists is held (see `retention::doubt`). A record that a crash tore is no loss:
+//! it was never acknowledged, and unlike bytes that drives lost it is readable.
 //!
-//! A rebuild has two halves. The first fills an empty catalog with everything except the store's identity, so an
-//! unfinished catalog is never taken for a finished one. The second verifies it and writes the identity. Nothing on
-//! the data volume changes before the rebuilt catalog is opened.
+//! A rebuild has two halves. The first fills an empty catalog with everything except the store's
+//! identity, so an unfinished catalog is never taken for a finished one. The second verifies it and
+//! writes the identity. Nothing on the data volume changes before the rebuilt catalog is opened.
 //!
 //! Memory: an index of all versions, pieces and entries. A rebuild is a rare operation.
 
@@ -66,8 +67,8 @@ pub struct RebuildReport {
     pub delete_markers: u64,
     pub access_keys: u64,
     pub audit_records: u64,
-    /// Entries of the key table without a readable version: uploads under way, writes never acknowledged, or versions
-    /// whose note is damaged. The entries stay.
+    /// Entries of the key table without a readable version: uploads under way, writes never
+    /// acknowledged, or versions whose note is damaged. The entries stay.
     pub unclaimed_keys: u64,
     /// Unreadable and incomplete things, with their places.
     pub findings: Vec<String>,
@@ -82,7 +83,8 @@ pub struct RebuildReport {
 /// The options of a rebuild.
 #[derive(Clone, Default, Debug)]
 pub struct Rebuild {
-    /// Continue in spite of unreadable places, and hold everything that exists under the matter `rebuild`.
+    /// Continue in spite of unreadable places, and hold everything that exists under the matter
+    /// `rebuild`.
     pub accept_losses: bool,
     /// Heads of the audit log that were kept elsewhere. They show how far the log reached.
     pub heads: Vec<SignedHead>,
@@ -113,13 +115,14 @@ impl Archive {
         read_superblock(data, master).await.map(drop)
     }
 
-    /// Whether the data volume takes the pairing with a new catalog, which is the last write of a rebuild. Asked
-    /// before the first one. Writes the superblock unchanged.
+    /// Whether the data volume takes the pairing with a new catalog, which is the last write of a
+    /// rebuild. Asked before the first one. Writes the superblock unchanged.
     pub async fn can_pair(data: &Handle, master: &MasterKey) -> Result<()> {
         read_superblock(data, master).await?.write_somewhere(data).await
     }
 
-    /// Fills an empty catalog from the data volume and opens the store. Refuses where something cannot be read.
+    /// Fills an empty catalog from the data volume and opens the store. Refuses where something
+    /// cannot be read.
     pub async fn rebuild(foundation: Foundation, options: Options) -> Result<(Archive, RebuildReport)> {
         let filled = Archive::fill(&foundation, &options, Rebuild::default()).await?;
         filled.adopt(foundation, options).await
@@ -175,7 +178,8 @@ impl Filled {
         Ok(catalog.snapshot()?.get(SETTINGS, IDENTITY)?.is_none())
     }
 
-    /// Verifies that the catalog, when read again, holds the found records. Asked before anything depends on it.
+    /// Verifies that the catalog, when read again, holds the found records. Asked before anything
+    /// depends on it.
     pub fn check(&self, catalog: &dyn Catalog) -> Result<()> {
         let mut counts = [0u64; 3];
         scan(catalog, VERSIONS, |key, value| decode::<VersionRow>(VERSIONS, key, value).map(|_| counts[0] += 1))?;

@@ -1,7 +1,7 @@
 //! The rows of the catalog: one file for each type, each row a CBOR array of numbered fields.
 //!
-//! New fields are added at the end and are optional; readers skip unknown fields. A row that does not decode is
-//! damage and is reported by table and key. FORMAT/archive.md lists the rows.
+//! New fields are added at the end and are optional; readers skip unknown fields. A row that does
+//! not decode is damage and is reported by table and key. FORMAT/archive.md lists the rows.
 
 pub(crate) mod access_key;
 pub(crate) mod audit;
@@ -31,7 +31,8 @@ use crate::model::error::{ArchiveError, Result};
 pub(crate) const SETTINGS: Table = Table(1);
 /// Bucket number: [`bucket::BucketRow`].
 pub(crate) const BUCKETS: Table = Table(2);
-/// Bucket, key, falling version number: [`version::VersionRow`]. Written through [`properties::VersionRows`] only.
+/// Bucket, key, falling version number: [`version::VersionRow`]. Written through
+/// [`properties::VersionRows`] only.
 pub(crate) const VERSIONS: Table = Table(3);
 /// Object, part number: [`part::PartRow`].
 pub(crate) const PARTS: Table = Table(4);
@@ -77,15 +78,15 @@ pub(crate) const MATTER_PROGRESS: Table = Table(25);
 
 /// Name of a management class: [`class::ClassRow`].
 pub(crate) const CLASSES: Table = Table(26);
-/// Thing whose newest note may state a change that did not take place, a [`crate::space::compensations::NoteSubject`]:
-/// empty.
+/// Thing whose newest note may state a change that did not take place, a
+/// [`crate::space::compensations::NoteSubject`]: empty.
 pub(crate) const NOTES_DUE: Table = Table(27);
 
 /// Name of a target of notifications, number: an event that waits for it, a
 /// [`crate::model::notification::ObjectEvent`].
 pub(crate) const EVENTS: Table = Table(28);
-/// `h` and a target: the head of its events. `d` and a target: a counter of those dropped. `t` and a target: when the
-/// last one was dropped, a [`crate::model::time::Timestamp`].
+/// `h` and a target: the head of its events. `d` and a target: a counter of those dropped. `t` and
+/// a target: when the last one was dropped, a [`crate::model::time::Timestamp`].
 pub(crate) const EVENT_ENDS: Table = Table(29);
 /// Bucket, id of an inventory: when it was last made, an [`crate::model::inventory::InventoryRun`].
 pub(crate) const INVENTORY_RUNS: Table = Table(30);
@@ -93,7 +94,8 @@ pub(crate) const INVENTORY_RUNS: Table = Table(30);
 pub(crate) const EXPIRE_AGAIN: Table = Table(34);
 /// Access key id, a zero, kind: a counter of what the key owns. See [`crate::state::owned`].
 pub(crate) const OWNED: Table = Table(37);
-/// Bucket, kind, value, and a version's key without its bucket: empty. The version has this [`properties::Property`].
+/// Bucket, kind, value, and a version's key without its bucket: empty. The version has this
+/// [`properties::Property`].
 pub(crate) const PROPERTIES: Table = Table(36);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {

@@ -1,12 +1,13 @@
 //! The one way anything stored goes away.
 //!
-//! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes through here, and nothing
-//! else in this crate issues a mutation that removes a version. [`Store::remove`] judges retention and holds on the
-//! compliance clock, against the rows of version and bucket that its transaction then requires unchanged.
+//! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes
+//! through here, and nothing else in this crate issues a mutation that removes a version.
+//! [`Store::remove`] judges retention and holds on the compliance clock, against the rows of
+//! version and bucket that its transaction then requires unchanged.
 //!
-//! Removal has two halves: the commit that takes the version out of the catalog and leaves a disposal record, and the
-//! disposal, which writes zeros over the key's entry. Without the key the content cannot be read. A crash between the two
-//! is made good at the next opening.
+//! Removal has two halves: the commit that takes the version out of the catalog and leaves a
+//! disposal record, and the disposal, which writes zeros over the key's entry. Without the key the
+//! content cannot be read. A crash between the two is made good at the next opening.
 
 pub(crate) mod disposal;
 
@@ -45,7 +46,8 @@ pub(crate) struct Removed {
     pub wait: bool,
 }
 
-/// What the record of the destroyed key says of a version: the log has it when the catalog has no row of it any more.
+/// What the record of the destroyed key says of a version: the log has it when the catalog has no
+/// row of it any more.
 fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
     let row = &found.row;
     let mut says = format!("object {}, {}, stored {}", row.object, row.content_in_words(), row.modified);
@@ -61,8 +63,8 @@ fn certified(bucket: &Bucket, key: &str, found: &Found) -> Certified {
     Certified { bucket: bucket.name().into(), key: key.into(), version: found.id().to_string(), says }
 }
 
-/// The answer to a removal that took place and whose key is still there. A request that is tried again finds that there is
-/// nothing to remove.
+/// The answer to a removal that took place and whose key is still there. A request that is tried
+/// again finds that there is nothing to remove.
 fn not_destroyed(error: ArchiveError) -> ArchiveError {
     match error {
         ArchiveError::Stopped(_) => error,
@@ -71,10 +73,11 @@ fn not_destroyed(error: ArchiveError) -> ArchiveError {
 }
 
 impl Store {
-    /// Adds the removal of a version to a transaction, or refuses it. The transaction requires the bucket's settings to
-    /// be as they were judged here. If it rests on a bypass, it also requires the rules of acts and the rights of the
-    /// caller's key. The caller adds the change of the bucket's counts, which depends on the rest of the transaction.
-    /// Once that is committed, `Removed` must be disposed of.
+    /// Adds the removal of a version to a transaction, or refuses it. The transaction requires the
+    /// bucket's settings to be as they were judged here. If it rests on a bypass, it also requires
+    /// the rules of acts and the rights of the caller's key. The caller adds the change of the
+    /// bucket's counts, which depends on the rest of the transaction. Once that is committed,
+    /// `Removed` must be disposed of.
     pub async fn remove(
         &self,
         transaction: Transaction,
@@ -155,7 +158,8 @@ impl Store {
         Ok((transaction, Removed { slot: row.slot, disposal, wait }))
     }
 
-    /// Commits the removal of a version. Returns the number of its audit record when the key is destroyed.
+    /// Commits the removal of a version. Returns the number of its audit record when the key is
+    /// destroyed.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn commit_removal(
         self: &Arc<Store>,
@@ -179,14 +183,16 @@ impl Store {
         lock: KeyLock,
     ) -> Result<Option<u64>> {
         let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
-        // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
+        // The commit is the flush behind the acknowledgement. The destroyed entry, written with
+        // `fua`, follows it.
         let (receipt, destroyed) = committing.commit_within_bucket(transaction).await?;
         if let Some(destroyed) = destroyed {
             destroyed.await.map_err(not_destroyed)?;
         }
         match self.settle_due().await {
             Err(error @ ArchiveError::Stopped(_)) => return Err(error),
-            // This removal is complete, whatever becomes of the slots of others. Background work tries them again.
+            // This removal is complete, whatever becomes of the slots of others. Background work
+            // tries them again.
             Err(error) => tracing::warn!("slots of destroyed keys are not free yet: {error}"),
             Ok(()) => {}
         }

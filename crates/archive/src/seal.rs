@@ -1,8 +1,9 @@
-//! Encryption. Every key except the master key is random or derived; everything sealed is AES-256-GCM.
+//! Encryption. Every key except the master key is random or derived; everything sealed is
+//! AES-256-GCM.
 //!
-//! No nonce is used twice with one key. The keys of streams and notes are derived from 128 fresh random bits each, so
-//! even a store that was set back cannot repeat one; frames within a stream count up. Wrapped keys have a random
-//! nonce of their own.
+//! No nonce is used twice with one key. The keys of streams and notes are derived from 128 fresh
+//! random bits each, so even a store that was set back cannot repeat one; frames within a stream
+//! count up. Wrapped keys have a random nonce of their own.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroizing;

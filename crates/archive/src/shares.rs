@@ -1,8 +1,8 @@
 //! The S3 view of shares: what the file gateway does for S3 clients, and as whom it does it.
 //!
-//! An S3 client names a file by its path. The archive judges the client's rights by that path. Then the gateway acts on the
-//! file's own key as the same actor, with the rights that the actor has on the path and no others. Therefore a client never
-//! reaches an object by the archive's key of it.
+//! An S3 client names a file by its path. The archive judges the client's rights by that path. Then
+//! the gateway acts on the file's own key as the same actor, with the rights that the actor has on
+//! the path and no others. Therefore a client never reaches an object by the archive's key of it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ pub trait Shares: Send + Sync {
     fn objects(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>>;
 }
 
-/// The archive's key of an upload to a path. No file and no upload of the gateway's own has such a key, since neither begins
-/// with a slash.
+/// The archive's key of an upload to a path. No file and no upload of the gateway's own has such a
+/// key, since neither begins with a slash.
 pub fn upload_key(path: &str) -> String {
     format!("/{path}")
 }
@@ -48,15 +48,15 @@ pub struct Located {
     pub key: String,
     /// The key names a directory, which has no version.
     pub directory: Option<Box<ObjectInfo>>,
-    /// Of a file that was located to change its retention or its hold: kept until that is done, so that no version comes
-    /// under a hold after the name that leads to it has gone.
+    /// Of a file that was located to change its retention or its hold: kept until that is done, so
+    /// that no version comes under a hold after the name that leads to it has gone.
     pub held: Option<FileHeld>,
 }
 
 /// The objects of one share, by the paths of its files.
 pub trait ShareObjects: Send + Sync {
-    /// Finds the file of a key for an operation on its versions. `version`: the one that the client named; without one, the
-    /// present content is archived first.
+    /// Finds the file of a key for an operation on its versions. `version`: the one that the client
+    /// named; without one, the present content is archived first.
     fn locate<'a>(
         &'a self,
         caller: &'a Caller,
@@ -93,8 +93,9 @@ pub trait ShareObjects: Send + Sync {
 }
 
 impl Archive {
-    /// The caller as whom the file gateway acts for an S3 client: the same actor, with the rights that it has on this path.
-    /// Refused unless `access` is among them. For a listing the path is its prefix, which may be empty.
+    /// The caller as whom the file gateway acts for an S3 client: the same actor, with the rights
+    /// that it has on this path. Refused unless `access` is among them. For a listing the path is
+    /// its prefix, which may be empty.
     pub async fn on_behalf(&self, caller: &Caller, access: Access, bucket: &str, path: &str) -> Result<Caller> {
         let action = match access {
             Access::Read => Action::Read,
@@ -126,7 +127,8 @@ impl Archive {
         Ok(Caller { rights: Arc::new(rights), gateway: true, path: Some(path.into()), ..caller.clone() })
     }
 
-    /// The newest versions of keys, for the file gateway. None: a key without one, or with a delete marker.
+    /// The newest versions of keys, for the file gateway. None: a key without one, or with a delete
+    /// marker.
     pub fn newest(&self, caller: &Caller, bucket: &str, keys: &[String]) -> Result<Vec<Option<ObjectInfo>>> {
         let store = &self.store();
         let bucket = store.buckets().by_name(bucket)?;

@@ -1,4 +1,5 @@
-//! The memory that tasks share: one type for each owner, with private fields and methods that do not wait.
+//! The memory that tasks share: one type for each owner, with private fields and methods that do
+//! not wait.
 
 pub(crate) mod audit_end;
 pub(crate) mod bodies;

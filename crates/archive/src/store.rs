@@ -1,9 +1,9 @@
 //! The store as a whole: its parts, and the handle that frontends hold.
 //!
-//! Every piece of state has one owner, and its fields are private to that owner. Shared state is changed in closures
-//! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
-//! await order requests: those of keys, the protection, the witness, the clock's row, puts under matters and the
-//! background step.
+//! Every piece of state has one owner, and its fields are private to that owner. Shared state is
+//! changed in closures that are not asynchronous (see [`Shared`]), so no lock is held over an
+//! await. The few locks that are held over an await order requests: those of keys, the protection,
+//! the witness, the clock's row, puts under matters and the background step.
 
 pub mod alongside;
 pub(crate) mod committing;
@@ -261,7 +261,8 @@ impl Store {
         &self.id
     }
 
-    /// Whether the catalog belongs to the data volume. Where it does not, the store is open for reading only.
+    /// Whether the catalog belongs to the data volume. Where it does not, the store is open for
+    /// reading only.
     pub fn paired(&self) -> &Paired {
         &self.paired
     }
@@ -411,15 +412,15 @@ impl Store {
         })
     }
 
-    /// The later of both clocks, from which every new retention counts. The compliance clock lags after the store was
-    /// closed, the wall clock after it was set back.
+    /// The later of both clocks, from which every new retention counts. The compliance clock lags
+    /// after the store was closed, the wall clock after it was set back.
     pub fn later_now(&self) -> Timestamp {
         self.compliance_now().max(self.wall())
     }
 
-    /// The time by which access keys and sessions end: the latest of both clocks and of the moments at which the
-    /// store was open. A system clock that is set back behind those moments revives no key, not even while the compliance
-    /// clock lags.
+    /// The time by which access keys and sessions end: the latest of both clocks and of the moments
+    /// at which the store was open. A system clock that is set back behind those moments revives no
+    /// key, not even while the compliance clock lags.
     pub fn key_now(&self) -> Timestamp {
         let later = self.later_now();
         later.max(self.clock.look(ComplianceClock::seen))
@@ -472,9 +473,9 @@ impl Store {
         (id, self.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40))
     }
 
-    /// Locks a key, and returns the bucket as it is under the lock, if the caller may do this. A change is judged by
-    /// these settings: earlier ones may have changed while the request waited. Another bucket of the same name is not
-    /// the requested one.
+    /// Locks a key, and returns the bucket as it is under the lock, if the caller may do this. A
+    /// change is judged by these settings: earlier ones may have changed while the request waited.
+    /// Another bucket of the same name is not the requested one.
     pub async fn lock_authorized(
         self: &Arc<Store>,
         caller: &Caller,
@@ -492,8 +493,8 @@ impl Store {
         }
     }
 
-    /// As `lock_authorized`, for what the bucket's settings decide: none of them changes until the guard is dropped. Otherwise
-    /// a change beside the request would fail it.
+    /// As `lock_authorized`, for what the bucket's settings decide: none of them changes until the
+    /// guard is dropped. Otherwise a change beside the request would fail it.
     pub async fn lock_settled(
         self: &Arc<Store>,
         caller: &Caller,
@@ -510,13 +511,15 @@ impl Store {
         }
     }
 
-    /// Serialises changes to the versions of a key, in the order of the requests. A change holds the lock from its checks until
-    /// its commit is acknowledged. Where a commit whose request went away holds it, the next waiter settles that commit.
+    /// Serialises changes to the versions of a key, in the order of the requests. A change holds
+    /// the lock from its checks until its commit is acknowledged. Where a commit whose request went
+    /// away holds it, the next waiter settles that commit.
     pub async fn lock(self: &Arc<Store>, bucket: u32, key: &str) -> Result<KeyLock> {
         self.lock_place(self.locks.place(bucket, key)).await
     }
 
-    /// As `lock`, for several keys. Two of them may have one lock, and requests never wait for each other in a circle.
+    /// As `lock`, for several keys. Two of them may have one lock, and requests never wait for each
+    /// other in a circle.
     pub async fn lock_all(self: &Arc<Store>, bucket: u32, keys: &[String]) -> Result<Vec<KeyLock>> {
         let places: BTreeSet<usize> = keys.iter().map(|key| self.locks.place(bucket, key)).collect();
         let mut held = Vec::with_capacity(places.len());

@@ -1,4 +1,5 @@
-//! What tests stand on: a stage with a clock that moves when told, dice for entropy, and volumes of memory.
+//! What tests stand on: a stage with a clock that moves when told, dice for entropy, and volumes of
+//! memory.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -69,7 +70,8 @@ struct BenchState {
     writes_left: Option<u64>,
     dead: bool,
     full: bool,
-    /// No block is written that was not written before: what a volume without a free stripe answers.
+    /// No block is written that was not written before: what a volume without a free stripe
+    /// answers.
     no_new: bool,
     written: std::collections::BTreeSet<u64>,
     /// Nothing here can be read or written.
@@ -110,7 +112,8 @@ impl Bench {
         self.state().size
     }
 
-    /// Makes the volume larger, durably. It counts as a write: where power fails in it, it is done or not, as `done` says.
+    /// Makes the volume larger, durably. It counts as a write: where power fails in it, it is done
+    /// or not, as `done` says.
     pub fn grow(&self, size: u64, done: bool) -> crate::Result<()> {
         let mut state = self.state();
         let cut = state.count_write();
@@ -146,7 +149,8 @@ impl Bench {
         self.state().no_new = no_new;
     }
 
-    /// From here on writes of several blocks show their first one, and end when `finish_late` is called.
+    /// From here on writes of several blocks show their first one, and end when `finish_late` is
+    /// called.
     pub fn be_late(&self) {
         self.state().late = Some(Vec::new());
     }
@@ -156,7 +160,8 @@ impl Bench {
         late.into_iter().flatten().for_each(|(op, done)| self.answer(op, done));
     }
 
-    /// A region that can be neither read nor written, as where a code has lost more than it has parity.
+    /// A region that can be neither read nor written, as where a code has lost more than it has
+    /// parity.
     pub fn lose(&self, region: std::ops::Range<u64>) {
         self.state().lost = region;
     }
@@ -263,7 +268,8 @@ impl Bench {
     }
 }
 
-/// Lets work through at once. Closed, it lets work through one by one when told, so that a test can drop a waiting request.
+/// Lets work through at once. Closed, it lets work through one by one when told, so that a test can
+/// drop a waiting request.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<GateState>>);
 
@@ -312,7 +318,8 @@ impl Gate {
         work.map(|work| work()).is_some()
     }
 
-    /// Polls to the end, letting through what is waited for, or gives up after `polls`. None: dropped before its end.
+    /// Polls to the end, letting through what is waited for, or gives up after `polls`. None:
+    /// dropped before its end.
     pub fn drive<T>(&self, future: impl Future<Output = T>, polls: usize) -> Option<T> {
         let mut future = std::pin::pin!(future);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -321,7 +328,8 @@ impl Gate {
                 return Some(answer);
             }
             if !self.step() {
-                // Budgets of the runtime's primitives may need a poll more, and so may one future that waits for another.
+                // Budgets of the runtime's primitives may need a poll more, and so may one future
+                // that waits for another.
                 if let std::task::Poll::Ready(answer) = future.as_mut().poll(&mut context) {
                     return Some(answer);
                 }
@@ -420,7 +428,8 @@ impl World {
         crate::Archive::open(self.foundation(), self.options.clone()).await.expect("the store opens")
     }
 
-    /// The index of properties, where it is complete, has exactly the records of the stored versions.
+    /// The index of properties, where it is complete, has exactly the records of the stored
+    /// versions.
     pub fn check_index(&self) {
         check_index(&*self.catalog);
     }

@@ -1,10 +1,10 @@
-//! What a pool sustains behind its reactor, seen from another thread, and what each operation costs the whole process
-//! in processor time:
+//! What a pool sustains behind its reactor, seen from another thread, and what each operation costs
+//! the whole process in processor time:
 //!
 //!     cargo run --release -p stele-array --example served_rates -- memory|DIRECTORY [CASE]
 //!
-//! In DIRECTORY twelve file drives are made and removed again. The first column repeats the case with the reactor
-//! sleeping at once, spinning a little, and spinning long.
+//! In DIRECTORY twelve file drives are made and removed again. The first column repeats the case
+//! with the reactor sleeping at once, spinning a little, and spinning long.
 
 use std::sync::mpsc;
 

@@ -1,11 +1,12 @@
 //! The block cache: what hosts wrote and is not destaged yet, and what was read or destaged lately.
 //!
-//! Dirty blocks are shared slices of the host's data and carry the LSN of the record that holds them; they leave
-//! only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean blocks lie in pages of
-//! this cache's own, so its memory is bounded by its limit and what hosts are being sent, and are verified before they enter.
-//! They are copied to there, except a dirty block that had a page to itself from the start: that page is kept.
-//! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
-//! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
+//! Dirty blocks are shared slices of the host's data and carry the LSN of the record that holds
+//! them; they leave only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean
+//! blocks lie in pages of this cache's own, so its memory is bounded by its limit and what hosts
+//! are being sent, and are verified before they enter. They are copied to there, except a dirty
+//! block that had a page to itself from the start: that page is kept. Clean blocks are replaced by
+//! small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the small queue and
+//! leaves the rest alone. Lost with the process; the log refills the dirty part.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -53,7 +54,8 @@ pub enum Held<'a> {
 #[derive(Debug)]
 struct DirtyStripe {
     blocks: BTreeMap<u32, DirtyBlock>,
-    /// No dirty block of the stripe is older; lower than need be after overwrites, which only delays a trim.
+    /// No dirty block of the stripe is older; lower than need be after overwrites, which only
+    /// delays a trim.
     oldest: Lsn,
 }
 
@@ -87,7 +89,8 @@ impl Cache {
         Cache { credulous, ..self }
     }
 
-    /// States how many data blocks a stripe of the volume has; needed before any of its blocks enters.
+    /// States how many data blocks a stripe of the volume has; needed before any of its blocks
+    /// enters.
     pub fn add_volume(&mut self, volume: VolumeId, blocks_per_stripe: u32) {
         assert!(blocks_per_stripe > 0, "a stripe holds at least one block");
         self.blocks_per_stripe.insert(volume, blocks_per_stripe);
@@ -113,8 +116,9 @@ impl Cache {
         (StripeKey { volume: key.volume, stripe }, (key.block % u64::from(per_stripe)) as u32)
     }
 
-    /// Takes in a block just appended to the log. Older content of the block is superseded; content the log holds
-    /// under a higher LSN stays (replay may meet records in any interleaving of volumes, never of one block).
+    /// Takes in a block just appended to the log. Older content of the block is superseded; content
+    /// the log holds under a higher LSN stays (replay may meet records in any interleaving of
+    /// volumes, never of one block).
     pub fn put_dirty(&mut self, key: BlockKey, written: DirtyBlock) {
         let lsn = written.lsn;
         assert_eq!(written.data.len(), BLOCK, "the cache holds whole blocks");
@@ -210,7 +214,8 @@ impl Cache {
         true
     }
 
-    /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
+    /// The block was read ahead for this volume, and no host has asked for it. False where a host
+    /// has, where the block is marked already, or where it is gone.
     pub fn mark_ahead(&mut self, key: BlockKey, handle: VolumeId) -> bool {
         match self.places.get(&key) {
             Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, handle),
@@ -252,8 +257,8 @@ impl Cache {
         self.stripes.get(&stripe).map_or(0, |stripe| stripe.blocks.len())
     }
 
-    /// A destage of `blocks` up to `lsn` is recorded: those not written again become clean, unless their memory changed
-    /// meanwhile.
+    /// A destage of `blocks` up to `lsn` is recorded: those not written again become clean, unless
+    /// their memory changed meanwhile.
     pub fn settle(&mut self, stripe: StripeKey, lsn: Lsn) {
         for (block, written) in self.take_dirty(stripe, lsn) {
             let key = self.block_key(stripe, block);
@@ -270,7 +275,8 @@ impl Cache {
         }
     }
 
-    /// The dirty blocks up to `lsn` no longer stand for the volume's content: overwritten whole, zeroed or deleted.
+    /// The dirty blocks up to `lsn` no longer stand for the volume's content: overwritten whole,
+    /// zeroed or deleted.
     pub fn drop_dirty(&mut self, stripe: StripeKey, lsn: Lsn) {
         for (block, _) in self.take_dirty(stripe, lsn) {
             let key = self.block_key(stripe, block);

@@ -1,10 +1,12 @@
 //! Destage: dirty blocks leave the log for their strips, stripe by stripe.
 //!
-//! A stripe without a slot gets one, and what was never written stays unwritten zeros. A stripe whose blocks are mostly
-//! dirty moves whole to a new slot. Otherwise the slot is changed in place: inputs are read and verified, new parity is
-//! computed by read-modify-write or reconstruct-write, whichever reads less, images of the parity and the new digests go
-//! to the log, and only when those are durable are the strips written, and flushed. A crash anywhere leaves either the old
-//! stripe with its log records, or images that replay puts onto the strips again; parity is never recomputed from them.
+//! A stripe without a slot gets one, and what was never written stays unwritten zeros. A stripe
+//! whose blocks are mostly dirty moves whole to a new slot. Otherwise the slot is changed in place.
+//! Inputs are read and verified. New parity is computed by read-modify-write or reconstruct-write,
+//! whichever reads less. Images of the parity and the new digests go to the log. Only when those
+//! are durable are the strips written, and flushed. A crash anywhere leaves either the old stripe
+//! with its log records, or images that replay puts onto the strips again; parity is never
+//! recomputed from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -51,7 +53,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Somebody waits for the destage.
+    /// A caller waits for the destage.
     const ASKED: Pace = Pace { patience: log::PATIENCE, urgency: FlushUrgency::Now };
     /// The flow's own: where there is no room it lets others go first, and is tried again.
     const FLOW: Pace = Pace { patience: Duration::from_millis(1000), urgency: FlushUrgency::Linger };
@@ -81,12 +83,13 @@ impl Engine {
         self.destage_locked(volume, stripe, Pace::ASKED).await
     }
 
-    /// Destages the stripe if any block of this range, which lies within it, is dirty. Answers when the range's strips are
-    /// durable. A destage that held the lock before may have taken the blocks along: then nothing is left to do, and writers
-    /// that wait for one stripe share the destage of the first of them.
+    /// Destages the stripe if any block of this range, which lies within it, is dirty. Answers when
+    /// the range's strips are durable. A destage that held the lock before may have taken the
+    /// blocks along: then nothing is left to do, and writers that wait for one stripe share the
+    /// destage of the first of them.
     ///
-    /// The blocks decide and not their records' numbers: where another writer has overwritten a block meanwhile, nothing
-    /// says that any version of it reached the strips.
+    /// The blocks decide and not their records' numbers: where another writer has overwritten a
+    /// block meanwhile, nothing says that any version of it reached the strips.
     pub async fn destage_range(self: &Rc<Self>, volume: &Rc<Volume>, at: u64, length: u64) -> Result<(), ArrayError> {
         let stripe = at / volume.shape.data();
         let passes = self.io.is_disabled(Mutation::TakenAlong) && self.locks.is_held(volume.id, stripe);
@@ -114,12 +117,14 @@ impl Engine {
         let held = self.step(|core| core.destage_reservations.remove(&key));
         let reservation = match held {
             Some(reservation) => reservation,
-            // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
+            // An attempt that failed gave them back. All at once, before anything is appended or
+            // the log is pinned.
             None => {
-                // With the record that says that it is done: a wait for that in the middle might be in vain.
+                // With the record of its end: a wait for that in the middle might be in vain.
                 let images = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
                 let cost = images + self.log.cost_of(64);
-                // What is kept for checkpoints helps on a log that is as good as full: with the oldest stripe gone it is trimmed.
+                // What is kept for checkpoints helps on a log that is as good as full: with the
+                // oldest stripe gone it is trimmed.
                 let oldest = self.keeps_log(key);
                 let first = self.log.try_reserve(cost, Purpose::Inside);
                 let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
@@ -129,7 +134,7 @@ impl Engine {
                 }
             }
         };
-        // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.
+        // Redo records refer to the writes' own records, even if these are overwritten meanwhile.
         let _pin = LogPin::new(self, dirty.blocks().map(|block| block.lsn).min().unwrap_or(covers));
         // Only what is durable in the log is destaged: a strip never shows what the log might lose.
         self.log.durable(covers).await?;
@@ -137,8 +142,9 @@ impl Engine {
         self.count.destaged_blocks.add(dirty.len() as u64);
         let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
         let home = self.home(key).await?;
-        // What others refer to is never changed in place: the stripe moves away from it. So it does, where there is room, from a
-        // slot whose digests might not tell what it held before the change from what it holds after.
+        // What others refer to is never changed in place: the stripe moves away from it. So it
+        // does, where there is room, from a slot whose digests might not tell what it held before
+        // the change from what it holds after.
         let (shared, weak) = match home {
             Home::Slot(slot) => {
                 let head = self.slot_head(&volume.shape, slot).await?;
@@ -175,7 +181,8 @@ impl Engine {
         }
     }
 
-    /// A stripe that owns no slot: only the columns that hold something are written, the rest stays unwritten zeros.
+    /// A stripe that owns no slot: only the columns that hold something are written, the rest stays
+    /// unwritten zeros.
     pub async fn destage_fresh(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -258,8 +265,8 @@ impl Engine {
         Ok(Move::Done)
     }
 
-    /// Without what an earlier attempt, or replay, has put in place already: that is not logged again, for the log may have
-    /// no room for it.
+    /// Without what an earlier attempt, or replay, has put in place already: that is not logged
+    /// again, for the log may have no room for it.
     fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
         dirty.filtered(|block, data| {
             let (strip, at) = volume.shape.strip_of(block);
@@ -303,7 +310,7 @@ impl Engine {
             let lsn = self.append_with(&redo, &pages, &mut reservation, pace.urgency);
             let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
             self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
-            // Invariant 8: nothing is written in place before the images are durable on the log's members.
+            // Invariant 8: nothing is written in place before the log holds the images durably.
             if !self.io.is_disabled(Mutation::RedoOrder) {
                 match pace.urgency {
                     FlushUrgency::Now => self.log.durable(lsn).await?,
@@ -317,7 +324,8 @@ impl Engine {
         if reservation.bytes() < self.log.cost(&done) {
             reservation = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
         }
-        // The strips are flushed: the records before may go. Were this one lost, replay would do the same again.
+        // The strips are flushed: the records before may go. Were this one lost, replay would do
+        // the same again.
         self.append_with(&done, &Pages::default(), &mut reservation, FlushUrgency::Whenever);
         Ok(())
     }
@@ -352,7 +360,8 @@ impl Engine {
         let (touched, full) = coverage(shape, dirty, &blocks);
         let all = Strips::all(shape.width());
         let parity = all.without(Strips::all(shape.k));
-        // Reconstruct-write reads the data that is not written whole; read-modify-write what is written, and the parity.
+        // Reconstruct-write reads the data that is not written whole; read-modify-write what is
+        // written, and the parity.
         let rest = Strips::all(shape.k).without(full);
         let modify = Strips::of(touched.iter().chain(parity.iter()));
         let reconstruct = rest.len() <= modify.len();
@@ -371,7 +380,8 @@ impl Engine {
                 of.stripe * shape.data()
             )));
         }
-        // A reconstruct-write fills what it did not read; of the other strips a read-modify-write needs nothing.
+        // A reconstruct-write fills what it did not read; of the other strips a read-modify-write
+        // needs nothing.
         let missing = if reconstruct { bytes.len() } else { 0 };
         let mut read: Vec<Buffer> =
             columns.strips.into_iter().map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(missing))).collect();
@@ -381,7 +391,8 @@ impl Engine {
         } else {
             modify_parity(&self.io, shape, dirty, &run, touched, &mut read);
         }
-        // A unit of which no block is written keeps its digest: one that was never written stays unwritten zeros.
+        // A unit of which no block is written keeps its digest: one that was never written stays
+        // unwritten zeros.
         let changed: BTreeSet<(usize, usize)> = dirty
             .numbers()
             .map(|block| shape.strip_of(block))
@@ -410,7 +421,7 @@ impl Engine {
         let mut from = StripeKey { volume: stele_ground::VolumeId(0), stripe: 0 };
         loop {
             if self.standing.is_read_only() {
-                // For good: what is dirty stays in the log for whoever opens the pool next.
+                // For good: what is dirty stays in the log for the next opening of the pool.
                 return;
             }
             let wanted = self.destaging.wanted();
@@ -487,7 +498,8 @@ fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> 
     columns.chunks(limit).map(group).collect()
 }
 
-/// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that touched.
+/// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that
+/// touched.
 pub fn overlay(shape: &Shape, dirty: &Dirty, run: &Range<usize>, strips: &mut [Buffer]) -> Strips {
     let bytes = shape.bytes_of(run.clone());
     let mut touched = Strips::NONE;
@@ -534,8 +546,9 @@ fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Str
     (of(&|count| count > 0), of(&|count| count == blocks.len()))
 }
 
-/// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block. Its digest is
-/// made of the fingerprint that the block came with: should its memory change after it was compared, the copies do not verify.
+/// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them.
+/// A unit is a block. Its digest is made of the fingerprint that the block came with: should its
+/// memory change after it was compared, the copies do not verify.
 fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
     let blocks: Vec<&DirtyBlock> = run.clone().filter_map(|block| dirty.get(block as u32)).collect();
     assert!(blocks.len() == run.len(), "a run of dirty blocks has {} of {}", blocks.len(), run.len());
@@ -553,7 +566,8 @@ fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
     }
 }
 
-/// What goes to the strips and into the log: the dirty blocks, and the parity of their block columns.
+/// What goes to the strips and into the log: the dirty blocks, and the parity of their block
+/// columns.
 fn plan_writes(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>, read: Vec<Buffer>, plan: &mut Plan) {
     let mut columns: BTreeSet<usize> = BTreeSet::new();
     let mut by_strip: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();

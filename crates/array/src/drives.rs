@@ -1,5 +1,6 @@
-//! The pool's drives as the engine sees them: present or not, how healthy, and what has gone wrong with each.
-//! Membership itself is in the labels; this is what is known besides, and lost with the process.
+//! The pool's drives as the engine sees them: present or not, how healthy, and what has gone wrong
+//! with each. Membership itself is in the labels; this is what is known besides, and lost with the
+//! process.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,8 @@ pub struct Seen {
 
 /// What a drive missed that was here all the time.
 struct Missed {
-    /// Where it was attached then: a drive that leaves and returns is brought up to date as a whole.
+    /// Where it was attached then: a drive that leaves and returns is brought up to date as a
+    /// whole.
     index: usize,
     stripes: BTreeSet<StripeKey>,
     /// The labels say so.
@@ -44,7 +46,8 @@ pub struct Drives {
     missed: RefCell<BTreeMap<DriveNumber, Missed>>,
 }
 
-/// After a failed write the first attempt to write again comes so much later, each further one twice as much, and so much at most.
+/// After a failed write the first attempt to write again comes so much later, each further one
+/// twice as much, and so much at most.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
@@ -74,7 +77,8 @@ impl Drives {
 
     // Writes that a drive missed while it was here.
 
-    /// A strip of the stripe did not take a write. True when it is the first such stripe of the drive.
+    /// A strip of the stripe did not take a write. True when it is the first such stripe of the
+    /// drive.
     pub fn missed(&self, drive: DriveNumber, stripe: StripeKey, now: Instant) -> bool {
         let Some(index) = self.index(drive) else { return false };
         let mut all = self.missed.borrow_mut();
@@ -111,8 +115,8 @@ impl Drives {
         }
     }
 
-    /// A stripe to be written again, with its drive; or when there is one. What drives missed that have left since is forgotten:
-    /// all that is on them is verified when they return.
+    /// A stripe to be written again, with its drive; or when there is one. What drives missed that
+    /// have left since is forgotten: all that is on them is verified when they return.
     pub fn next_missed(&self, now: Instant) -> Result<(DriveNumber, StripeKey), Option<Instant>> {
         let mut all = self.missed.borrow_mut();
         all.retain(|drive, missed| Some(missed.index) == self.index(*drive));
@@ -148,7 +152,7 @@ impl Drives {
         }
     }
 
-    /// Nobody writes again what the drive missed.
+    /// No flow writes again what the drive missed.
     pub fn forget_missed(&self, drive: DriveNumber) {
         self.missed.borrow_mut().remove(&drive);
     }

@@ -1,5 +1,6 @@
-//! The open pool: what all flows share. Flows (read, write, destage, rebuild, scrub) are asynchronous and only choose;
-//! every change of state is one synchronous step: the record is appended and applied without an await between.
+//! The open pool: what all flows share. Flows (read, write, destage, rebuild, scrub) are
+//! asynchronous and only choose; every change of state is one synchronous step: the record is
+//! appended and applied without an await between.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -42,7 +43,8 @@ pub mod serving;
 
 pub use self::core::Core;
 
-/// The open pool. Flows reach its parts through [`Surroundings`], and its core through `step` and `look` alone.
+/// The open pool. Flows reach its parts through [`Surroundings`], and its core through `step` and
+/// `look` alone.
 pub struct Engine {
     around: Surroundings,
     /// Changed in steps only.
@@ -50,8 +52,8 @@ pub struct Engine {
     pub weak: Weak<Engine>,
 }
 
-/// All of an open pool but its core. Records are applied by methods of this type, which has no way to a step: so a step
-/// cannot meet another one there.
+/// All of an open pool but its core. Records are applied by methods of this type, which has no way
+/// to a step: so a step cannot meet another one there.
 pub struct Surroundings {
     pub io: Io,
     pub log: Log,
@@ -92,8 +94,8 @@ impl Deref for Engine {
     }
 }
 
-/// Destages under way at once, at least and for each drive: each has about two commands out at a time, and a hard drive
-/// orders some ten of them.
+/// Destages under way at once, at least and for each drive: each has about two commands out at a
+/// time, and a hard drive orders some ten of them.
 pub const DESTAGES: u64 = 96;
 const DESTAGES_PER_DRIVE: u64 = 5;
 
@@ -152,7 +154,8 @@ impl Engine {
         self.io.emit(Action::Alarm(Alarm::now(kind, severity, drive, self.io.now(), message)));
     }
 
-    /// A log that has stopped, or labels of which two kinds may be found, leave a pool that reads and writes no more.
+    /// A log that has stopped, or labels of which two kinds may be found, leave a pool that reads
+    /// and writes no more.
     pub fn watch_agreement(&self) {
         if self.standing.is_read_only() {
             return;
@@ -163,7 +166,7 @@ impl Engine {
         self.only_read(kind, format!("the pool only reads now: {error}"));
     }
 
-    /// From here on nothing is written any more; whoever waits to write finds out.
+    /// From here on nothing is written any more; tasks that wait to write find out.
     pub fn only_read(&self, kind: AlarmKind, message: String) {
         if !self.standing.stop_writing() {
             return;
@@ -190,7 +193,8 @@ impl Engine {
 
     // The log.
 
-    /// Appends and applies one record on which nothing else waits. The caller has the pages at hand (see `apply`).
+    /// Appends and applies one record on which nothing else waits. The caller has the pages at hand
+    /// (see `apply`).
     pub async fn record(&self, record: Record, purpose: Purpose) -> Result<Lsn, ArrayError> {
         let mut reservation = self.log.reserve(self.log.cost(&record), purpose).await?;
         let pages = self.pages_for(&record).await?;
@@ -246,7 +250,7 @@ impl Engine {
 
     /// The drive at the index does not answer any more.
     pub fn drive_gone(&self, index: usize) {
-        // Also where nobody knows yet whose it is: it may still be on its way into the table.
+        // Also where the labels do not know whose it is yet: it may be on its way into the table.
         self.io.detach(index);
         let Some(drive) = self.drives.labels.number(index) else { return };
         self.drives.labels.detach(drive);
@@ -273,9 +277,10 @@ impl Engine {
         );
     }
 
-    /// Brings every loss of a drive seen so far into the labels, and every drive that missed a write, so that the write is
-    /// acknowledged only when the drive cannot come back, or be found at the next opening, as if it had it. Whoever needs it
-    /// does it: while the pool opens, no flow runs yet.
+    /// Brings every loss of a drive seen so far into the labels, and every drive that missed a
+    /// write. So the write is acknowledged only when the drive cannot come back, or be found at the
+    /// next opening, as if it had it. The task that needs it does it: while the pool opens, no flow
+    /// runs yet.
     pub async fn settle_losses(&self) -> Result<(), ArrayError> {
         let _turn = self.membership.settling().await;
         loop {
@@ -297,7 +302,8 @@ impl Engine {
                     }
                 }
             };
-            // A commit renews the labels of all drives but the lost ones: from then on theirs are old.
+            // A commit renews the labels of all drives but the lost ones: from then on theirs are
+            // old.
             if let Err(error) = self.drives.labels.commit(mark).await {
                 self.only_read(AlarmKind::ReadOnly, format!("the pool is read-only now: {error}"));
                 return Err(error);
@@ -307,8 +313,8 @@ impl Engine {
         }
     }
 
-    /// Refuses where a drive that does not write is needed for a majority: a commit that it does not take either would leave
-    /// two configurations to be found, and the pool read-only.
+    /// Refuses where a drive that does not write is needed for a majority: a commit that it does
+    /// not take either would leave two configurations to be found, and the pool read-only.
     fn check_can_mark(&self) -> Result<(), ArrayError> {
         let configuration = self.drives.labels.configuration();
         let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();

@@ -1,4 +1,5 @@
-//! Bytes of the table's pages: maps, slot entries and the arithmetic of stripes. Everything here is a pure function.
+//! Bytes of the table's pages: maps, slot entries and the arithmetic of stripes. Everything here is
+//! a pure function.
 
 pub mod codec;
 pub mod entry;

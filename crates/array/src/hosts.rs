@@ -1,4 +1,5 @@
-//! What hosts and operators ask of an open pool, each as a task of its own; and the flows that run besides.
+//! What hosts and operators ask of an open pool, each as a task of its own; and the flows that run
+//! besides.
 
 use std::rc::Rc;
 
@@ -43,7 +44,8 @@ pub enum Manner {
 pub enum Unmapped {
     /// It reads as zeros when this record is durable; none: it does already.
     As(Option<Lsn>),
-    /// The volume has grown meanwhile, and has more of the stripe than was asked for. Nothing has changed.
+    /// The volume has grown meanwhile, and has more of the stripe than was asked for. Nothing has
+    /// changed.
     Grown,
 }
 
@@ -197,8 +199,9 @@ impl Serving {
         }
     }
 
-    /// The result of a write once it is durable, where `force` asks for that. Everything acknowledged is durable
-    /// already, except on a volatile volume: its writes are in the log's open groups, whose flushes this waits for.
+    /// The result of a write once it is durable, where `force` asks for that. Everything
+    /// acknowledged is durable already, except on a volatile volume: its writes are in the log's
+    /// open groups, whose flushes this waits for.
     async fn forced(&self, volume: &Volume, force: bool, result: Result<(), ArrayError>) -> Result<(), ArrayError> {
         let newest = Lsn(self.engine.log.next_lsn().0 - 1);
         match volume.mode() {
@@ -232,8 +235,8 @@ impl Engine {
         found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", handle.id)))
     }
 
-    /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros, and parts of
-    /// blocks too when `exact` (a discard may leave them).
+    /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros,
+    /// and parts of blocks too when `exact` (a discard may leave them).
     pub async fn zero_host(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -265,7 +268,8 @@ impl Engine {
         // Durable in the log: the group's flushes are behind this.
         self.log.durable(newest).await?;
         if volume.mode() == WriteMode::WriteThrough {
-            // Of whole stripes the mapping is all there is; parts are on their strips after the destage's flushes.
+            // Of whole stripes the mapping is all there is; parts are on their strips after the
+            // destage's flushes.
             let stripe_bytes = volume.shape.data();
             let ends = [first, last.saturating_sub(1)].map(|at| at / stripe_bytes * stripe_bytes);
             let ends = ends.map(|from| (from.max(first), (from + stripe_bytes).min(last)));
@@ -316,7 +320,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes a stripe, of which the volume had as much as up to `end`, read as zeros; its slot is given up, if it has one.
+    /// Makes a stripe, of which the volume had as much as up to `end`, read as zeros; its slot is
+    /// given up, if it has one.
     async fn unmap(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -342,14 +347,15 @@ impl Engine {
         self.unmap_locked(volume, stripe, end, home, zero).await
     }
 
-    /// The record that must become durable before anybody is told that the stripe is as it shows: none, or that of a mapping
-    /// that another has changed and that waits for its log group.
+    /// The record that must become durable before anybody is told that the stripe is as it shows:
+    /// none, or that of a mapping that another has changed and that waits for its log group.
     async fn what_shows_that(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Option<Lsn>, ArrayError> {
         let found = self.found(volume, stripe).await?;
         Ok(self.unsettled_in(&found, stripe))
     }
 
-    /// As `unmap`, with the stripe's lock held and its home known: the stripe has no slot, and the word says so.
+    /// As `unmap`, with the stripe's lock held and its home known: the stripe has no slot, and the
+    /// word says so.
     pub async fn unmap_locked(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -373,8 +379,9 @@ impl Engine {
         if volume.was_deleted() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
         }
-        // From here to the append nothing waits. Behind the end that was asked for, somebody may have written since the volume
-        // grew; and a write that this does not cover would be left without a slot and without a promise of one.
+        // From here to the append nothing waits. Behind the end that was asked for, a host may have
+        // written since the volume grew. A write that this does not cover would be left without a
+        // slot and without a promise of one.
         let kept = !self.io.is_disabled(Mutation::GrownEnd);
         if kept && end < ((stripe + 1) * volume.shape.data()).min(volume.size()) {
             return Ok(Unmapped::Grown);
@@ -404,7 +411,8 @@ impl Engine {
         at: u64,
         length: u64,
     ) -> Result<Option<Lsn>, ArrayError> {
-        // From here on nothing waits: a stripe that a deleted snapshot hands over is with one layer or with the other.
+        // From here on nothing waits: a stripe that a deleted snapshot hands over is with one layer
+        // or with the other.
         let found = self.found(volume, stripe).await?;
         let is_dirty =
             |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
@@ -417,8 +425,8 @@ impl Engine {
         self.append_small(volume, stripe, record, blocks, FlushUrgency::Now).await.map(Some)
     }
 
-    /// The states of a range: a stripe with a slot or dirty blocks is data. With `since`, what shows through from that snapshot
-    /// or from below it is a hole, whatever it is there.
+    /// The states of a range: a stripe with a slot or dirty blocks is data. With `since`, what
+    /// shows through from that snapshot or from below it is a hole, whatever it is there.
     pub async fn extents_host(
         &self,
         volume: &Rc<Volume>,

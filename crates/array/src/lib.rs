@@ -1,9 +1,10 @@
-//! Floor 2: the array. A pool of drives that declusters, checks, repairs and rebuilds, and offers volumes
-//! that are drives themselves.
+//! Floor 2: the array. A pool of drives that declusters, checks, repairs and rebuilds, and offers
+//! volumes that are drives themselves.
 //!
-//! [`Pool`] is the whole state machine: it is handed events and the time, and hands back actions. It has no
-//! threads, reads no clock, draws no entropy and does no I/O. Inside, flows of several steps are coroutines
-//! on a small deterministic executor; they only choose what happens next, and change state in plain calls.
+//! [`Pool`] is the whole state machine: it is handed events and the time, and hands back actions.
+//! It has no threads, reads no clock, draws no entropy and does no I/O. Inside, flows of several
+//! steps are coroutines on a small deterministic executor; they only choose what happens next, and
+//! change state in plain calls.
 //!
 //! The folders are listed from the ground up: each imports only from those above it in this list
 //! (`xtask/src/tidy/folders.rs`).

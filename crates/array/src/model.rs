@@ -1,4 +1,5 @@
-//! What the pool is made of and what is said of it: places, errors, alarms, options, events and actions. No behaviour.
+//! What the pool is made of and what is said of it: places, errors, alarms, options, events and
+//! actions. No behaviour.
 
 pub mod admin;
 mod alarm;

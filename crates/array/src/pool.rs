@@ -59,12 +59,14 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Begins to write a new pool onto drives. Refuses drives that carry a label (the driver clears those it may).
+    /// Begins to write a new pool onto drives. Refuses drives that carry a label (the driver clears
+    /// those it may).
     pub fn create(options: CreateOptions, open: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
         Pool::begin(&drives.clone(), now, |io| recovery::create(io, options, open, drives))
     }
 
-    /// Begins to open the pool found on the drives: labels, checkpoint, log replay, repair of replicas.
+    /// Begins to open the pool found on the drives: labels, checkpoint, log replay, repair of
+    /// replicas.
     pub fn open(options: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
         Pool::begin(&drives.clone(), now, |io| recovery::open(io, options, drives))
     }
@@ -94,19 +96,21 @@ impl Pool {
         self.io.set_mutations(mutations);
     }
 
-    /// Inverts a bit of what waits to be destaged, as failing memory does. False where nothing waits. Never outside tests.
+    /// Inverts a bit of what waits to be destaged, as failing memory does. False where nothing
+    /// waits. Never outside tests.
     #[doc(hidden)]
     pub fn spoil_memory(&mut self, which: u64, bit: usize) -> bool {
         self.serving().is_some_and(|serving| serving.engine.step(|core| core.cache.spoil(which, bit)))
     }
 
-    /// Takes in one event. A read that the cache can answer is answered here; nothing else runs before `run`.
+    /// Takes in one event. A read that the cache can answer is answered here; nothing else runs
+    /// before `run`.
     pub fn event(&mut self, event: Event) {
         match event {
             Event::Completed { drive, completion } => {
                 let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
                 self.io.complete(drive, completion);
-                // Whoever asked: the log and the tables must not count on the drive either.
+                // Whichever task asked: the log and the tables must not count on the drive either.
                 if let Some(serving) = self.serving().filter(|_| gone) {
                     serving.engine.drive_gone(drive);
                 }
@@ -175,7 +179,7 @@ impl Pool {
     fn begin_serving(&mut self, recovered: Recovered) {
         let serving = Serving::start(recovered);
         *self.shared.serving.borrow_mut() = Some(Rc::clone(&serving));
-        // Drives that left while the pool was opening: nobody was there yet who could note it.
+        // Drives that left while the pool was opening: no engine was there yet to note it.
         for index in (0..self.io.drives()).filter(|index| self.io.is_gone(*index)) {
             serving.engine.drive_gone(index);
         }

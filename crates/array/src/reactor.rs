@@ -1,17 +1,20 @@
-//! The thread that drives a pool: it owns the [`Pool`] and its drives on one ring, takes host operations and
-//! commands from other threads, and calls completions back.
+//! The thread that drives a pool: it owns the [`Pool`] and its drives on one ring, takes host
+//! operations and commands from other threads, and calls completions back.
 //!
-//! One turn of the loop takes a batch of mail and all completions, runs the pool once over all of them, hands out
-//! the pool's actions, and starts every drive operation with one call. When a turn finds nothing it spins for a
-//! moment ([`ServerOptions::spin`]), then sleeps until mail, a completion or the pool's next wake. Other threads ring
-//! the bell (an eventfd) only when it sleeps.
+//! One turn of the loop takes a batch of mail and all completions, runs the pool once over all of
+//! them, hands out the pool's actions, and starts every drive operation with one call. When a turn
+//! finds nothing it spins for a moment ([`ServerOptions::spin`]), then sleeps until mail, a
+//! completion or the pool's next wake. Other threads ring the bell (an eventfd) only when it
+//! sleeps.
 //!
-//! Limits: [`ServerOptions::mailbox`] operations wait in the mailbox, [`HOST_MAX`] are in the pool; beyond them
-//! `submit` answers `Retry` on the caller's thread. Commands have a mailbox of their own and pass a full one.
+//! Limits: [`ServerOptions::mailbox`] operations wait in the mailbox, [`HOST_MAX`] are in the pool;
+//! beyond them `submit` answers `Retry` on the caller's thread. Commands have a mailbox of their
+//! own and pass a full one.
 //!
-//! Failure model: every operation and command accepted is answered exactly once, whatever happens: `Gone` and
-//! `Stopped` when the server is dropped, or when the pool finds one of its beliefs broken and its thread dies. Dropping a
-//! [`PoolServer`] without closing it is like a crash: nothing more is written, and the log has what was promised.
+//! Failure model: every operation and command accepted is answered exactly once, whatever happens:
+//! `Gone` and `Stopped` when the server is dropped, or when the pool finds one of its beliefs
+//! broken and its thread dies. Dropping a [`PoolServer`] without closing it is like a crash:
+//! nothing more is written, and the log has what was promised.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,12 +45,12 @@ pub struct ServerOptions {
     pub name: String,
     /// Host operations that may wait for the reactor.
     pub mailbox: usize,
-    /// How long it looks for work before it sleeps. A wake-up costs both sides tens of microseconds; spinning costs a
-    /// core while the pool is busy but not saturated, so that it pays only where cores are left over: by default 20 us
-    /// on machines with four or more.
+    /// How long it looks for work before it sleeps. A wake-up costs both sides tens of
+    /// microseconds. Spinning costs a core while the pool is busy but not saturated, so that it
+    /// pays only where cores are left over: by default 20 us on machines with four or more.
     pub spin: Duration,
     pub engine: Engine,
-    /// Called on the reactor's thread with what an operator should know; logged as text where nobody hears it.
+    /// Called on the reactor's thread with what an operator should know. None: logged as text.
     pub alarms: Option<Box<dyn FnMut(Alarm) + Send>>,
 }
 
@@ -79,8 +82,9 @@ pub struct NewDrives {
 }
 
 impl PoolServer {
-    /// Creates a pool on drives that exist or, with `new`, are created as files first. `options.drives` gets a fresh
-    /// identity per drive where it is empty. Files made here are removed if the pool cannot be created.
+    /// Creates a pool on drives that exist or, with `new`, are created as files first.
+    /// `options.drives` gets a fresh identity per drive where it is empty. Files made here are
+    /// removed if the pool cannot be created.
     pub fn create(
         places: &[DrivePlace],
         new: Option<NewDrives>,
@@ -102,8 +106,8 @@ impl PoolServer {
         result
     }
 
-    /// Opens the pool on the drives that are there. A path that does not exist is a missing drive, not an error, as
-    /// long as one is found; a drive that is in use elsewhere is an error.
+    /// Opens the pool on the drives that are there. A path that does not exist is a missing drive,
+    /// not an error, as long as one is found; a drive that is in use elsewhere is an error.
     pub fn open(places: &[DrivePlace], options: OpenOptions, server: ServerOptions) -> Result<PoolServer, ArrayError> {
         let sources = place::open_files(places, options.read_only)?;
         PoolServer::open_on(sources, options, server)
@@ -156,7 +160,8 @@ impl PoolServer {
         }
     }
 
-    /// A volume as a drive for other threads. It stays valid until the server stops; then it answers `Gone`.
+    /// A volume as a drive for other threads. It stays valid until the server stops; then it
+    /// answers `Gone`.
     pub fn volume(&self, name: &str) -> Result<Handle, ArrayError> {
         let Reply::Volumes(volumes) = self.command_blocking(Command::ListVolumes)? else {
             return Err(ArrayError::Stopped("the pool answered a listing with something else".to_owned()));
@@ -184,8 +189,8 @@ impl PoolServer {
         receiver.recv().unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
-    /// Puts one more drive at the pool's disposal and returns its index, for `Command::ReplaceDrive` or the return of
-    /// a drive that was missing.
+    /// Puts one more drive at the pool's disposal and returns its index, for
+    /// `Command::ReplaceDrive` or the return of a drive that was missing.
     pub fn attach(&self, place: &DrivePlace) -> Result<u32, ArrayError> {
         let file = DriveFile::open(&place.path, Access::Exclusive).map_err(place::refusal)?;
         self.attach_on(Source::file(file, place.enclosure.unwrap_or(0)))
@@ -202,13 +207,14 @@ impl PoolServer {
         receiver.recv().map_err(|_| self.shared.stopped())
     }
 
-    /// Takes a drive away, as if its cable had been pulled. Its operations under way are still finished.
+    /// Takes a drive away, as if its cable had been pulled. Its operations under way are still
+    /// finished.
     pub fn detach(&self, index: u32) {
         self.order(Order::Detach { drive: index as usize });
     }
 
-    /// Runs a frontend's session on the pool's thread, where its operations wake no other thread. It is dropped when the
-    /// server stops.
+    /// Runs a frontend's session on the pool's thread, where its operations wake no other thread.
+    /// It is dropped when the server stops.
     pub fn serve(&self, session: Box<dyn ReactorSession>) {
         self.order(Order::Serve { session });
     }
@@ -223,7 +229,8 @@ impl PoolServer {
         self.engine
     }
 
-    /// Destages, checkpoints, marks the labels clean and ends the thread. After an error the pool is as after a crash.
+    /// Destages, checkpoints, marks the labels clean and ends the thread. After an error the pool
+    /// is as after a crash.
     pub fn close(self) -> Result<(), ArrayError> {
         let reply = self.command_blocking(Command::Close);
         drop(self);
@@ -231,7 +238,8 @@ impl PoolServer {
     }
 
     fn order(&self, order: Order) {
-        // A closed mailbox drops the order, and with it the sender of its answer: the asker is told.
+        // A closed mailbox drops the order, and with it the sender of its answer: the asker is
+        // told.
         let _ = self.shared.orders.post(order);
     }
 }
@@ -240,7 +248,8 @@ impl Drop for PoolServer {
     fn drop(&mut self) {
         self.order(Order::Stop);
         let Some(thread) = self.thread.take() else { return };
-        // A completion may hold the server: the thread cannot wait for itself, and ends right after.
+        // A completion may hold the server: the thread cannot wait for itself, and ends right
+        // after.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }

@@ -1,9 +1,10 @@
 //! Room for stripes: which slots of which rows may be written next, and what is promised.
 //!
-//! The slot table is the truth; here are only counts and what is on its way. A slot is *used* while its entry is mapped,
-//! *held* while it was allocated to a writer or while the record that freed it is not yet durable, and free otherwise.
-//! Promises: a dirty stripe without a slot has one reserved in its class, and a fully allocated volume has one reserved
-//! for every stripe it has not written, so that nothing acknowledged can lack a place.
+//! The slot table is the truth; here are only counts and what is on its way. A slot is *used* while
+//! its entry is mapped, *held* while it was allocated to a writer or while the record that freed it
+//! is not yet durable, and free otherwise. Promises: a dirty stripe without a slot has one reserved
+//! in its class, and a fully allocated volume has one reserved for every stripe it has not written.
+//! So nothing acknowledged can lack a place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -182,7 +183,8 @@ impl Space {
         class.reserved -= slots;
     }
 
-    /// A row with a free slot, and where to begin searching in it: rows take turns, so that a stream spreads.
+    /// A row with a free slot, and where to begin searching in it: rows take turns, so that a
+    /// stream spreads.
     pub fn next_row(&mut self, class: RowClass, spread: usize) -> Option<(RowId, u32)> {
         let class = self.classes.get_mut(&class)?;
         let rows = &self.rows;
@@ -193,7 +195,7 @@ impl Space {
         Some((row, rows.get(&row).map_or(0, |row| row.cursor)))
     }
 
-    /// Holds the slot unless somebody holds it.
+    /// Holds the slot unless it is held already.
     pub fn hold(&mut self, slot: SlotId) -> bool {
         let hold = |row: &mut RowUse| {
             let is_new = row.held.insert(slot.index);
@@ -209,7 +211,8 @@ impl Space {
         self.rows.get(&slot.row).is_some_and(|row| row.held.contains(&slot.index))
     }
 
-    /// The hold ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
+    /// The hold ends: the slot was mapped, or nothing came of it, or the record that freed it is
+    /// durable.
     pub fn let_go(&mut self, slot: SlotId) {
         self.change(slot.row, |row| row.held.remove(&slot.index));
     }
@@ -238,8 +241,8 @@ impl Space {
         self.rows.get(&row).is_some_and(|row| row.closed)
     }
 
-    /// Closes a row, whose stripes are about to move, to new ones, or opens it again. False where promises rest on what is
-    /// free in it, or no slot would be left for a stripe to move to.
+    /// Closes a row, whose stripes are about to move, to new ones, or opens it again. False where
+    /// promises rest on what is free in it, or no slot would be left for a stripe to move to.
     pub fn close(&mut self, row: RowId, closed: bool) -> bool {
         let (class, free) = {
             let rows = &self.rows;
@@ -253,7 +256,8 @@ impl Space {
         true
     }
 
-    /// Of how many of the rows that are to be emptied the stripes fit into what is free, and not promised, in the others.
+    /// Of how many of the rows that are to be emptied the stripes fit into what is free, and not
+    /// promised, in the others.
     pub fn absorbed(&self, class: RowClass, emptied: &dyn Fn(&Row) -> bool) -> usize {
         let (rows, layout) = (&self.rows, self.layout.read());
         let (mut stripes, mut free, mut count, mut slots) = (0u64, 0i64, 0u64, 1u64);

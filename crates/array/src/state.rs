@@ -1,4 +1,5 @@
-//! What each flow knows. One struct per flow with private fields, which change only by methods that say what happens.
+//! What each flow knows. One struct per flow with private fields, which change only by methods that
+//! say what happens.
 
 pub mod admission;
 pub mod checkpointing;

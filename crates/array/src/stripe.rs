@@ -1,8 +1,10 @@
-//! One stripe in its slot: where its strips lie, and reading, verifying, reconstructing and writing their units.
+//! One stripe in its slot: where its strips lie, and reading, verifying, reconstructing and writing
+//! their units.
 //!
-//! A [`Stripe`] is a picture of the slot's entry at one moment. Whoever reads through it without holding the stripe's lock
-//! must be ready for a mismatch that is no damage, and look again under the lock. Nothing leaves this file unverified:
-//! bytes that fail their digest are treated as absent, and what is reconstructed is compared with its digest too.
+//! A [`Stripe`] is a picture of the slot's entry at one moment. A task that reads through it
+//! without holding the stripe's lock must be ready for a mismatch that is no damage, and look again
+//! under the lock. Nothing leaves this file unverified: bytes that fail their digest are treated as
+//! absent, and what is reconstructed is compared with its digest too.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -52,10 +54,11 @@ pub struct Stripe {
 pub struct Units {
     pub buffer: Buffer,
     pub good: Vec<bool>,
-    /// Units that verify only under the images they are owed: the drive holds something older. Empty where there are none.
+    /// Units that verify only under the images they are owed: the drive holds something older.
+    /// Empty where there are none.
     pub owed: Vec<usize>,
-    /// Units without content, zero or never written, whose places the drive cannot read. A read of a longer range fails with
-    /// them each time: they are to be written.
+    /// Units without content, zero or never written, whose places the drive cannot read. A read of
+    /// a longer range fails with them each time: they are to be written.
     pub unreadable: Vec<usize>,
     /// The drive could be asked, so that what is bad can be put right in place.
     pub reachable: bool,
@@ -77,9 +80,11 @@ pub struct Columns {
     pub strips: Vec<Option<Buffer>>,
     /// Units that were bad although their drive answered, with strip and unit: to be repaired.
     pub repair: Vec<(usize, usize)>,
-    /// Units that their drives hold as they were before an in-place write that missed them: no damage, and to be written.
+    /// Units that their drives hold as they were before an in-place write that missed them: no
+    /// damage, and to be written.
     pub owed: Vec<(usize, usize)>,
-    /// Units without content whose places cannot be read: no damage, and to be written, so that reads over them succeed.
+    /// Units without content whose places cannot be read: no damage, and to be written, so that
+    /// reads over them succeed.
     pub unreadable: Vec<(usize, usize)>,
     /// Units of wanted strips that cannot be had: too few others verify, or they were lost before.
     pub lost: Vec<(usize, usize)>,
@@ -111,7 +116,8 @@ impl Stripe {
         columns.lost.iter().any(|(strip, unit)| self.digest(*strip, *unit) != LOST)
     }
 
-    /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).
+    /// Whether every unit in the range reads as zeros without asking a drive (never written, or
+    /// lost).
     fn is_blank(&self, strip: usize, units: Range<usize>) -> bool {
         units.into_iter().all(|unit| self.digest(strip, unit) <= ZERO)
     }
@@ -217,10 +223,11 @@ impl Engine {
         whole
     }
 
-    /// Verified units of the `wanted` strips over one range, reconstructing what is absent or bad. The stripe's lock must
-    /// be held (shared will do), or a destage under way would look like damage.
+    /// Verified units of the `wanted` strips over one range, reconstructing what is absent or bad.
+    /// The stripe's lock must be held (shared will do), or a destage under way would look like
+    /// damage.
     pub async fn read_columns(&self, of: &Stripe, wanted: Strips, units: Range<usize>, priority: Priority) -> Columns {
-        // Whoever verifies all of a stripe, or rebuilds it, wants to hear from every drive.
+        // A caller that verifies all of a stripe, or rebuilds it, wants to hear from every drive.
         match priority <= Priority::Destage && wanted != Strips::all(of.shape.width()) {
             true => self.read_columns_hedged(of, wanted, units, priority).await,
             false => self.read_columns_whole(of, wanted, units, priority).await,
@@ -241,7 +248,8 @@ impl Engine {
         if !all_good(&read, wanted) {
             let mut others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
             if priority == Priority::Rebuild {
-                // As many as it takes, of drives that are not slow where there are enough; another one is spared in each stripe.
+                // As many as it takes, of drives that are not slow where there are enough; another
+                // one is spared in each stripe.
                 let spared = of.slot.index as usize % others.len().max(1);
                 others.rotate_left(spared);
                 others.sort_by_key(|&strip| !self.is_prompt(of.places[strip].cell.drive));
@@ -343,7 +351,8 @@ impl Engine {
         columns
     }
 
-    /// Writes pieces of strips, all at once. Answers which strips did not take them; nothing is durable yet.
+    /// Writes pieces of strips, all at once. Answers which strips did not take them; nothing is
+    /// durable yet.
     pub async fn write_strips(&self, of: &Stripe, pieces: Vec<StripWrite>, priority: Priority) -> Strips {
         let writes = pieces.into_iter().map(|piece| async move {
             let place = of.places[piece.strip];
@@ -366,8 +375,9 @@ impl Engine {
 
     /// Makes what was written to the strips durable. Answers which strips' drives did not confirm.
     ///
-    /// A drive that was pulled since the strips were written, and is back, has lost what was in its cache: `since` is
-    /// [`attachments`](crate::drives::label::Labels::attachments) as it was before the writes.
+    /// A drive that was pulled since the strips were written, and is back, has lost what was in its
+    /// cache: `since` is [`attachments`](crate::drives::label::Labels::attachments) as it was
+    /// before the writes.
     pub async fn flush_strips(&self, of: &Stripe, strips: Strips, since: u64) -> Strips {
         let flushes = strips.iter().map(|strip| async move {
             let drive = of.places[strip].cell.drive;

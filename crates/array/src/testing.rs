@@ -1,4 +1,5 @@
-//! A fixture for tests of whole pools: simulated drives, a pool on them, and verbs that wait for the answer.
+//! A fixture for tests of whole pools: simulated drives, a pool on them, and verbs that wait for
+//! the answer.
 
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
@@ -179,7 +180,8 @@ impl Fixture {
         rest
     }
 
-    /// Several operations at once; answers in the order given. The power may go before all have answered.
+    /// Several operations at once; answers in the order given. The power may go before all have
+    /// answered.
     pub fn submit_all(&mut self, volume: VolumeId, ops: Vec<Op>) -> (End, Vec<Option<Answer>>) {
         self.submit_all_and(volume, ops, |_, _| ())
     }
@@ -317,7 +319,7 @@ impl Fixture {
         Err(if end == End::PowerCut { NoAnswer::PowerCut } else { NoAnswer::Silence })
     }
 
-    /// Gives a command whose answer nobody waits for.
+    /// Gives a command whose answer no test waits for.
     pub fn begin_command(&mut self, command: Command) {
         self.pool.event(Event::Command { id: self.next, command });
         self.next += 1;

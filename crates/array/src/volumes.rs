@@ -1,7 +1,8 @@
 //! Volumes: their descriptions, and what is counted of each. Their maps and slots live in tables.
 //!
-//! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that was never snapshotted
-//! is one layer. Hosts and operators know a layer by its handle; see [`crate::layers`].
+//! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that
+//! was never snapshotted is one layer. Hosts and operators know a layer by its handle; see
+//! [`crate::layers`].
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ pub enum LayerKind {
     Volume,
     /// Frozen, and readable by a name of its own.
     Snapshot,
-    /// Nobody's any more; what others still see through it is on its way to them.
+    /// Of no volume or name any more; what others still see through it is on its way to them.
     GivenUp,
 }
 
@@ -57,9 +58,10 @@ pub struct Volume {
     handle: RefCell<Option<Rc<VolumeHandle>>>,
     /// The layer that shows through where this one has nothing of its own.
     base: Cell<Option<VolumeId>>,
-    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its snapshot.
+    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its
+    /// snapshot.
     origin: Cell<Option<VolumeId>>,
-    /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
+    /// Seconds since 1970 as told by the caller that took the snapshot; 0 of others.
     made: Cell<u64>,
     spec: RefCell<VolumeSpec>,
     pub shape: Rc<Shape>,
@@ -126,7 +128,8 @@ impl Volume {
         self.base.set(base);
     }
 
-    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its snapshot.
+    /// Of a snapshot: the handle of the volume it was taken of; of a clone: the handle of its
+    /// snapshot.
     pub fn origin(&self) -> Option<VolumeId> {
         self.origin.get()
     }
@@ -135,7 +138,7 @@ impl Volume {
         self.origin.set(origin);
     }
 
-    /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
+    /// Seconds since 1970 as told by the caller that took the snapshot; 0 of others.
     pub fn made(&self) -> u64 {
         self.made.get()
     }
@@ -214,7 +217,7 @@ impl Volume {
         self.size().div_ceil(self.shape.data())
     }
 
-    /// Deleted, or given up on the way there: nobody reads or writes it by itself any more.
+    /// Deleted, or given up on the way there: no host reads or writes it by itself any more.
     pub fn is_gone(&self) -> bool {
         self.gone.get() || self.kind.get() == LayerKind::GivenUp
     }
@@ -227,8 +230,9 @@ impl Volume {
         self.spec.borrow().owner.is_some()
     }
 
-    /// What is written over must be gone from the drives: a stripe that owns its slot alone never moves to another one, which
-    /// would leave the old cells as they are. The archive's data volume holds the keys that disposal destroys.
+    /// What is written over must be gone from the drives: a stripe that owns its slot alone never
+    /// moves to another one, which would leave the old cells as they are. The archive's data volume
+    /// holds the keys that disposal destroys.
     pub fn stays_in_place(&self) -> bool {
         self.spec.borrow().owner.as_deref() == Some("archive")
     }

@@ -1,8 +1,10 @@
-//! Real processes: a child writes to a pool of file drives and reports what was acknowledged; the parent kills it
-//! at a moment of chance (also while it opens the pool), opens the pool itself, and compares every block with the reports.
+//! Real processes. A child writes to a pool of file drives and reports what was acknowledged. The
+//! parent kills it at a moment of chance (also while it opens the pool), opens the pool itself, and
+//! compares every block with the reports.
 //!
-//! A kill is not a power cut: what the kernel has taken stays. It finds what depends on the process: order between
-//! acknowledgement and write, state that lives in memory only, locks, and recovery from wherever it stopped.
+//! A kill is not a power cut: what the kernel has taken stays. It finds what depends on the
+//! process: order between acknowledgement and write, state that lives in memory only, locks, and
+//! recovery from wherever it stopped.
 //!
 //!     STELE_KILLS=500 STELE_SEED=7 cargo test --release -p stele-array --test kill
 
@@ -33,7 +35,8 @@ fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// One report of the child: that an operation begins, or that it was acknowledged. The pipe keeps their order.
+/// One report of the child: that an operation begins, or that it was acknowledged. The pipe keeps
+/// their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Report {
     acknowledged: bool,
@@ -230,7 +233,8 @@ fn child() {
     }
 }
 
-/// What a block may hold: every write with its beginning and, once acknowledged, its end, in the order of reports.
+/// What a block may hold: every write with its beginning and, once acknowledged, its end, in the
+/// order of reports.
 #[derive(Clone, Copy)]
 struct Written {
     stamp: u64,
@@ -268,7 +272,8 @@ impl Oracle {
         }
     }
 
-    /// Verifies every block; from now on each holds what was seen, whatever is opened and killed next.
+    /// Verifies every block; from now on each holds what was seen, whatever is opened and killed
+    /// next.
     fn verify(&mut self, server: &PoolServer, title: &str) {
         for (index, (name, _)) in VOLUMES.iter().enumerate() {
             let volume = server.volume(name).expect("a volume");
@@ -328,7 +333,8 @@ fn nothing_acknowledged_is_lost_by_kill() {
     for round in 0..kills {
         let title = format!("seed {seed}, kill {round}, drives in {}", scratch.0.display());
         let (mut child, mut reader) = start_child(&scratch.0, seed * 1000 + round);
-        // Some die while they open the pool, or at their first writes; the others after some hundred reports.
+        // Some die while they open the pool, or at their first writes; the others after some
+        // hundred reports.
         let reports_wanted = if dice.one_in(4) { 1 + dice.below(4) } else { 200 + dice.below(3000) };
         if reports_wanted < 3 {
             // Somewhere in the opening: some thousand looks at the clock long.

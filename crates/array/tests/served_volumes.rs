@@ -1,5 +1,5 @@
-//! The suite that every drive passes, over volumes of a real pool behind its reactor: on memory drives that forget
-//! what was not flushed, and on files.
+//! The suite that every drive passes, over volumes of a real pool behind its reactor: on memory
+//! drives that forget what was not flushed, and on files.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,7 +99,8 @@ impl Subject for Volume {
     fn drive(&mut self) -> &mut dyn Drive {
         &mut self.server.as_mut().expect("open").0
     }
-    /// The reactor stops at once, memory drives forget what was not flushed, and the pool is opened again.
+    /// The reactor stops at once, memory drives forget what was not flushed, and the pool is opened
+    /// again.
     fn cut_power(&mut self) -> bool {
         self.server = None;
         let (open, options) = (OpenOptions::default(), ServerOptions::default());

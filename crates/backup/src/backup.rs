@@ -1,13 +1,15 @@
-//! One backup: the walk, the threads that read and chunk, and the tree, in one pipeline with bounded memory.
+//! One backup: the walk, the threads that read and chunk, and the tree, in one pipeline with
+//! bounded memory.
 //!
 //! ```text
 //! walk --batches--> workers (read, chunk, hash, compress, pack) --batches--> tree, in the order of the walk
 //! ```
 //!
-//! The walk compares every entry with the previous snapshot, which it reads in the same order. A file whose size, times
-//! and inode are the same is not opened. Its chunks must still be found in the index: a chunk that was lost is so
-//! replaced by the next backup that has the content. The snapshot is committed when all segments are durable. A killed
-//! backup leaves segments; the next one finds them and stores nothing twice.
+//! The walk compares every entry with the previous snapshot, which it reads in the same order. A
+//! file whose size, times and inode are the same is not opened. Its chunks must still be found in
+//! the index: a chunk that was lost is so replaced by the next backup that has the content. The
+//! snapshot is committed when all segments are durable. A killed backup leaves segments; the next
+//! one finds them and stores nothing twice.
 
 mod collect;
 mod read;
@@ -129,7 +131,8 @@ enum Done {
         depth: usize,
         entry: Entry,
     },
-    /// A part of a file, unless it could not be read. With the last part, the depth and the name of the file.
+    /// A part of a file, unless it could not be read. With the last part, the depth and the name of
+    /// the file.
     Part {
         read: Option<(Vec<Piece>, Metadata)>,
         last: Option<(usize, Vec<u8>)>,
@@ -203,7 +206,8 @@ pub enum Source<'a> {
     Volume { name: String, reader: &'a dyn volume::VolumeReader },
 }
 
-/// Makes a backup. Files that cannot be read are listed in its description; everything else is an error.
+/// Makes a backup. Files that cannot be read are listed in its description; everything else is an
+/// error.
 pub fn run(
     repository: &Repository,
     source: Source<'_>,
@@ -229,15 +233,16 @@ pub fn run(
     request.check()?;
     let paths = &request.paths;
     if let Some(until) = options.locked_until {
-        // The header needs the lock in any case. A store or a key that cannot lock is found before the work, and before
-        // there is a session that would hold prune back.
+        // The header needs the lock in any case. A store or a key that cannot lock is found before
+        // the work, and before there is a session that would hold prune back.
         repository.store.lock(&Name::repository(), until)?;
     }
     let (session, epoch) = repository.begin_session()?;
     let session = Arc::new(session);
     let (indexed, loaded) = repository.index(&epoch, options.cache.as_deref())?;
     for segment in &loaded.unmarked {
-        // What this backup stores again in their place is needed by earlier snapshots, and prune must know.
+        // What this backup stores again in their place is needed by earlier snapshots, and prune
+        // must know.
         match mark(&*repository.store, segment, &Ordinals::all()) {
             Err(BackupError::Refused(_)) => {}
             marked => marked?,
@@ -321,7 +326,8 @@ pub fn run(
 
 type Tree = Vec<(crate::crypt::ChunkId, Vec<u8>)>;
 
-/// Runs the walk on this thread, the workers and the tree on others. The first failure ends all of them.
+/// Runs the walk on this thread, the workers and the tree on others. The first failure ends all of
+/// them.
 fn pipeline(job: &Job<'_>, walk: impl FnOnce(&mut dyn FnMut(Vec<Item>) -> Result<()>) -> Result<()>) -> Result<Tree> {
     let (items, taken) = sync_channel::<Numbered<Item>>(BATCHES_MAX);
     let (done, collected) = channel::<Numbered<Done>>();
@@ -389,7 +395,8 @@ fn find_parent(indexed: &Indexed, paths: &[Vec<u8>], host: &str) -> Result<Optio
     Ok(None)
 }
 
-/// The paths as a snapshot of them has them: with the links above them resolved, sorted, none within another one.
+/// The paths as a snapshot of them has them: with the links above them resolved, sorted, none
+/// within another one.
 pub fn tree_paths(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     scan::roots(paths)
 }

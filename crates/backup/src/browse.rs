@@ -6,9 +6,10 @@
 //! latest           a link to the latest of one host, if the caller names it
 //! ```
 //!
-//! The number of a file says where its entry is: the snapshot, the chunk of its tree, and the place in the chunk. So no
-//! table of files grows while they are visited. What was read is kept in three caches of stated sizes. The snapshots
-//! are those of the beginning; a snapshot that is forgotten meanwhile answers with errors.
+//! The number of a file says where its entry is: the snapshot, the chunk of its tree, and the place
+//! in the chunk. So no table of files grows while they are visited. What was read is kept in three
+//! caches of stated sizes. The snapshots are those of the beginning; a snapshot that is forgotten
+//! meanwhile answers with errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +22,9 @@ use crate::snapshot::{Description, SnapshotId, is_within};
 use crate::tree::{Content, Entry, Metadata, Piece, Stamp, TreeReader, join, order};
 use stele_ground::calendar::moment;
 
-/// Descriptions of snapshots, tree chunks, lists of pieces and content chunks that are kept. A content chunk has at most
-/// 4 MiB; a tree chunk has about 1 MiB, and takes several times as much when it is decoded.
+/// Descriptions of snapshots, tree chunks, lists of pieces and content chunks that are kept. A
+/// content chunk has at most 4 MiB; a tree chunk has about 1 MiB, and takes several times as much
+/// when it is decoded.
 const DESCRIPTIONS_KEPT: usize = 8;
 const TREES_KEPT: usize = 8;
 const FILES_KEPT: usize = 8;
@@ -258,7 +260,8 @@ impl Browser {
         Ok(Seen { number: node.number(), entry })
     }
 
-    /// The name by the date. Of several snapshots of one second, the later ones have a number behind it.
+    /// The name by the date. Of several snapshots of one second, the later ones have a number
+    /// behind it.
     fn date(&self, snapshot: usize) -> Result<String> {
         let stored = self.dated(snapshot)?.stored;
         let first = self.snapshots.partition_point(|dated| dated.stored < stored);
@@ -318,7 +321,8 @@ impl Browser {
         }
     }
 
-    /// Members of a directory behind a cookie (zero: from the beginning), at most `limit`; and whether these were all.
+    /// Members of a directory behind a cookie (zero: from the beginning), at most `limit`; and
+    /// whether these were all.
     pub fn list(&self, directory: u64, cookie: u64, limit: usize) -> Result<(Vec<ListedFile>, bool)> {
         let node = Node::of(directory).ok_or_else(missing)?;
         let virtuals: Vec<Node> = match node {

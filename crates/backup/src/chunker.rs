@@ -1,9 +1,9 @@
 //! Content-defined chunking: FastCDC with normalised chunk lengths.
 //!
-//! A rolling hash over the last 64 bytes decides where a chunk ends, so an insertion into a file changes only the chunks
-//! near it. Before the average length a boundary needs more zero bits, behind it fewer, which narrows the distribution
-//! of lengths. The table of the rolling hash comes from the repository's key. Boundaries are no part of the format: a
-//! reader never computes them.
+//! A rolling hash over the last 64 bytes decides where a chunk ends, so an insertion into a file
+//! changes only the chunks near it. Before the average length a boundary needs more zero bits,
+//! behind it fewer, which narrows the distribution of lengths. The table of the rolling hash comes
+//! from the repository's key. Boundaries are no part of the format: a reader never computes them.
 
 use stele_ground::{KIB, MIB};
 
@@ -53,8 +53,8 @@ impl Chunker {
         self.lengths
     }
 
-    /// The length of the first chunk of `data`, at most that of `data`. The caller gives at least the maximum length, or
-    /// all that is left of the file.
+    /// The length of the first chunk of `data`, at most that of `data`. The caller gives at least
+    /// the maximum length, or all that is left of the file.
     pub fn cut(&self, data: &[u8]) -> usize {
         let Lengths { min, average, max } = self.lengths;
         if data.len() <= min {

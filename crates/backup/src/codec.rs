@@ -1,8 +1,8 @@
-//! Numbers and byte strings as stored: little-endian integers, variable-length integers, and strings with their length
-//! before them.
+//! Numbers and byte strings as stored: little-endian integers, variable-length integers, and
+//! strings with their length before them.
 //!
-//! The decoder takes bytes from outside. Every read is checked, every length has a limit of its caller, and nothing is
-//! allocated before its bytes are there.
+//! The decoder takes bytes from outside. Every read is checked, every length has a limit of its
+//! caller, and nothing is allocated before its bytes are there.
 
 use crate::error::{BackupError, Result};
 

@@ -1,7 +1,7 @@
 //! Compression of one chunk: zstd, skipped for content that does not shrink.
 //!
-//! A chunk longer than [`SAMPLE`] is first tried with a part from its middle. Compressed films, archives and encrypted
-//! files fail that trial, and the rest of the chunk costs nothing.
+//! A chunk longer than [`SAMPLE`] is first tried with a part from its middle. Compressed films,
+//! archives and encrypted files fail that trial, and the rest of the chunk costs nothing.
 
 use crate::chunker::CHUNK_MAX;
 use crate::error::{BackupError, Result};

@@ -1,9 +1,10 @@
 //! Keys, ids and encryption.
 //!
-//! A repository has one secret of 32 bytes. Every key is derived from it with BLAKE3 for one purpose, so no key serves
-//! two algorithms. AES-256-GCM fails if a nonce repeats under one key. Therefore every sealed object has its own key,
-//! derived from a random salt of 32 bytes, and within the object the nonce is a counter. Two objects would need the same
-//! 256 random bits to share a key.
+//! A repository has one secret of 32 bytes. Every key is derived from it with BLAKE3 for one
+//! purpose, so no key serves two algorithms. AES-256-GCM fails if a nonce repeats under one key.
+//! Therefore every sealed object has its own key, derived from a random salt of 32 bytes, and
+//! within the object the nonce is a counter. Two objects would need the same 256 random bits to
+//! share a key.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
@@ -22,7 +23,8 @@ const SEALING: &str = "stele backup 2026-11 sealing";
 const BOUNDARIES: &str = "stele backup 2026-11 chunk boundaries";
 const CHECK: &str = "stele backup 2026-11 check of the secret";
 
-/// The id of a chunk: keyed BLAKE3 of its content. Without the key it says nothing about the content.
+/// The id of a chunk: keyed BLAKE3 of its content. Without the key it says nothing about the
+/// content.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub [u8; 32]);
 
@@ -39,7 +41,8 @@ impl ChunkId {
     }
 }
 
-/// Which key makes the id: file content and trees are apart, so that content never passes for a tree.
+/// Which key makes the id: file content and trees are apart, so that content never passes for a
+/// tree.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     Content,
@@ -77,7 +80,8 @@ impl Keys {
         &self.secret
     }
 
-    /// Keys the boundaries of chunks, so that the lengths of stored chunks do not identify known files.
+    /// Keys the boundaries of chunks, so that the lengths of stored chunks do not identify known
+    /// files.
     pub fn boundaries(&self) -> &[u8; 32] {
         &self.boundaries
     }
@@ -98,7 +102,8 @@ impl Keys {
     }
 }
 
-/// A public value that tells whether a secret is that of a repository. It does not reveal the secret.
+/// A public value that tells whether a secret is that of a repository. It does not reveal the
+/// secret.
 pub fn check_value(secret: &Secret) -> [u8; 32] {
     blake3::derive_key(CHECK, secret.as_ref())
 }

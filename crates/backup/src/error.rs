@@ -51,8 +51,8 @@ impl BackupError {
         }
     }
 
-    /// An error of reading a stored object. If the drive or the file system cannot give the bytes any more, the object
-    /// is damaged, and all others are there.
+    /// An error of reading a stored object. If the drive or the file system cannot give the bytes
+    /// any more, the object is damaged, and all others are there.
     pub fn reading(place: &Path, error: &std::io::Error) -> BackupError {
         match BackupError::io("read", place, error) {
             BackupError::Failed(text)

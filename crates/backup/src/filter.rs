@@ -1,9 +1,10 @@
 //! Which files are left out: patterns as restic has them.
 //!
-//! A pattern is compared with whole components of the path. `*`, `?` and `[a-z]` match within a component, `**` matches
-//! any number of components. A pattern that begins with `/` must match from the top, another one anywhere. A pattern
-//! that matches a directory leaves out all below it. A pattern that begins with `!` takes back what earlier ones left
-//! out; it has no effect below a directory that is left out.
+//! A pattern is compared with whole components of the path. `*`, `?` and `[a-z]` match within a
+//! component, `**` matches any number of components. A pattern that begins with `/` must match from
+//! the top, another one anywhere. A pattern that matches a directory leaves out all below it. A
+//! pattern that begins with `!` takes back what earlier ones left out; it has no effect below a
+//! directory that is left out.
 
 use crate::error::{BackupError, Result};
 
@@ -43,7 +44,8 @@ impl Filter {
         Ok(())
     }
 
-    /// The patterns of a file: one on each line. Empty lines, and those that begin with `#`, count for nothing.
+    /// The patterns of a file: one on each line. Empty lines, and those that begin with `#`, count
+    /// for nothing.
     pub fn add_lines(&mut self, text: &str, ignore_case: bool) -> Result<()> {
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.into_iter().try_for_each(|line| self.add(line, ignore_case))
@@ -86,7 +88,8 @@ impl Pattern {
     }
 }
 
-/// Whether the pattern's parts match the whole path. A table of both lengths, so that no pattern takes exponential time.
+/// Whether the pattern's parts match the whole path. A table of both lengths, so that no pattern
+/// takes exponential time.
 fn match_parts(pattern: &[Vec<u8>], path: &[&[u8]]) -> bool {
     // reach[i]: the parts so far match the first i components.
     let mut reach = vec![false; path.len() + 1];

@@ -1,19 +1,23 @@
-//! Which snapshots are kept: the last so many, and one for each of the last so many hours, days, weeks, months, years.
+//! Which snapshots are kept: the last so many, and one for each of the last so many hours, days,
+//! weeks, months, years.
 //!
-//! Snapshots of the same host and the same paths are one series, and the rules count in each series alone. They count
-//! twice: by the dates of the store, and by the ends of the backups in the sealed descriptions. A snapshot stays if either
-//! count keeps it. So an agent with a wrong clock pushes nothing out, and neither does a writer without the key, who can
-//! store an old object again under its name and so move its date.
+//! Snapshots of the same host and the same paths are one series, and the rules count in each series
+//! alone. They count twice: by the dates of the store, and by the ends of the backups in the sealed
+//! descriptions. A snapshot stays if either count keeps it. So an agent with a wrong clock pushes
+//! nothing out, and neither does a writer without the key, who can store an old object again under
+//! its name and so move its date.
 //!
-//! If both dates of a snapshot lie further apart than [`DRIFT_SECONDS_MAX`](crate::snapshot::DRIFT_SECONDS_MAX), one of
-//! them is wrong. Such a snapshot stays and counts for no rule, so an intruder who has the key cannot fill the place of
-//! others with new snapshots of old dates. The same holds for a date that lies in the store's future.
+//! If both dates of a snapshot lie further apart than
+//! [`DRIFT_SECONDS_MAX`](crate::snapshot::DRIFT_SECONDS_MAX), one of them is wrong. Such a snapshot
+//! stays and counts for no rule, so an intruder who has the key cannot fill the place of others
+//! with new snapshots of old dates. The same holds for a date that lies in the store's future.
 //!
-//! A snapshot of a volume that lacks what the array could not read takes the place of none without such gaps: the latest of
-//! those stays, see [`keep_complete`].
+//! A snapshot of a volume that lacks what the array could not read takes the place of none without
+//! such gaps: the latest of those stays, see [`keep_complete`].
 //!
-//! Rules by age go wrong if a clock jumps ahead by years, and nothing shows whether it did. So a gap between two snapshots
-//! of the repository counts as [`GAP_SECONDS_MAX`] at most, see [`Timeline`].
+//! Rules by age go wrong if a clock jumps ahead by years, and nothing shows whether it did. So a
+//! gap between two snapshots of the repository counts as [`GAP_SECONDS_MAX`] at most, see
+//! [`Timeline`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +37,8 @@ pub struct ForgetPolicy {
     pub weekly: usize,
     pub monthly: usize,
     pub yearly: usize,
-    /// Keeps all that are not older than so many seconds before the latest of the series, on a [`Timeline`].
+    /// Keeps all that are not older than so many seconds before the latest of the series, on a
+    /// [`Timeline`].
     pub within_seconds: u64,
     /// Keeps all with one of these tags.
     pub tags: Vec<String>,
@@ -94,13 +99,14 @@ impl JudgedSnapshot {
 }
 
 const DAY: u64 = 86_400;
-/// A snapshot that is dated further ahead was stored when the store's clock was wrong, or the clock is wrong now.
+/// A snapshot that is dated further ahead was stored when the store's clock was wrong, or the clock
+/// is wrong now.
 const AHEAD_SECONDS_MAX: u64 = DAY;
 /// A longer time without any snapshot of the repository counts as so much.
 pub const GAP_SECONDS_MAX: u64 = 7 * DAY;
 
-/// Dates with the gaps between them shortened. A clock that jumps ahead by years makes everything older by the longest gap
-/// and no more; after that it ages with the snapshots that are made.
+/// Dates with the gaps between them shortened. A clock that jumps ahead by years makes everything
+/// older by the longest gap and no more; after that it ages with the snapshots that are made.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Each date with its place on the line, both ascending.
@@ -143,8 +149,8 @@ type Ended = (u64, u64, SnapshotId);
 /// The reason of the latest complete snapshot of a volume, while all later ones have gaps.
 pub const COMPLETE: &str = "complete";
 
-/// Keeps the latest snapshot without gaps of each series whose later ones have gaps: by either clock, as all rules. What
-/// the gaps lack may be in no other snapshot.
+/// Keeps the latest snapshot without gaps of each series whose later ones have gaps: by either
+/// clock, as all rules. What the gaps lack may be in no other snapshot.
 pub fn keep_complete(judged: &mut [JudgedSnapshot]) {
     for clock in [agent as Clock, store] {
         let place = |is: &Candidate| (clock(is), is.finished, is.id);
@@ -196,8 +202,9 @@ pub fn judge_with(candidates: Vec<Candidate>, policy: &ForgetPolicy, gap_max: u6
     Ok(judged)
 }
 
-/// The snapshots that are named, to be removed whatever they are. One that `describe` cannot read goes too: it may be the
-/// damaged one that stops every prune. If a name has no snapshot, none of them goes.
+/// The snapshots that are named, to be removed whatever they are. One that `describe` cannot read
+/// goes too: it may be the damaged one that stops every prune. If a name has no snapshot, none of
+/// them goes.
 pub fn named(
     all: &[Dated],
     names: &[SnapshotId],

@@ -1,16 +1,18 @@
 //! Which chunks the repository has, in bounded memory.
 //!
-//! A table in memory has one word of 8 bytes for each chunk: 40 bits of its id and the number of its segment. A match is
-//! only a candidate. The segment's footer, from a cache of bounded size or from the store, decides. A chunk that is not
-//! found is stored once more, which costs space and never data. Segments that are condemned are not in the table. Chunks
-//! that are marked as damaged count as not stored; only who wants to read tries them, for want of others.
+//! A table in memory has one word of 8 bytes for each chunk: 40 bits of its id and the number of
+//! its segment. A match is only a candidate. The segment's footer, from a cache of bounded size or
+//! from the store, decides. A chunk that is not found is stored once more, which costs space and
+//! never data. Segments that are condemned are not in the table. Chunks that are marked as damaged
+//! count as not stored; only who wants to read tries them, for want of others.
 //!
-//! A footer is not authentic: whoever may write can store a segment that claims any chunk. So a chunk is looked for in
-//! the oldest segment first, by the store's date: one that was planted later takes nothing from it. A reader that finds
-//! no such chunk there asks for the next place, see [`Index::find_other`].
+//! A footer is not authentic: a client that may write can store a segment that claims any chunk. So
+//! a chunk is looked for in the oldest segment first, by the store's date: one that was planted
+//! later takes nothing from it. A reader that finds no such chunk there asks for the next place,
+//! see [`Index::find_other`].
 //!
-//! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90 % of its words are
-//! used, and 100 million chunks take about 1 GB.
+//! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90
+//! % of its words are used, and 100 million chunks take about 1 GB.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -121,7 +123,8 @@ pub struct Index {
     parts: Vec<Part>,
     /// Segments by number. The first number stands for none.
     segments: Vec<Known>,
-    /// Segments that are tried before all others, because the snapshot that is read references them.
+    /// Segments that are tried before all others, because the snapshot that is read references
+    /// them.
     preferred: BTreeSet<u32>,
     numbers: BTreeMap<SegmentId, u32>,
     /// Footers in memory, each with the time of its last use.
@@ -177,7 +180,8 @@ impl Index {
         self.find_where(id, |_, is_marked| !is_marked)
     }
 
-    /// Where to read the chunk: as a last choice also where it is marked as damaged, because its tag tells.
+    /// Where to read the chunk: as a last choice also where it is marked as damaged, because its
+    /// tag tells.
     pub fn find_any(&mut self, id: &ChunkId) -> Option<Location> {
         self.find(id).or_else(|| self.find_where(id, |_, _| true))
     }
@@ -188,8 +192,8 @@ impl Index {
         whole.or_else(|| self.find_where(id, |location, _| !tried.contains(&location)))
     }
 
-    /// The first place of the chunk that is wanted, by place and whether it is marked as damaged. Segments that are
-    /// preferred come first, and then the oldest.
+    /// The first place of the chunk that is wanted, by place and whether it is marked as damaged.
+    /// Segments that are preferred come first, and then the oldest.
     pub fn find_where(&mut self, id: &ChunkId, wanted: impl Fn(Location, bool) -> bool) -> Option<Location> {
         let mut candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
         candidates.sort_by_key(|number| {
@@ -204,7 +208,8 @@ impl Index {
         })
     }
 
-    /// From now on the segments that a snapshot references are tried before all others, and those of no other snapshot.
+    /// From now on the segments that a snapshot references are tried before all others, and those
+    /// of no other snapshot.
     pub fn prefer(&mut self, references: &References) {
         self.preferred = references.0.keys().filter_map(|id| self.number(id)).collect();
     }

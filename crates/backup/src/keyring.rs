@@ -1,5 +1,5 @@
-//! Passwords: each wraps the repository's secret in an object of its own, so passwords come and go without a change of
-//! data. An escrow is the secret as text, for a safe.
+//! Passwords: each wraps the repository's secret in an object of its own, so passwords come and go
+//! without a change of data. An escrow is the secret as text, for a safe.
 //!
 //! Losing all passwords and the escrow loses every backup. There is no other way in.
 
@@ -18,7 +18,8 @@ pub const LABEL_MAX: usize = 200;
 /// Bytes of the longest object of a key.
 pub const KEY_BYTES_MAX: u64 = 1024;
 
-/// The cost of one attempt at a password, with Argon2id. The defaults are RFC 9106's second recommendation.
+/// The cost of one attempt at a password, with Argon2id. The defaults are RFC 9106's second
+/// recommendation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     pub memory_kib: u32,
@@ -30,7 +31,8 @@ impl Cost {
     pub const STANDARD: Cost = Cost { memory_kib: 64 << 10, passes: 3, lanes: 4 };
     /// The lowest cost that the algorithm takes, for tests.
     pub const LEAST: Cost = Cost { memory_kib: 8, passes: 1, lanes: 1 };
-    /// A key that asks for more is refused: it would exhaust the memory or the patience of its reader.
+    /// A key that asks for more is refused: it would exhaust the memory or the patience of its
+    /// reader.
     const MOST: Cost = Cost { memory_kib: 1 << 20, passes: 64, lanes: 16 };
 
     fn derive(self, password: &[u8], salt: &Salt) -> Result<Secret> {
@@ -112,7 +114,8 @@ impl WrappedKey {
     }
 }
 
-/// The secret as text for a safe: its purpose, the repository, the secret, and a check over all three.
+/// The secret as text for a safe: its purpose, the repository, the secret, and a check over all
+/// three.
 pub fn escrow(repository: &[u8; 16], secret: &Secret) -> Zeroizing<String> {
     let body = Zeroizing::new(format!("{} {}", hex(repository), hex(secret.as_ref())));
     Zeroizing::new(format!("{ESCROW} {} {}\n", *body, escrow_check(&body)))

@@ -1,13 +1,16 @@
-//! From chunks to stored segments: one open segment for content and one for trees, and threads that store full ones.
+//! From chunks to stored segments: one open segment for content and one for trees, and threads that
+//! store full ones.
 //!
-//! Memory is bounded: one open segment of each kind, and one in each storing thread. When all threads are busy, adding a
-//! chunk waits.
+//! Memory is bounded: one open segment of each kind, and one in each storing thread. When all
+//! threads are busy, adding a chunk waits.
 //!
-//! A segment says which chunks it has, and everyone who may write can store one that lies. So a chunk counts as stored
-//! if a snapshot that the key opens references its place, if this packer stored it, or else if it was read and compared
-//! with its id. The last happens to what an interrupted backup left, once for each chunk that is needed again.
+//! A segment says which chunks it has, and everyone who may write can store one that lies. So a
+//! chunk counts as stored if a snapshot that the key opens references its place, if this packer
+//! stored it, or else if it was read and compared with its id. The last happens to what an
+//! interrupted backup left, once for each chunk that is needed again.
 //!
-//! The first failure stops the backup; segments that were stored stay, and the next backup finds them.
+//! The first failure stops the backup; segments that were stored stay, and the next backup finds
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +41,9 @@ struct Open {
 #[derive(Default)]
 struct Shared {
     open: Mutex<Open>,
-    /// Chunks that are in open segments or on their way, and so in no index. A lock of its own: a thread that stores
-    /// takes it while another one waits, with the open segments locked, for a thread that stores.
+    /// Chunks that are in open segments or on their way, and so in no index. A lock of its own: a
+    /// thread that stores takes it while another one waits, with the open segments locked, for a
+    /// thread that stores.
     pending: Mutex<BTreeSet<ChunkId>>,
     failure: Mutex<Option<BackupError>>,
     /// Segments that a storing thread has, or that wait for one.
@@ -59,7 +63,8 @@ struct Shared {
 struct Trusted {
     /// By the number of the segment.
     places: BTreeMap<u32, Ordinals>,
-    /// Snapshots whose references were not read yet, the first one last. None: they were not listed yet.
+    /// Snapshots whose references were not read yet, the first one last. None: they were not listed
+    /// yet.
     unread: Option<Vec<SnapshotId>>,
 }
 
@@ -82,7 +87,8 @@ impl Trusted {
         Ok(true)
     }
 
-    /// Reads the references of this snapshot. One that cannot be read, or that was forgotten meanwhile, says nothing.
+    /// Reads the references of this snapshot. One that cannot be read, or that was forgotten
+    /// meanwhile, says nothing.
     fn read(&mut self, indexed: &Indexed, id: &SnapshotId) -> Result<()> {
         let references = match indexed.authentic_references(id) {
             Err(BackupError::Damaged(_) | BackupError::Missing(_)) => return Ok(()),
@@ -121,8 +127,8 @@ pub struct Packed {
 }
 
 impl Packer {
-    /// With so many threads that store segments. Each renews the session of the backup behind every segment: the last
-    /// gigabytes may take longer than a session lives, when nothing else goes on.
+    /// With so many threads that store segments. Each renews the session of the backup behind every
+    /// segment: the last gigabytes may take longer than a session lives, when nothing else goes on.
     pub fn new(indexed: Indexed, sessions: usize, session: Option<Arc<Session>>) -> Packer {
         // Without room: a full segment waits in the packer until a thread takes it.
         let (sender, receiver) = sync_channel::<Full>(0);
@@ -141,7 +147,8 @@ impl Packer {
         lock(&self.shared.trusted).read(&self.indexed, parent)
     }
 
-    /// Adds a chunk unless it is known. Gives its place if an earlier backup stored it. Whether it was new.
+    /// Adds a chunk unless it is known. Gives its place if an earlier backup stored it. Whether it
+    /// was new.
     pub fn add(
         &self,
         kind: Kind,
@@ -248,7 +255,8 @@ impl Packer {
         lock(&self.shared.failure).clone().map_or(Ok(()), Err)
     }
 
-    /// Stores what is open, and waits until everything is durable. `gathered` are the chunks of earlier backups.
+    /// Stores what is open, and waits until everything is durable. `gathered` are the chunks of
+    /// earlier backups.
     pub fn finish(self, gathered: Gathered) -> Result<Packed> {
         let (content, tree) = {
             let mut open = lock(&self.shared.open);
@@ -290,7 +298,8 @@ impl Drop for Arrival<'_> {
     }
 }
 
-/// Stores segments until no more come. After a failure it only takes them, so that no sender waits for ever.
+/// Stores segments until no more come. After a failure it only takes them, so that no sender waits
+/// for ever.
 fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>>, session: Option<&Session>) {
     loop {
         let next = lock(receiver).recv();
@@ -318,7 +327,8 @@ fn store(indexed: &Indexed, shared: &Shared, footer: Footer, bytes: Vec<u8>) -> 
     let content = footer.kind == Kind::Content;
     let ids: Vec<ChunkId> = footer.entries.iter().map(|entry| entry.id).collect();
     lock(&shared.stored).push((id, ids.len()));
-    // First known to the index, then no longer pending: in between a chunk is known twice, never not at all.
+    // First known to the index, then no longer pending: in between a chunk is known twice, never
+    // not at all.
     let mut trusted = lock(&shared.trusted);
     let number = indexed.index().add(id, footer, Ordinals::default())?;
     trusted.places.insert(number, Ordinals::first(ids.len()));

@@ -2,20 +2,25 @@
 //!
 //! A prune is one epoch (see [`crate::repository::epochs`] for why it is safe):
 //!
-//! 1. It reads the latest epoch, then the sessions, then the snapshots, then the segments. The order matters.
-//! 2. It stores the next epoch with the segments that are condemned: those of before that are still needed by none, and
-//!    those that are needed by none now. Two prunes at once want the same number, and only one gets it.
-//! 3. It removes the segments that were condemned two epochs ago or earlier, if every live session began in the latest
-//!    epoch and so has read its list.
+//! 1. It reads the latest epoch, then the sessions, then the snapshots, then the segments. The
+//!    order matters.
+//! 2. It stores the next epoch with the segments that are condemned: those of before that are still
+//!    needed by none, and those that are needed by none now. Two prunes at once want the same
+//!    number, and only one gets it.
+//! 3. It removes the segments that were condemned two epochs ago or earlier, if every live session
+//!    began in the latest epoch and so has read its list.
 //!
-//! A segment that holds a chunk again, whose place in a needed segment is marked as damaged, is needed too: older
-//! snapshots reference the damaged place, and live from the repaired one. If a needed segment is gone, or cannot tell
-//! which chunks it had, any segment may hold them again, and nothing is condemned until its snapshots are forgotten.
+//! A segment that holds a chunk again, whose place in a needed segment is marked as damaged, is
+//! needed too: older snapshots reference the damaged place, and live from the repaired one. If a
+//! needed segment is gone, or cannot tell which chunks it had, any segment may hold them again, and
+//! nothing is condemned until its snapshots are forgotten.
 //!
-//! Only step 2 is exclusive. A prune that began later may have pardoned a segment that this one has yet to remove, so each
-//! removal looks at the latest epoch first, and ends the prune if it is another one.
+//! Only step 2 is exclusive. A prune that began later may have pardoned a segment that this one has
+//! yet to remove, so each removal looks at the latest epoch first, and ends the prune if it is
+//! another one.
 //!
-//! A crash behind each step leaves segments that the next prune finds again. It removes whole segments only.
+//! A crash behind each step leaves segments that the next prune finds again. It removes whole
+//! segments only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,14 +55,16 @@ pub struct Pruned {
     pub locked: u64,
     /// Segments that the store did not let go for another reason: append-only credentials.
     pub refused: u64,
-    /// Needed segments that are gone, or whose footer is destroyed. While there are any, nothing is condemned.
+    /// Needed segments that are gone, or whose footer is destroyed. While there are any, nothing is
+    /// condemned.
     pub lost: u64,
     /// Bytes of segments that are needed, and bytes of chunks in them that are not.
     pub bytes: u64,
 }
 
-/// Whether a segment that the epoch `latest` condemns since `condemned` may be removed in `epoch`. An epoch needs no key,
-/// so `condemned` may be a lie: it is not compared with sessions. A session of `latest` has read this very list.
+/// Whether a segment that the epoch `latest` condemns since `condemned` may be removed in `epoch`.
+/// An epoch needs no key, so `condemned` may be a lie: it is not compared with sessions. A session
+/// of `latest` has read this very list.
 fn is_due(condemned: u64, epoch: u64, latest: u64, oldest_session: Option<u64>) -> bool {
     condemned.saturating_add(EPOCHS) <= epoch && oldest_session.is_none_or(|session| session >= latest)
 }
@@ -157,8 +164,8 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
         progress.segments.fetch_add(1, Ordering::Relaxed);
         progress.bytes.fetch_add(size, Ordering::Relaxed);
     }
-    // The sessions that have ended, and all epochs but the last. A session that was silent for a day has lapsed and can
-    // commit no more, even if its agent renews it at this moment.
+    // The sessions that have ended, and all epochs but the last. A session that was silent for a
+    // day has lapsed and can commit no more, even if its agent renews it at this moment.
     for name in ended {
         ignore_refusal(repository.store.remove(&name))?;
     }
@@ -174,8 +181,8 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
     Ok(pruned)
 }
 
-/// The segments that hold chunks again whose needed place is damaged, and the number of needed segments that cannot tell
-/// which chunks they had. Footers need no key.
+/// The segments that hold chunks again whose needed place is damaged, and the number of needed
+/// segments that cannot tell which chunks they had. Footers need no key.
 fn repaired(
     repository: &Closed,
     needed: &References,

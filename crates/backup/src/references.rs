@@ -1,7 +1,9 @@
-//! Which chunks a snapshot needs, in a form that the server reads without a key: for each segment, runs of ordinals.
+//! Which chunks a snapshot needs, in a form that the server reads without a key: for each segment,
+//! runs of ordinals.
 //!
-//! The list of a file system of ten million files has at most one bit for each chunk while it is made, and a few bytes for
-//! each segment when it is stored. Read back it takes a few times the stored bytes.
+//! The list of a file system of ten million files has at most one bit for each chunk while it is
+//! made, and a few bytes for each segment when it is stored. Read back it takes a few times the
+//! stored bytes.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +13,8 @@ use crate::segment::{SEGMENT_CHUNKS_MAX, SegmentId};
 
 /// A set of ordinals of one segment.
 ///
-/// Lists come from writers that nobody trusts. So a set takes memory by the runs that were stored, and never more than a
-/// bit for each possible ordinal.
+/// Lists come from untrusted writers. So a set takes memory by the runs that were stored, and never
+/// more than a bit for each possible ordinal.
 #[derive(Clone)]
 pub struct Ordinals(Form);
 

@@ -35,8 +35,8 @@ pub trait Surroundings: Send + Sync {
     /// Seconds since any fixed moment.
     fn elapsed(&self) -> u64;
 
-    /// Nanoseconds since 1970 by the agent's clock. They order snapshots that the store dates by the same second, and
-    /// decide nothing else.
+    /// Nanoseconds since 1970 by the agent's clock. They order snapshots that the store dates by
+    /// the same second, and decide nothing else.
     fn instant(&self) -> u64;
 }
 
@@ -150,8 +150,8 @@ impl Closed {
         Ok(Closed { header: Header::decode(&header)?, store, surroundings })
     }
 
-    /// The snapshots, oldest first. Those of one second are in the order of their names; with the key,
-    /// [`Repository::snapshots`] knows better.
+    /// The snapshots, oldest first. Those of one second are in the order of their names; with the
+    /// key, [`Repository::snapshots`] knows better.
     pub fn snapshots(&self) -> Result<Vec<Dated>> {
         let mut found = Vec::new();
         self.store.list(Folder::Snapshots, &mut |listed| {
@@ -199,7 +199,8 @@ impl Closed {
             }
             Ok(())
         })?;
-        // The oldest first: keys that an intruder planted neither keep the others from opening nor cost attempts.
+        // The oldest first: keys that an intruder planted neither keep the others from opening nor
+        // cost attempts.
         names.sort();
         names.truncate(KEYS_MAX);
         // A damaged key must not keep the others from opening.
@@ -262,7 +263,8 @@ impl Repository {
                 "{place} has other defaults of an earlier attempt; use another place"
             )));
         }
-        // The key comes first: a crash between both leaves no repository, and a key that opens nothing.
+        // The key comes first: a crash between both leaves no repository, and a key that opens
+        // nothing.
         repository.add_key(password, label, making.cost)?;
         if making.defaults != before {
             repository.store.create(&Name::defaults(), &making.defaults.encode())?;
@@ -308,8 +310,9 @@ impl Repository {
         self.store.remove(found)
     }
 
-    /// The snapshots, oldest first. The store dates them in whole seconds; those of one second are in the order of their
-    /// ends by the agents' clocks. One that cannot be read comes first in its second, so it is never the latest of them.
+    /// The snapshots, oldest first. The store dates them in whole seconds; those of one second are
+    /// in the order of their ends by the agents' clocks. One that cannot be read comes first in its
+    /// second, so it is never the latest of them.
     pub fn snapshots(&self) -> Result<Vec<Dated>> {
         let mut found = self.closed.snapshots()?;
         for together in found.chunk_by_mut(|a, b| a.stored == b.stored).filter(|together| together.len() > 1) {
@@ -329,7 +332,8 @@ impl Repository {
         }
     }
 
-    /// What a snapshot needs, if the key shows that a backup made the list. Those of the first version do not show it.
+    /// What a snapshot needs, if the key shows that a backup made the list. Those of the first
+    /// version do not show it.
     pub fn authentic_references(&self, id: &SnapshotId) -> Result<References> {
         let bytes = self.snapshot_bytes(id)?;
         let snapshot = Snapshot::decode(&bytes, id, &self.header.id, &self.keys)?;
@@ -401,8 +405,8 @@ impl Indexed {
         found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
     }
 
-    /// The content of one chunk, checked against its id. Where it is damaged, or not what its segment says, it is taken
-    /// from another segment that has it.
+    /// The content of one chunk, checked against its id. Where it is damaged, or not what its
+    /// segment says, it is taken from another segment that has it.
     pub fn chunk(&self, kind: Kind, id: &ChunkId) -> Result<Vec<u8>> {
         let (mut codec, mut content) = (Decompressor::new()?, Vec::new());
         let location = self.find_any(id)?;
@@ -417,7 +421,8 @@ impl Indexed {
         }
     }
 
-    /// The content of the chunk at this place, checked against its id: what a segment says of itself is not authentic.
+    /// The content of the chunk at this place, checked against its id: what a segment says of
+    /// itself is not authentic.
     pub fn chunk_at(
         &self,
         kind: Kind,
@@ -447,7 +452,8 @@ impl Indexed {
         }
     }
 
-    /// The content of the chunk from any place but `known`, which has it no longer. Whether there is one.
+    /// The content of the chunk from any place but `known`, which has it no longer. Whether there
+    /// is one.
     pub fn chunk_elsewhere(
         &self,
         kind: Kind,

@@ -1,13 +1,14 @@
 //! Restoring a snapshot, or a part of it.
 //!
-//! The tree is taken in windows of bounded size. Of each window, directories, links and special files are made first.
-//! Then several threads fetch the chunks in the order of the segments, and write each where it belongs. Files get their
-//! times at the end of the window, when all of it is forced to the drive. So a restore that was interrupted, even by a
-//! power cut, goes on: files that have their size and their modification time are complete. Directories get their
-//! metadata at the end, deepest first.
+//! The tree is taken in windows of bounded size. Of each window, directories, links and special
+//! files are made first. Then several threads fetch the chunks in the order of the segments, and
+//! write each where it belongs. Files get their times at the end of the window, when all of it is
+//! forced to the drive. So a restore that was interrupted, even by a power cut, goes on: files that
+//! have their size and their modification time are complete. Directories get their metadata at the
+//! end, deepest first.
 //!
-//! Nothing outside of the target is touched. Every path is resolved by the kernel below the target, without symbolic
-//! links, whatever the target contains.
+//! Nothing outside of the target is touched. Every path is resolved by the kernel below the target,
+//! without symbolic links, whatever the target contains.
 
 mod fetch;
 pub mod memory;
@@ -29,7 +30,8 @@ use crate::tree::{Content, Entry, Metadata, Piece};
 use crate::versions::{Version, version};
 use place::{Faults, Identity, Present, Target};
 
-/// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a piece.
+/// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a
+/// piece.
 const WINDOW_FILES: usize = 32 << 10;
 const WINDOW_PIECES: usize = 1 << 20;
 
@@ -153,8 +155,9 @@ struct Restore<'a, 'b> {
     job: &'a Job<'b>,
     window: Window,
     directories: Vec<(Vec<u8>, Identity, Metadata)>,
-    /// The first path of each file that has several, and then the others. A file is told by device, inode and content: a
-    /// file system gives the inode of a removed file to another one while the backup runs.
+    /// The first path of each file that has several, and then the others. A file is told by device,
+    /// inode and content: a file system gives the inode of a removed file to another one while the
+    /// backup runs.
     first: BTreeMap<(u64, u64, Version), Vec<u8>>,
     links: Vec<(Vec<u8>, Vec<u8>)>,
     /// Directories that are made if something in them is restored.
@@ -199,7 +202,8 @@ fn run_in(
         progress.check()?;
         found_any = true;
         if found.path == options.within && found.entry.content == Content::Directory && restore.job.target.is_new {
-            // The selected directory is the target itself. One that was there before keeps its metadata.
+            // The selected directory is the target itself. One that was there before keeps its
+            // metadata.
             restore.directories.push((Vec::new(), restore.job.target.identity(), found.entry.metadata));
             continue;
         }
@@ -316,8 +320,8 @@ impl<'a, 'b> Restore<'a, 'b> {
         }
     }
 
-    /// Notes a further path of a file that has several. One with another content or modification time than the paths
-    /// before it is restored as a file of its own, and listed.
+    /// Notes a further path of a file that has several. One with another content or modification
+    /// time than the paths before it is restored as a file of its own, and listed.
     fn is_first_link(&mut self, path: &[u8], entry: &Entry) -> bool {
         let Metadata { device, inode, .. } = entry.metadata;
         let file = (device, inode, version(entry));
@@ -400,7 +404,8 @@ impl<'a, 'b> Restore<'a, 'b> {
         self.done.bytes += size;
     }
 
-    /// A file that needs no chunk, but its metadata; the times behind the next sync, like those of all others.
+    /// A file that needs no chunk, but its metadata; the times behind the next sync, like those of
+    /// all others.
     fn without_chunks(&mut self, path: Vec<u8>, size: u64, metadata: Metadata, identity: Identity) -> Result<()> {
         let set = self.job.target.set_attributes_at(&path, identity, &metadata);
         self.job.note(&path, set)?;

@@ -4,9 +4,10 @@
 //! magic 8 | kind 1 | zero 7 | salt 32 | chunk, tag | chunk, tag | ... | footer | trailer
 //! ```
 //!
-//! A segment's name is the BLAKE3 hash of its bytes, so the server and every copy can check it without a key. The footer
-//! names each chunk by its keyed id, which the server can read and which says nothing about the content. A chunk is
-//! sealed with its id, its length and its coding as additional data: a footer that was changed gives an error.
+//! A segment's name is the BLAKE3 hash of its bytes, so the server and every copy can check it
+//! without a key. The footer names each chunk by its keyed id, which the server can read and which
+//! says nothing about the content. A chunk is sealed with its id, its length and its coding as
+//! additional data: a footer that was changed gives an error.
 
 use crate::chunker::CHUNK_MAX;
 use crate::codec::Decoder;
@@ -94,7 +95,8 @@ impl Footer {
         into.extend_from_slice(&TRAILER_MAGIC);
     }
 
-    /// The length of the footer with its trailer, from the last [`TRAILER_BYTES`] bytes of a segment.
+    /// The length of the footer with its trailer, from the last [`TRAILER_BYTES`] bytes of a
+    /// segment.
     pub fn length(trailer: &[u8]) -> Result<usize> {
         let mut decoder = Decoder::new(trailer, "segment trailer");
         let (length, count, _) = (decoder.u32()? as usize, decoder.u32()? as usize, decoder.take(32)?);

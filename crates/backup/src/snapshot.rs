@@ -1,13 +1,16 @@
-//! Snapshots: which chunks are needed, readable by the server, and a sealed description that only the key opens.
+//! Snapshots: which chunks are needed, readable by the server, and a sealed description that only
+//! the key opens.
 //!
 //! ```text
 //! magic 8 | repository 16 | references | salt 32 | length 8 | sealed description, tag
 //! ```
 //!
-//! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the description has the agent's
-//! time too. It decides only the order of snapshots that the store dates by the same second. The description opens only behind the references that it was sealed with,
-//! so no writer without the key makes a new snapshot of an old one. Those of the first version, which are still read,
-//! were not bound; a beginning long before the store's date shows such a forgery, see [`Description::doubt`].
+//! The name of a snapshot is the BLAKE3 hash of its bytes. The store's clock dates it: the
+//! description has the agent's time too. It decides only the order of snapshots that the store
+//! dates by the same second. The description opens only behind the references that it was sealed
+//! with, so no writer without the key makes a new snapshot of an old one. Those of the first
+//! version, which are still read, were not bound; a beginning long before the store's date shows
+//! such a forgery, see [`Description::doubt`].
 
 use std::io::Read;
 
@@ -22,7 +25,8 @@ pub const MAGIC: [u8; 8] = *b"STLBSNP2";
 const MAGIC_UNBOUND: [u8; 8] = *b"STLBSNP1";
 /// A backup that took longer is doubtful.
 const BACKUP_SECONDS_MAX: u64 = 14 * 86_400;
-/// The end of a backup and the store's date of its snapshot differ by no more, unless a clock is wrong or the date moved.
+/// The end of a backup and the store's date of its snapshot differ by no more, unless a clock is
+/// wrong or the date moved.
 pub const DRIFT_SECONDS_MAX: u64 = 2 * 86_400;
 /// Bytes of the longest snapshot: about 100 million files.
 pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
@@ -30,13 +34,15 @@ pub const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 pub const NANOS: u64 = 1_000_000_000;
 const PURPOSE: &str = "snapshot";
 const VERSION: u64 = 2;
-/// The version of a description whose tree has a volume. Programs that know none refuse it as a whole.
+/// The version of a description whose tree has a volume. Programs that know none refuse it as a
+/// whole.
 const VERSION_VOLUME: u64 = 3;
 /// The first version of the description has no end.
 const VERSION_ENDLESS: u64 = 1;
 /// Paths, tags and excludes of one snapshot.
 const WORDS_MAX: usize = 10_000;
-/// Problems that a snapshot lists, with paths and texts that are cut at their limits. Their number has no limit.
+/// Problems that a snapshot lists, with paths and texts that are cut at their limits. Their number
+/// has no limit.
 pub const ISSUES_MAX: usize = 1000;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,7 +98,8 @@ pub struct Description {
     pub program: String,
     /// Beginning of the backup by the agent's clock: seconds since 1970.
     pub begun: u64,
-    /// End of the backup by the agent's clock: nanoseconds since 1970. Those of the first version have their beginning.
+    /// End of the backup by the agent's clock: nanoseconds since 1970. Those of the first version
+    /// have their beginning.
     pub finished: u64,
     /// The paths that were saved.
     pub paths: Vec<Vec<u8>>,
@@ -116,7 +123,8 @@ pub struct Snapshot {
 }
 
 impl Description {
-    /// Whether a reader opens what [`Description::encode`] makes of it. A backup asks before it reads any file.
+    /// Whether a reader opens what [`Description::encode`] makes of it. A backup asks before it
+    /// reads any file.
     pub fn check(&self) -> Result<()> {
         let invalid = |text: String| Err(BackupError::Invalid(text));
         for (what, number) in
@@ -229,8 +237,9 @@ impl Description {
         })
     }
 
-    /// Whether the store's date is not that of the commit: the object was copied, or stored again under its name, or a
-    /// clock was wrong. The first version of the description has no end, and is compared by its beginning.
+    /// Whether the store's date is not that of the commit: the object was copied, or stored again
+    /// under its name, or a clock was wrong. The first version of the description has no end, and
+    /// is compared by its beginning.
     pub fn is_misdated(&self, stored: u64) -> bool {
         let has_end = self.finished != self.begun.saturating_mul(NANOS);
         let most = if has_end { DRIFT_SECONDS_MAX } else { BACKUP_SECONDS_MAX };
@@ -309,7 +318,8 @@ impl Snapshot {
     }
 }
 
-/// Takes memory as the content comes. The agent that holds the key wrote it, so its length is trusted up to the limit.
+/// Takes memory as the content comes. The agent that holds the key wrote it, so its length is
+/// trusted up to the limit.
 fn decompress(compressed: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut plain = Vec::new();
     zstd::stream::read::Decoder::new(compressed)?.take(SNAPSHOT_BYTES_MAX + 1).read_to_end(&mut plain)?;

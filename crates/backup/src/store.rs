@@ -1,8 +1,9 @@
 //! Where a repository is: a small set of named, immutable objects.
 //!
-//! A store promises: when `put` returns, the object is durable and every later call sees it, whole; `create` never
-//! replaces an object. It may fail at any call. It may list an object late only if it says so; all stores here list at
-//! once. The store's clock dates objects, so no client can date its own snapshots.
+//! A store promises: when `put` returns, the object is durable and every later call sees it, whole;
+//! `create` never replaces an object. It may fail at any call. It may list an object late only if
+//! it says so; all stores here list at once. The store's clock dates objects, so no client can date
+//! its own snapshots.
 
 pub mod directory;
 pub mod memory;
@@ -121,7 +122,8 @@ pub trait Store: Send + Sync {
     /// The place, for messages.
     fn place(&self) -> String;
 
-    /// Stores an object that must not exist, durably. [`BackupError::Exists`](crate::BackupError::Exists): it does.
+    /// Stores an object that must not exist, durably.
+    /// [`BackupError::Exists`](crate::BackupError::Exists): it does.
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()>;
 
     /// Stores or replaces a small object, durably. Only sessions are replaced.
@@ -136,11 +138,13 @@ pub trait Store: Send + Sync {
     /// Calls `each` for every object of the folder, in no order.
     fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
 
-    /// Removes an object. [`BackupError::Refused`](crate::BackupError::Refused): retention or credentials forbid it.
+    /// Removes an object. [`BackupError::Refused`](crate::BackupError::Refused): retention or
+    /// credentials forbid it.
     fn remove(&self, name: &Name) -> Result<()>;
 
-    /// Locks an object until at least `until`, seconds since 1970: before, no right removes it. A longer lock stays.
-    /// [`BackupError::Invalid`](crate::BackupError::Invalid): the store has no locks.
+    /// Locks an object until at least `until`, seconds since 1970: before, no right removes it. A
+    /// longer lock stays. [`BackupError::Invalid`](crate::BackupError::Invalid): the store has no
+    /// locks.
     fn lock(&self, _name: &Name, _until: u64) -> Result<()> {
         Err(self.lockless())
     }
@@ -173,7 +177,8 @@ pub trait Store: Send + Sync {
     /// The store's clock: seconds since 1970.
     fn now(&self) -> Result<u64>;
 
-    /// Whether reading costs about as much as reading a local file, so that a cache would gain nothing.
+    /// Whether reading costs about as much as reading a local file, so that a cache would gain
+    /// nothing.
     fn is_local(&self) -> bool;
 
     /// Removes what killed writers left, if the store knows such things.

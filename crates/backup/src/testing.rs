@@ -1,4 +1,5 @@
-//! What tests stand on: a repository in memory with small chunks, dice for entropy, and directories that go.
+//! What tests stand on: a repository in memory with small chunks, dice for entropy, and directories
+//! that go.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -176,8 +177,9 @@ pub fn picture(root: &Path) -> Vec<String> {
     found
 }
 
-/// Stores segments that claim all chunks of the store with another content, under names before those of all others. With
-/// the keys of the repository they are authentic, and with other ones they are junk.
+/// Stores segments that claim all chunks of the store with another content, under names before
+/// those of all others. With the keys of the repository they are authentic, and with other ones
+/// they are junk.
 pub fn plant(repository: &Repository, store: &Memory, keys: &Keys) {
     let names = store.names(Folder::Segments);
     let footers: Vec<Footer> =

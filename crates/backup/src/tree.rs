@@ -1,9 +1,10 @@
-//! The tree of a snapshot: entries in the order of the walk, a directory before what it contains, names in the order of
-//! their bytes.
+//! The tree of a snapshot: entries in the order of the walk, a directory before what it contains,
+//! names in the order of their bytes.
 //!
-//! The sequence is cut into chunks at entries that the hash of their name selects. An unchanged directory therefore
-//! gives the same chunks in the next snapshot, and neither writer nor reader holds more than one chunk in memory. Each
-//! chunk begins with the path of the directory of its first entry, so it can be read without those before it.
+//! The sequence is cut into chunks at entries that the hash of their name selects. An unchanged
+//! directory therefore gives the same chunks in the next snapshot, and neither writer nor reader
+//! holds more than one chunk in memory. Each chunk begins with the path of the directory of its
+//! first entry, so it can be read without those before it.
 
 use crate::chunker::CHUNK_MAX;
 use crate::codec::{Decoder, put_bytes, put_signed, put_varint};
@@ -28,14 +29,16 @@ pub const PATH_MAX: usize = 1 << 20;
 /// Extended attributes of one entry, and the bytes of one.
 pub const XATTRS_MAX: u64 = 4096;
 pub const XATTR_MAX: usize = 64 << 10;
-/// Bytes of all extended attributes of one entry, with their names. Tests have a limit that any file system can exceed.
+/// Bytes of all extended attributes of one entry, with their names. Tests have a limit that any
+/// file system can exceed.
 pub const XATTRS_BYTES_MAX: usize = if cfg!(test) { 2048 } else { 1 << 20 };
 /// Pieces that an entry holds itself. A longer file has its pieces in lists of this length.
 pub const PIECES_MAX: usize = 4096;
 /// Lists of pieces of one file: 67 million pieces, about 64 TiB.
 pub const LISTS_MAX: usize = 16_384;
 
-/// The longest entry behind a chunk that is just not cut, and the longest path before it, fit into a chunk.
+/// The longest entry behind a chunk that is just not cut, and the longest path before it, fit into
+/// a chunk.
 const _: () = {
     let xattrs = (1 << 20) + XATTRS_MAX as usize * 8;
     let entry = xattrs + LISTS_MAX * 32 + PIECES_MAX * 37 + 4 * NAME_MAX;
@@ -257,7 +260,8 @@ pub fn decode_pieces(decoder: &mut Decoder<'_>) -> Result<Vec<Piece>> {
     Ok(pieces)
 }
 
-/// The order of the walk. A directory's name is a prefix of the paths in it, and `/` comes before every other byte.
+/// The order of the walk. A directory's name is a prefix of the paths in it, and `/` comes before
+/// every other byte.
 pub fn order(first: &[u8], second: &[u8]) -> std::cmp::Ordering {
     let place = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
     first.iter().map(place).cmp(second.iter().map(place))
@@ -273,7 +277,8 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 #[derive(Default, Debug)]
 pub struct TreeWriter {
     chunk: Vec<u8>,
-    /// The path of the directory of the next entry, and the length of the path at each level above it.
+    /// The path of the directory of the next entry, and the length of the path at each level above
+    /// it.
     path: Vec<u8>,
     levels: Vec<usize>,
     /// The path of the first entry of the chunk.
@@ -288,7 +293,8 @@ pub struct Cut {
 }
 
 impl TreeWriter {
-    /// Adds an entry that is `depth` directories below the top. Gives a chunk if the entry ends one.
+    /// Adds an entry that is `depth` directories below the top. Gives a chunk if the entry ends
+    /// one.
     pub fn add(&mut self, depth: usize, entry: &Entry) -> Option<Cut> {
         let up = self.levels.len().saturating_sub(depth);
         if self.chunk.is_empty() {

@@ -1,8 +1,9 @@
-//! Checks: that everything a snapshot needs is there and, on request, that every stored byte is what was written.
+//! Checks: that everything a snapshot needs is there and, on request, that every stored byte is
+//! what was written.
 //!
-//! A chunk that is damaged is marked in the store, so that the next backup which has its content stores it again. Then
-//! old snapshots that need it are whole again too. A mark goes when its segment is found whole. Of a segment whose
-//! footer is lost, all chunks are marked.
+//! A chunk that is damaged is marked in the store, so that the next backup which has its content
+//! stores it again. Then old snapshots that need it are whole again too. A mark goes when its
+//! segment is found whole. Of a segment whose footer is lost, all chunks are marked.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -32,7 +33,8 @@ pub struct VerifyProgress {
     pub bytes: AtomicU64,
     /// Bytes of all segments. Zero: they are not read.
     pub bytes_expected: AtomicU64,
-    /// Segments with damage that were found so far, with its place. They are marked, also if the check fails later.
+    /// Segments with damage that were found so far, with its place. They are marked, also if the
+    /// check fails later.
     pub damaged: Mutex<Vec<(SegmentId, String)>>,
     pub stop: AtomicBool,
 }
@@ -71,8 +73,8 @@ pub struct Verified {
     /// Files that are affected, and their number.
     pub lost: Vec<Lost>,
     pub lost_files: u64,
-    /// Files that live from chunks in segments that their snapshot does not reference, because the referenced place is
-    /// damaged. Prune keeps these segments.
+    /// Files that live from chunks in segments that their snapshot does not reference, because the
+    /// referenced place is damaged. Prune keeps these segments.
     pub repaired_files: u64,
 }
 
@@ -238,8 +240,9 @@ impl Places<'_> {
     }
 }
 
-/// Reads all segments with several threads, and marks damaged chunks in the store, each segment when it is found: a
-/// check of many hours may fail near its end. The first failure ends the threads.
+/// Reads all segments with several threads, and marks damaged chunks in the store, each segment
+/// when it is found: a check of many hours may fail near its end. The first failure ends the
+/// threads.
 fn read_all(
     repository: &Repository,
     segments: &[(SegmentId, u64)],
@@ -279,7 +282,8 @@ fn read_all(
     lock(&failure).take().map_or(Ok(()), Err)?;
     verified.bytes = progress.bytes.load(Ordering::Relaxed);
     let faults = std::mem::take(&mut *lock(&faults));
-    // Marks that an earlier check left at segments or chunks that are whole go, or restores would shun them for ever.
+    // Marks that an earlier check left at segments or chunks that are whole go, or restores would
+    // shun them for ever.
     let marked = damaged(&*repository.store)?;
     for (id, _) in segments {
         let is_damaged = faults.get(id).is_some_and(|fault| fault.chunks.count() > 0);

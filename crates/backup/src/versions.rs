@@ -1,16 +1,19 @@
-//! Which snapshots are kept by the versions of their files: so many while a file exists and so many after it was deleted,
-//! with days for each, by classes that rules bind to paths.
+//! Which snapshots are kept by the versions of their files: so many while a file exists and so many
+//! after it was deleted, with days for each, by classes that rules bind to paths.
 //!
-//! A version of a file is a run of snapshots that have it with the same content and modification time. It ends with the
-//! first snapshot that has the path otherwise, or lacks it. A snapshot stays for two reasons: it is the last one of a
-//! version that a class keeps, or it is the one that shows when such a version ended. Without the latter the end would
-//! move with each removal, and no version would ever expire. The latest snapshot of a series always stays.
+//! A version of a file is a run of snapshots that have it with the same content and modification
+//! time. It ends with the first snapshot that has the path otherwise, or lacks it. A snapshot stays
+//! for two reasons: it is the last one of a version that a class keeps, or it is the one that shows
+//! when such a version ended. Without the latter the end would move with each removal, and no
+//! version would ever expire. The latest snapshot of a series always stays.
 //!
-//! Nothing is let go that ended less than `least_days` ago, whatever the number of versions. So a client that floods a
-//! repository with versions pushes out none of the time before, until somebody has had these days to notice.
+//! Nothing is let go that ended less than `least_days` ago, whatever the number of versions. So a
+//! client that floods a repository with versions pushes out none of the time before, until an
+//! operator has had these days to notice.
 //!
-//! A file that a snapshot with problems lacks may only have been unreadable: that snapshot counts as if it were not there.
-//! A path without a class keeps all of its versions. Directories come along with what is in them, and have no versions.
+//! A file that a snapshot with problems lacks may only have been unreadable: that snapshot counts
+//! as if it were not there. A path without a class keeps all of its versions. Directories come
+//! along with what is in them, and have no versions.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Weak};
@@ -25,8 +28,8 @@ use crate::tree::{Content, Entry, TreeReader, encode_pieces, join, order};
 const DAY: u64 = 86_400;
 /// Classes of a policy.
 pub const CLASSES_MAX: usize = 1000;
-/// Snapshots of a series that are judged at once: each holds one chunk of its tree, with the paths and 32 bytes for each.
-/// Older ones are left alone, and are judged when newer ones have gone.
+/// Snapshots of a series that are judged at once: each holds one chunk of its tree, with the paths
+/// and 32 bytes for each. Older ones are left alone, and are judged when newer ones have gone.
 pub const SNAPSHOTS_MAX: usize = 512;
 
 /// How many versions are kept, and for how long after they ended. None: without a limit.
@@ -135,14 +138,16 @@ pub fn judge(indexed: &Indexed, members: &[SeriesSnapshot], policy: &VersionPoli
     Ok(judged)
 }
 
-/// A version of one path: the place of the last snapshot that has it, and of the one that shows its end.
+/// A version of one path: the place of the last snapshot that has it, and of the one that shows its
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     last: usize,
     end: Option<usize>,
 }
 
-/// The versions of one path, oldest first. `found` has the snapshots with the path, by their places.
+/// The versions of one path, oldest first. `found` has the snapshots with the path, by their
+/// places.
 fn runs(found: &BTreeMap<usize, Version>, members: &[SeriesSnapshot]) -> Vec<Run> {
     let (mut runs, mut version): (Vec<Run>, Option<Version>) = (Vec::new(), None);
     for (place, member) in members.iter().enumerate() {
@@ -305,7 +310,8 @@ impl<'a> Merge<'a> {
     }
 }
 
-/// What tells versions apart: kind, content and modification time. Owners, modes and attributes do not.
+/// What tells versions apart: kind, content and modification time. Owners, modes and attributes do
+/// not.
 pub fn version(entry: &Entry) -> Version {
     let mut bytes = vec![entry.content.letter() as u8];
     let modified = entry.metadata.modified;

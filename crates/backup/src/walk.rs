@@ -1,7 +1,8 @@
 //! Walking through a file system: entries in the order of the tree, with their metadata.
 //!
-//! Every file is opened relative to its directory and never through a symbolic link, so nothing outside of the tree is
-//! read if somebody exchanges a directory during the backup. The walk keeps one descriptor for each level.
+//! Every file is opened relative to its directory and never through a symbolic link, so nothing
+//! outside of the tree is read if another process exchanges a directory during the backup. The walk
+//! keeps one descriptor for each level.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

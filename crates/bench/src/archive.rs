@@ -1,12 +1,14 @@
-//! Retention over many versions: an archive in this process on file drives, without HTTP and without an array.
+//! Retention over many versions: an archive in this process on file drives, without HTTP and
+//! without an array.
 //!
-//! The versions come through the archive's own puts, many at once, each durable, with a retention, a note on the data
-//! volume and an audit record. Each has 14 bytes, so the figures are those of the catalog and the log, not of content.
-//! `--versions` sets their number. A reference is the same work without the feature: a listing of the same versions,
-//! another change of as many rows, a read of the same object.
+//! The versions come through the archive's own puts, many at once, each durable, with a retention,
+//! a note on the data volume and an audit record. Each has 14 bytes, so the figures are those of
+//! the catalog and the log, not of content. `--versions` sets their number. A reference is the same
+//! work without the feature: a listing of the same versions, another change of as many rows, a read
+//! of the same object.
 //!
-//! The whole run is in one store, in the order of the cases. What comes once (a hold, a pass of expiration) has one
-//! round and no spread.
+//! The whole run is in one store, in the order of the cases. What comes once (a hold, a pass of
+//! expiration) has one round and no spread.
 
 mod proof;
 mod store;

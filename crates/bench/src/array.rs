@@ -1,7 +1,9 @@
-//! The array in this process on memory drives, with one thread: the cost of the pool itself, without a device.
+//! The array in this process on memory drives, with one thread: the cost of the pool itself,
+//! without a device.
 //!
-//! The limit for sequential writes is the work that is always needed: copying the stripe to its drives (the memory
-//! drive's own copy), coding it, and computing its digests. It is measured alone in the same run.
+//! The limit for sequential writes is the work that is always needed: copying the stripe to its
+//! drives (the memory drive's own copy), coding it, and computing its digests. It is measured alone
+//! in the same run.
 
 mod loops;
 mod small;
@@ -125,8 +127,8 @@ impl Rig {
         }
     }
 
-    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a recycled one if there
-    /// is one.
+    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a
+    /// recycled one if there is one.
     fn drive(
         &mut self,
         volume: VolumeId,

@@ -1,15 +1,18 @@
-//! `stele backup` beside restic and borg: the same tree in memory, processor time and wall time of the whole command.
+//! `stele backup` beside restic and borg: the same tree in memory, processor time and wall time of
+//! the whole command.
 //!
-//! Each program saves the tree first, saves it again unchanged, saves it after one file in 20 changed, restores it and
-//! reads all of it for a check. Each step is done by all programs in turns, before any of them goes on. Agent and store
-//! are one process on one machine where a repository is a directory in memory. "stele over S3" stores into a bucket of
-//! a server on loopback with file drives beside this program; the server's processor time is counted too. All
-//! repositories are encrypted. restic compresses with zstd by its default, borg with lz4, and Stele with zstd 1. The
-//! peers come from Debian; without one its lines are missing.
+//! Each program saves the tree first, saves it again unchanged, saves it after one file in 20
+//! changed, restores it and reads all of it for a check. Each step is done by all programs in
+//! turns, before any of them goes on. Agent and store are one process on one machine where a
+//! repository is a directory in memory. The case "stele over S3" stores into a bucket of a server
+//! on loopback with file drives beside this program; the server's processor time is counted too.
+//! All repositories are encrypted. By default restic compresses with zstd, borg with lz4, and Stele
+//! with zstd 1. The peers come from Debian; without one its lines are missing.
 //!
 //! Then come streams from memory, 1 to 16 at a time.
 //!
-//! The small tree is the first 4,096 files of the whole one. It is measured only if `--case` asks for it: `--case small`.
+//! The small tree is the first 4,096 files of the whole one. It is measured only if `--case` asks
+//! for it: `--case small`.
 
 mod agents;
 mod streams;
@@ -27,7 +30,8 @@ const STORED: Unit = Unit::less("MiB");
 const WHOLE: (&str, u64) = ("whole tree", tree::FILES);
 const SMALL: (&str, u64) = ("small tree", 4096);
 
-/// Each step with the mark for our processor time and memory on the whole tree. Zero: there is none.
+/// Each step with the mark for our processor time and memory on the whole tree. Zero: there is
+/// none.
 const STEPS: [(&str, f64, f64); 5] = [
     ("first backup", 7.0, 0.0),
     ("unchanged", 0.8, 0.0),

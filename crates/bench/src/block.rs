@@ -1,14 +1,15 @@
-//! Block devices over NBD and iSCSI, against nbdkit's memory plugin, qemu-nbd and tgt in the same run. All use the same
-//! client (fio), a Unix socket and TCP on the loopback, and keep everything in memory.
+//! Block devices over NBD and iSCSI, against nbdkit's memory plugin, qemu-nbd and tgt in the same
+//! run. All use the same client (fio), a Unix socket and TCP on the loopback, and keep everything
+//! in memory.
 //!
-//! Stele serves a volume of 1 GiB on file drives in /dev/shm, with two copies of every block. It verifies every block
-//! from a drive against its digest. Its cache holds the volume, as the peers' memory holds theirs. The server's CPU
-//! time for each operation is judged, since fio itself takes most of the time on a small machine. Writes are counted
-//! with their consequences: the bench writes six times the dirty limit, and CPU time counts until no block is dirty any
-//! more.
+//! Stele serves a volume of 1 GiB on file drives in /dev/shm, with two copies of every block. It
+//! verifies every block from a drive against its digest. Its cache holds the volume, as the peers'
+//! memory holds theirs. The server's CPU time for each operation is judged, since fio itself takes
+//! most of the time on a small machine. Writes are counted with their consequences: the bench
+//! writes six times the dirty limit, and CPU time counts until no block is dirty any more.
 //!
-//! The rounds of Stele and its peers alternate. The medians are shown, and Stele's spread. A whole run writes
-//! `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside it.
+//! The rounds of Stele and its peers alternate. The medians are shown, and Stele's spread. A whole
+//! run writes `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside it.
 
 mod client;
 mod iscsi;
@@ -189,7 +190,8 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// The result of a round, and the server's microseconds for each operation, until the written data is on the drives.
+/// The result of a round, and the server's microseconds for each operation, until the written data
+/// is on the drives.
 fn measured(
     load: &Load,
     url: &str,
@@ -293,7 +295,8 @@ fn duplex(
 
 const LATENCY: &str = "4 KiB read at depth 1";
 
-/// One request at a time, beside the least time that two threads need to wake each other with as many bytes.
+/// One request at a time, beside the least time that two threads need to wake each other with as
+/// many bytes.
 fn latency(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str) -> Result<(), String> {
     let name = format!("{transport} {LATENCY}");
     if !bench.wants(&name) {
@@ -326,7 +329,8 @@ fn copying(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str)
     Ok(())
 }
 
-/// With a cache of an eighth of the volume: reads come from the drives and are verified. No peer does that.
+/// With a cache of an eighth of the volume: reads come from the drives and are verified. No peer
+/// does that.
 fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
     let loads = [
         ("4 KiB read", Load::small("randread", "4k")),

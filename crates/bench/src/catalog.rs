@@ -1,8 +1,9 @@
 //! The embedded catalog alone: commits, reads, and reopening after `kill -9`.
 //!
-//! A commit has the contents of a PUT's: a version of 220 bytes under a key of 60, the object's current version, a key
-//! record, two counters, and an audit record appended to the hash chain. "File" means one file drive behind io_uring;
-//! the array's bench shows the additional cost of a mirrored volume. Every counted commit is durable.
+//! A commit has the contents of a PUT's. These are a version of 220 bytes under a key of 60, the
+//! object's current version, a key record, two counters, and an audit record appended to the hash
+//! chain. "File" means one file drive behind io_uring; the array's bench shows the additional cost
+//! of a mirrored volume. Every counted commit is durable.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
-//! Parity, reconstruction and digests on one thread. ISA-L runs beside it (its general `ec_encode_data` and its RAID-6
-//! kernel `pq_gen`), or copying if ISA-L is not installed. GB/s count data strips, not parity.
+//! Parity, reconstruction and digests on one thread. ISA-L runs beside it (its general
+//! `ec_encode_data` and its RAID-6 kernel `pq_gen`), or copying if ISA-L is not installed. GB/s
+//! count data strips, not parity.
 
 use std::time::Duration;
 
@@ -85,7 +86,8 @@ fn beside_raid6(bench: &mut Bench, isal: Isal, code: Code, strip: usize) -> Resu
         })
 }
 
-/// Reads the first k of the remaining strips. The peer gets the same factors, as its own inversion would find.
+/// Reads the first k of the remaining strips. The peer gets the same factors, as its own inversion
+/// would find.
 fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost: Strips) -> Result<(), String> {
     let (k, m) = (code.data(), code.tolerates());
     let plan = Coder::new(code).plan(Strips::all(k + m).without(lost), lost).ok_or("too many strips lost")?;

@@ -1,4 +1,5 @@
-//! MD5 of several streams at once on one thread, beside the md-5 crate taking them one after another in the same run.
+//! MD5 of several streams at once on one thread, beside the md-5 crate taking them one after
+//! another in the same run.
 
 use std::time::Duration;
 

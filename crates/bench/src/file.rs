@@ -1,12 +1,13 @@
-//! The file gateway over NFSv3, beside NFS-Ganesha (its VFS module on a directory in memory) in the same run. One plain
-//! client measures both, over TCP on the loopback.
+//! The file gateway over NFSv3, beside NFS-Ganesha (its VFS module on a directory in memory) in the
+//! same run. One plain client measures both, over TCP on the loopback.
 //!
-//! Stele serves a share on 6 file drives in memory. Its cache volume keeps two copies of every block; each is digested
-//! when it is written and verified when a drive is read. Ganesha's directory keeps one copy without digests, and a flush
-//! there costs nothing.
+//! Stele serves a share on 6 file drives in memory. Its cache volume keeps two copies of every
+//! block; each is digested when it is written and verified when a drive is read. Ganesha's
+//! directory keeps one copy without digests, and a flush there costs nothing.
 //!
-//! The rounds alternate; the medians are shown, and Stele's spread. The server's CPU time is that of its process. The
-//! blocking limit is the rate of empty calls, one at a time, on the same connection.
+//! The rounds alternate; the medians are shown, and Stele's spread. The server's CPU time is that
+//! of its process. The blocking limit is the rate of empty calls, one at a time, on the same
+//! connection.
 //!
 //! Archiving, retrieval and memory have no peer: no file server archives.
 

@@ -1,4 +1,5 @@
-//! Cases, rounds in turns, medians, and the two forms of output. The crate's opening comment shows how to add a case.
+//! Cases, rounds in turns, medians, and the two forms of output. The crate's opening comment shows
+//! how to add a case.
 
 mod report;
 
@@ -116,8 +117,8 @@ impl Bench {
         self.options.versions
     }
 
-    /// A line for people, not shown with `--json`: the conditions that an honest table must name (durability, cache,
-    /// signing).
+    /// A line for people, not shown with `--json`: the conditions that an honest table must name
+    /// (durability, cache, signing).
     pub fn note(&self, text: &str) {
         if !self.options.json {
             println!("  {text}");
@@ -208,7 +209,8 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Calls `work` for about the time `wanted`; returns calls a second. The clock is read once a batch.
+/// Calls `work` for about the time `wanted`; returns calls a second. The clock is read once a
+/// batch.
 pub fn rate(wanted: Duration, mut work: impl FnMut()) -> f64 {
     let (start, mut calls, mut batch) = (Instant::now(), 0u64, 1u64);
     loop {

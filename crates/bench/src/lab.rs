@@ -1,6 +1,6 @@
-//! The cost of the laboratory's generator, beside fio on the same target in the same run. It is the processor time of
-//! the process for each access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms
-//! are always on.
+//! The cost of the laboratory's generator, beside fio on the same target in the same run. It is the
+//! processor time of the process for each access, that of the whole machine (kernel workers hide
+//! some), and accesses a second. Histograms are always on.
 
 mod agreement;
 mod corpus;
@@ -19,8 +19,9 @@ use ran::{Asked, RoundResult, fio, live};
 
 const SIZE: u64 = 512 * MIB;
 
-/// fio with its default and with its cheapest settings: a single time-stamp, accesses started and collected in batches,
-/// registered files and buffers. Single accesses are cheapest with plain system calls, in both tools.
+/// fio with its default and with its cheapest settings: a single time-stamp, accesses started and
+/// collected in batches, registered files and buffers. Single accesses are cheapest with plain
+/// system calls, in both tools.
 const BEST_NULL: &[&str] = &["--gtod_reduce=1"];
 const BEST_RING: &[&str] = &[
     "--gtod_reduce=1",

@@ -2,8 +2,8 @@
 //!
 //! # To add a bench or a case
 //!
-//! A bench is a module here with `pub fn run(bench: &mut Bench) -> Result<(), String>`, listed in [`BENCHES`]. For each
-//! case it contains:
+//! A bench is a module here with `pub fn run(bench: &mut Bench) -> Result<(), String>`, listed in
+//! [`BENCHES`]. For each case it contains:
 //!
 //! ```ignore
 //! // Skips the costly set-up when --case leaves this case out.
@@ -18,10 +18,11 @@
 //! }
 //! ```
 //!
-//! A round returns `Result<f64, String>` and should take 50 ms to a few seconds. One round of each is thrown away, then
-//! `--rounds` of each are taken in turns. The report shows the medians, their ratio (above 1: we are better, in either
-//! direction of the unit) and the spread of ours, (max - min) / median. [`Bench::figure`] reports further figures of
-//! the same work (CPU, memory). [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
+//! A round returns `Result<f64, String>` and should take 50 ms to a few seconds. One round of each
+//! is thrown away, then `--rounds` of each are taken in turns. The report shows the medians, their
+//! ratio (above 1: we are better, in either direction of the unit) and the spread of ours, (max -
+//! min) / median. [`Bench::figure`] reports further figures of the same work (CPU, memory).
+//! [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
 mod archive;
 mod array;

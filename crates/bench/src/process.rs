@@ -1,4 +1,5 @@
-//! Resources of a process, and the machine's description, from /proc. Figures are 0 if /proc does not give them.
+//! Resources of a process, and the machine's description, from /proc. Figures are 0 if /proc does
+//! not give them.
 
 use std::fs;
 

@@ -1,9 +1,11 @@
-//! The duration of a rebuild and the critical share after two losses, against the number of drives: the real array on
-//! modelled hard drives in virtual time, with the same digits in every run. A whole run also writes `docs/rebuild.md`.
+//! The duration of a rebuild and the critical share after two losses, against the number of drives:
+//! the real array on modelled hard drives in virtual time, with the same digits in every run. A
+//! whole run also writes `docs/rebuild.md`.
 //!
-//! Contents are zeros, so that only time is simulated at scale. The drives are small, so that hundreds fit into memory:
-//! the published drive with fewer cylinders, whose arm takes the same time over the whole stroke. No figure is scaled
-//! up from a measured one. A row with twice the content on each drive shows how the time grows with the content.
+//! Contents are zeros, so that only time is simulated at scale. The drives are small, so that
+//! hundreds fit into memory: the published drive with fewer cylinders, whose arm takes the same
+//! time over the whole stroke. No figure is scaled up from a measured one. A row with twice the
+//! content on each drive shows how the time grows with the content.
 
 use stele_array::{DriveHealth, OpenOptions, PoolStatus};
 use stele_ground::{Bytes, Dice, Duration, MIB};
@@ -101,7 +103,8 @@ fn fill(pool: &mut VirtualPool, drives: usize, held: u64) -> Result<(), String> 
     pool.command(stele_array::Command::Checkpoint).map(drop)
 }
 
-/// The share of stripes with strips on both of two given drives, if every set of ten drives were equally likely.
+/// The share of stripes with strips on both of two given drives, if every set of ten drives were
+/// equally likely.
 fn even_share(drives: usize) -> f64 {
     10.0 * 9.0 / (drives * (drives - 1)) as f64
 }

@@ -1,12 +1,14 @@
-//! S3 over TCP on one machine: 8 clients, each with one connection kept open, against `stele up` on file drives.
+//! S3 over TCP on one machine: 8 clients, each with one connection kept open, against `stele up` on
+//! file drives.
 //!
-//! The clients are this process and the server is another, so that the server's CPU time is its own: user and kernel
-//! time of the server process, divided by the operations. Every payload is signed with its SHA-256, which the client
-//! hashes once beforehand and the server verifies. The server also computes MD5, CRC64NVME and BLAKE3. PUTs are durable
-//! on 8+2 and encrypted; every PUT makes a new key. GETs read a cached working set, as with the peers.
+//! The clients are this process and the server is another, so that the server's CPU time is its
+//! own: user and kernel time of the server process, divided by the operations. Every payload is
+//! signed with its SHA-256, which the client hashes once beforehand and the server verifies. The
+//! server also computes MD5, CRC64NVME and BLAKE3. PUTs are durable on 8+2 and encrypted; every PUT
+//! makes a new key. GETs read a cached working set, as with the peers.
 //!
-//! The peers' figures come from the reference machine (2 vCPU EPYC Zen 5 guest), since a bench must not build them from
-//! source. A ratio to them is meaningful only on that machine.
+//! The peers' figures come from the reference machine (2 vCPU EPYC Zen 5 guest), since a bench must
+//! not build them from source. A ratio to them is meaningful only on that machine.
 
 mod client;
 pub mod server;
@@ -88,7 +90,8 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     server.stop()
 }
 
-/// Fills the store with small objects, kills the server, and measures the time from its start until it is ready.
+/// Fills the store with small objects, kills the server, and measures the time from its start until
+/// it is ready.
 fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<(), String> {
     if !bench.wants(OPENING) {
         return Ok(());

@@ -1,8 +1,9 @@
-//! Sequential streams on a pool of hard drives: the real array on modelled drives in virtual time, with the same digits in
-//! every run.
+//! Sequential streams on a pool of hard drives: the real array on modelled drives in virtual time,
+//! with the same digits in every run.
 //!
-//! The limit is what the drives' heads pass over: the number of drives, times the rate that one drive reaches alone, times
-//! the share of data in a stripe. Contents are zeros, so that only time is simulated at scale.
+//! The limit is what the drives' heads pass over: the number of drives, times the rate that one
+//! drive reaches alone, times the share of data in a stripe. Contents are zeros, so that only time
+//! is simulated at scale.
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,8 @@ struct Stream {
     under_way: VecDeque<u64>,
 }
 
-/// Runs streams over equal parts of the volume's beginning, each with so many requests outstanding. Answers MiB/s.
+/// Runs streams over equal parts of the volume's beginning, each with so many requests outstanding.
+/// Answers MiB/s.
 fn run_streams(
     pool: &mut VirtualPool,
     volume: VolumeId,

@@ -1,5 +1,5 @@
-//! Counters of connections, for operators: totals since each connection began. A reader computes rates from two
-//! samples.
+//! Counters of connections, for operators: totals since each connection began. A reader computes
+//! rates from two samples.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -83,9 +83,9 @@ struct Listed {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Connections {
-    /// Lists a connection and returns its number. `None`: of `most` places none is free, or the initiator has more
-    /// connections than places are free. So one initiator takes half of them, the next one half of the rest: it keeps
-    /// no other out.
+    /// Lists a connection and returns its number. `None`: of `most` places none is free, or the
+    /// initiator has more connections than places are free. So one initiator takes half of them,
+    /// the next one half of the rest: it keeps no other out.
     pub fn enter(&self, peer: &super::Peer, counters: &Arc<Counters>, most: u32) -> Option<u64> {
         let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (initiator, free) = (peer.initiator(), (most as usize).saturating_sub(listed.len()));

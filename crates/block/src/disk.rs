@@ -1,12 +1,12 @@
 //! The command path of every protocol: one connection's access to its volume.
 //!
-//! An operation travels with its buffers to the owner of the volume, and returns with them into the connection's own
-//! queue, which wakes the connection. On the volume's reactor that takes two short uncontended locks; nothing is
-//! copied.
+//! An operation travels with its buffers to the owner of the volume, and returns with them into the
+//! connection's own queue, which wakes the connection. On the volume's reactor that takes two short
+//! uncontended locks; nothing is copied.
 //!
-//! Limits: those of [`crate::Limits`]. The session checks [`Disk::has_room`] before it reads a request's data. If the
-//! volume answers `Retry` (its mailbox is full), the operation is kept and submitted again after [`RETRY_AFTER`]; the
-//! client does not notice.
+//! Limits: those of [`crate::Limits`]. The session checks [`Disk::has_room`] before it reads a
+//! request's data. If the volume answers `Retry` (its mailbox is full), the operation is kept and
+//! submitted again after [`RETRY_AFTER`]; the client does not notice.
 
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,7 +72,8 @@ impl Disk {
         let counters = Arc::new(Counters::default());
         let entered = target.connections.enter(peer, &counters, target.limits.connections);
         let connection = entered.ok_or(Denied::Crowded)?;
-        // Looked at only after it is counted: who closes the export first and counts then misses none.
+        // Looked at only after it is counted: who closes the export first and counts then misses
+        // none.
         if target.is_closed() {
             target.connections.leave(connection);
             return Err(Denied::Closed);
@@ -145,7 +146,8 @@ impl Disk {
         self.share.note_untaken(bytes);
     }
 
-    /// Begins an operation. A write to a read-only export is refused here, independently of the protocol.
+    /// Begins an operation. A write to a read-only export is refused here, independently of the
+    /// protocol.
     pub fn submit(&mut self, tag: u64, op: Op) {
         self.begin(tag, op, false);
     }
@@ -167,7 +169,8 @@ impl Disk {
         self.hand_over(tag, op, ticket);
     }
 
-    /// Fails the operations among those to submit again whose requests are over: they must not reach the volume later.
+    /// Fails the operations among those to submit again whose requests are over: they must not
+    /// reach the volume later.
     pub fn drop_held(&mut self, is_over: impl Fn(u64) -> bool) {
         for (tag, op, ticket) in mem::take(&mut self.held) {
             if is_over(tag) {
@@ -182,7 +185,8 @@ impl Disk {
         }
     }
 
-    /// Moves the finished operations. `now` serves operations that wait for space in the volume's queue.
+    /// Moves the finished operations. `now` serves operations that wait for space in the volume's
+    /// queue.
     pub fn reap(&mut self, now: Instant, into: &mut Vec<Completion>) {
         if self.held_until.is_some_and(|at| at <= now) {
             self.held_until = None;

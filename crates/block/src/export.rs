@@ -1,4 +1,5 @@
-//! Exports: the volume, its name, and its access rules. An operator makes the record and the server keeps it.
+//! Exports: the volume, its name, and its access rules. An operator makes the record and the server
+//! keeps it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::iscsi::Terms;
 
-/// Longest name of an export in bytes: within the limit of NBD, with room for the rest of a request.
+/// Longest name of an export in bytes: within the limit of NBD, with room for the rest of a
+/// request.
 pub const NAME_MAX: usize = 255;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -47,12 +49,13 @@ pub struct Export {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// Networks of TCP clients; empty: every address that reaches the listener. The mode of the Unix socket decides
-    /// about its clients.
+    /// Networks of TCP clients; empty: every address that reaches the listener. The mode of the
+    /// Unix socket decides about its clients.
     pub networks: Vec<Network>,
     /// Accept TLS only.
     pub tls: bool,
-    /// SHA-256 of client certificates, one of which the client must present; empty: no certificate is required.
+    /// SHA-256 of client certificates, one of which the client must present; empty: no certificate
+    /// is required.
     pub certificates: Vec<Fingerprint>,
 }
 
@@ -102,7 +105,8 @@ impl Access {
     }
 }
 
-/// An address with the length of its prefix, for example `10.1.0.0/16` or `fd00::/8`, or a single address.
+/// An address with the length of its prefix, for example `10.1.0.0/16` or `fd00::/8`, or a single
+/// address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
     address: IpAddr,
@@ -149,7 +153,8 @@ impl fmt::Display for Network {
     }
 }
 
-/// SHA-256 of a certificate as sent (DER): the value that `openssl x509 -fingerprint -sha256` prints.
+/// SHA-256 of a certificate as sent (DER): the value that `openssl x509 -fingerprint -sha256`
+/// prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fingerprint(pub [u8; 32]);
 

@@ -1,9 +1,11 @@
-//! iSCSI (RFC 7143): login, sessions, and the transport of SCSI commands. [`crate::scsi`] implements the commands.
+//! iSCSI (RFC 7143): login, sessions, and the transport of SCSI commands. [`crate::scsi`]
+//! implements the commands.
 //!
-//! All parts are state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`] for discovery
-//! sessions, and [`Connection`] for a connection of a normal session. The connections of a target share a [`Shared`]:
-//! its unit, its sessions, and the order of their commands. [`IscsiSession`] runs on the volume's reactor and moves
-//! the bytes. Error recovery level 0: an error on a connection ends it, and the initiator connects again.
+//! All parts are state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`]
+//! for discovery sessions, and [`Connection`] for a connection of a normal session. The connections
+//! of a target share a [`Shared`]: its unit, its sessions, and the order of their commands.
+//! [`IscsiSession`] runs on the volume's reactor and moves the bytes. Error recovery level 0: an
+//! error on a connection ends it, and the initiator connects again.
 
 pub mod chap;
 pub mod connection;

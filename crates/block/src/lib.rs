@@ -1,12 +1,12 @@
-//! Floor 4, the block frontend: volumes as network block devices. It depends on [`stele_media`] alone, and does not
-//! know whether a volume belongs to an array or to memory.
+//! Floor 4, the block frontend: volumes as network block devices. It depends on [`stele_media`]
+//! alone, and does not know whether a volume belongs to an array or to memory.
 //!
-//! This crate opens no socket: the server accepts a connection and hands over a [`Stream`]. A connection is a
-//! [`stele_media::ReactorSession`] on the reactor that owns the volume. With one call each, it reads all requests that have
-//! arrived, and sends all answers that are ready.
+//! This crate opens no socket: the server accepts a connection and hands over a [`Stream`]. A
+//! connection is a [`stele_media::ReactorSession`] on the reactor that owns the volume. With one
+//! call each, it reads all requests that have arrived, and sends all answers that are ready.
 //!
-//! The command path of all protocols is [`Disk`]. Buffers are owned and travel with the operation; data is copied only
-//! between the socket and the buffers.
+//! The command path of all protocols is [`Disk`]. Buffers are owned and travel with the operation;
+//! data is copied only between the socket and the buffers.
 
 pub mod counters;
 pub mod disk;

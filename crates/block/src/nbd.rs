@@ -1,8 +1,9 @@
 //! NBD: the handshake that names an export, and the session that serves it.
 //!
-//! The handshake is a state machine over bytes ([`Handshake`]). The server that accepted the connection moves the
-//! bytes, limits the time, and starts TLS on request. The result ([`Negotiated`]) begins a [`NbdSession`] on the
-//! volume's reactor. `SEMANTICS/block.md` states the promises; the protocol is that of the NBD project's `proto.md`.
+//! The handshake is a state machine over bytes ([`Handshake`]). The server that accepted the
+//! connection moves the bytes, limits the time, and starts TLS on request. The result
+//! ([`Negotiated`]) begins a [`NbdSession`] on the volume's reactor. `SEMANTICS/block.md` states
+//! the promises; the protocol is that of the NBD project's `proto.md`.
 
 pub mod context;
 pub mod handshake;

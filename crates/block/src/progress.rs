@@ -5,7 +5,8 @@ use stele_ground::{Duration, Instant};
 /// Time without progress after which a peer that owes or is owed bytes is dropped.
 pub const STALL_MAX: Duration = Duration::from_secs(120);
 
-/// The movement of bytes in one direction. Movement in the other direction does not excuse a peer that delays this one.
+/// The movement of bytes in one direction. Movement in the other direction does not excuse a peer
+/// that delays this one.
 #[derive(Default)]
 pub struct Progress {
     /// Whether bytes moved since the last look.

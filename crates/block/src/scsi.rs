@@ -1,8 +1,9 @@
-//! The SCSI half of the iSCSI frontend: a logical unit's answers to commands (SPC-5, SBC-4), without a transport.
+//! The SCSI half of the iSCSI frontend: a logical unit's answers to commands (SPC-5, SBC-4),
+//! without a transport.
 //!
-//! A [`Unit`] is synchronous: a command begins, asks for operations of the drive one after another, and ends in a
-//! [`Reply`]. It never waits, reads no clock and does no I/O. One thread can therefore carry any number of units, and a
-//! test can place any completion at any moment.
+//! A [`Unit`] is synchronous: a command begins, asks for operations of the drive one after another,
+//! and ends in a [`Reply`]. It never waits, reads no clock and does no I/O. One thread can
+//! therefore carry any number of units, and a test can place any completion at any moment.
 
 mod attention;
 mod cdb;

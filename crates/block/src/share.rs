@@ -1,9 +1,11 @@
-//! The share of a volume's memory that a connection may hold. It bounds the memory, and no initiator starves another.
+//! The share of a volume's memory that a connection may hold. It bounds the memory, and no
+//! initiator starves another.
 //!
-//! The limit counts the bytes under way on a volume, and the replies that wait for the peer. It is divided evenly among
-//! the connected initiators, and an initiator's connections share its part. An initiator without a request under way
-//! may always begin one, so that a request larger than the part is still served. At the limit a connection stops
-//! reading its socket, and the client's own window stops it.
+//! The limit counts the bytes under way on a volume, and the replies that wait for the peer. It is
+//! divided evenly among the connected initiators, and an initiator's connections share its part. An
+//! initiator without a request under way may always begin one, so that a request larger than the
+//! part is still served. At the limit a connection stops reading its socket, and the client's own
+//! window stops it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -95,8 +97,8 @@ impl Share {
         self.initiator.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// Records the bytes of replies that wait for the peer. They hold memory although their requests are done: a peer
-    /// that asks and takes nothing reaches its limit.
+    /// Records the bytes of replies that wait for the peer. They hold memory although their
+    /// requests are done: a peer that asks and takes nothing reaches its limit.
     pub fn note_untaken(&mut self, bytes: u64) {
         if bytes != self.untaken {
             self.bytes = self.bytes - self.untaken + bytes;
@@ -111,7 +113,8 @@ impl Share {
         self.requests
     }
 
-    /// A turn's work, divided among the connections of one initiator: more connections get no more turns.
+    /// A turn's work, divided among the connections of one initiator: more connections get no more
+    /// turns.
     pub fn part_of(&self, quantum: u64) -> u64 {
         (quantum / self.initiator.connections.load(Relaxed).max(1)).max(1)
     }

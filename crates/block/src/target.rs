@@ -83,7 +83,7 @@ impl Served {
     fn withdraw(&mut self, target: Arc<Target>) {
         target.withdraw();
         self.leaving.retain(|target| target.is_used());
-        // Whoever opens it later finds it withdrawn.
+        // A connection that opens it later finds it withdrawn.
         if target.is_used() {
             self.leaving.push(target);
         }
@@ -100,7 +100,8 @@ impl Drop for Pause {
 }
 
 impl Directory {
-    /// Starts to serve an export. An export with the same name is withdrawn first: its connections end.
+    /// Starts to serve an export. An export with the same name is withdrawn first: its connections
+    /// end.
     pub fn serve(&self, export: Export, handle: Handle, limits: Limits) -> Arc<Target> {
         let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let pot = Arc::clone(served.pots.entry(export.volume.clone()).or_default());
@@ -130,7 +131,8 @@ impl Directory {
         removed.map(|target| served.withdraw(target)).is_some()
     }
 
-    /// Withdrawn exports of a volume that still have connections: a request under way there may still write.
+    /// Withdrawn exports of a volume that still have connections: a request under way there may
+    /// still write.
     pub fn leaving(&self, volume: &str) -> Vec<Arc<Target>> {
         let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         served.leaving.retain(|target| target.is_used());
@@ -145,7 +147,8 @@ impl Directory {
         Pause(pot)
     }
 
-    /// Ends all exports when the server stops; their connections end when the requests under way are answered.
+    /// Ends all exports when the server stops; their connections end when the requests under way
+    /// are answered.
     pub fn withdraw_all(&self) -> Vec<Arc<Target>> {
         let targets = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).targets);
         targets.into_values().inspect(|target| target.withdraw()).collect()

@@ -10,16 +10,18 @@ pub enum CatalogError {
     Failed(Failure),
     /// The transaction itself is wrong: a key or value is too long, or a counter would overflow.
     Invalid(String),
-    /// No space for ordinary transactions. Reads, and transactions that may use the reserve, still work.
+    /// No space for ordinary transactions. Reads, and transactions that may use the reserve, still
+    /// work.
     Full(String),
     /// The queue is at its limit: nothing changed. Try again later.
     Busy,
-    /// Stored data does not verify. The text names the place. Restore it, or rebuild from the data volume.
+    /// Stored data does not verify. The text names the place. Restore it, or rebuild from the data
+    /// volume.
     Damaged(String),
     /// A later version of this code wrote it. It is not damaged and must not be replaced.
     Newer(String),
-    /// The store has stopped, or its volume is out of reach. Only the next opening shows whether this transaction took
-    /// place.
+    /// The store has stopped, or its volume is out of reach. Only the next opening shows whether
+    /// this transaction took place.
     Stopped(String),
 }
 

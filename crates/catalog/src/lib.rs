@@ -1,10 +1,12 @@
 //! Floor 2: the catalog, an ordered record store whose transactions are values.
 //!
-//! The catalog knows tables, keys and values, all of them bytes; the archive, one floor up, decides the meaning of a
-//! record. A [`Transaction`] names its preconditions and its changes. [`Catalog::commit`] makes all changes durable or
-//! none. A [`Snapshot`] reads one consistent state for as long as it is held.
+//! The catalog knows tables, keys and values, all of them bytes; the archive, one floor up, decides
+//! the meaning of a record. A [`Transaction`] names its preconditions and its changes.
+//! [`Catalog::commit`] makes all changes durable or none. A [`Snapshot`] reads one consistent state
+//! for as long as it is held.
 //!
-//! [`MemoryCatalog`] is the simple twin: a `BTreeMap` behind the same trait, and the oracle of every other catalog.
+//! [`MemoryCatalog`] is the simple twin: a `BTreeMap` behind the same trait, and the oracle of
+//! every other catalog.
 
 pub mod catalog;
 pub mod embedded;

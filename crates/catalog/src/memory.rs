@@ -1,7 +1,8 @@
 //! The simple twin: one ordered map, one lock, every mutation done in place and undone on refusal.
 //!
-//! It keeps nothing over a restart. A snapshot shares the map, and the next commit copies the map if a snapshot is
-//! still held. Its simplicity makes it evidently right, so every other catalog is compared with it.
+//! It keeps nothing over a restart. A snapshot shares the map, and the next commit copies the map
+//! if a snapshot is still held. Its simplicity makes it evidently right, so every other catalog is
+//! compared with it.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

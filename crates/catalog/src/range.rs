@@ -62,7 +62,8 @@ impl KeyRange {
         self
     }
 
-    /// Whether the range can contain no key. Ordered maps panic on such bounds, so callers check this first.
+    /// Whether the range can contain no key. Ordered maps panic on such bounds, so callers check
+    /// this first.
     pub fn is_void(&self) -> bool {
         match (&self.low, &self.high) {
             (Bound::Unbounded, Bound::Excluded(high)) => high.is_empty(),

@@ -1,5 +1,5 @@
-//! The suite that every catalog passes, in this crate or another: whatever it stores, its answers must equal the map's.
-//! Call [`suite`] from a test with a function that makes an empty catalog.
+//! The suite that every catalog passes, in this crate or another: whatever it stores, its answers
+//! must equal the map's. Call [`suite`] from a test with a function that makes an empty catalog.
 
 use bytes::Bytes;
 use stele_ground::Dice;
@@ -208,7 +208,8 @@ fn the_limits_hold(catalog: &impl Catalog) {
     );
 }
 
-/// Threads append to one log and take turns on one record: they lose nothing and see each other's changes.
+/// Threads append to one log and take turns on one record: they lose nothing and see each other's
+/// changes.
 fn many_committers(catalog: &impl Catalog) {
     const THREADS: u64 = 8;
     const EACH: u64 = 50;
@@ -223,7 +224,8 @@ fn many_committers(catalog: &impl Catalog) {
                             .append((A, "head"), B, Template::new().number(), Template::new().previous())
                             .put(A, [thread.to_be_bytes(), at.to_be_bytes()].concat(), ""),
                     );
-                    // Optimistic: read, decide, commit on condition, and repeat if another thread was faster.
+                    // Optimistic: read, decide, commit on condition, and repeat if another thread
+                    // was faster.
                     loop {
                         let seen = view(catalog).get(A, b"turn").expect("the turn is read").expect("the turn is there");
                         let next = u64::from_be_bytes(seen[..].try_into().expect("eight bytes")) + 1;

@@ -1,8 +1,8 @@
 //! Transactions as values: preconditions, mutations, and outcomes.
 //!
-//! All preconditions are checked against the state before the transaction. The mutations then apply in their order, and
-//! each sees the ones before it. Everything is deterministic: any two stores that start from the same records and take
-//! the same transactions end with the same records.
+//! All preconditions are checked against the state before the transaction. The mutations then apply
+//! in their order, and each sees the ones before it. Everything is deterministic: any two stores
+//! that start from the same records and take the same transactions end with the same records.
 
 mod codec;
 
@@ -14,9 +14,11 @@ use crate::{CatalogError, KeyRange};
 
 /// The longest key, in bytes. An S3 key has 1024; a bucket, a version and escaping come on top.
 pub const KEY_MAX: usize = 4096;
-/// The longest value, in bytes. The part list of a multipart object of 10,000 parts is the largest record.
+/// The longest value, in bytes. The part list of a multipart object of 10,000 parts is the largest
+/// record.
 pub const VALUE_MAX: usize = 2 << 20;
-/// Largest size of one transaction in bytes: its keys, values and pieces. Below, its largest number of mutations.
+/// Largest size of one transaction in bytes: its keys, values and pieces. Below, its largest number
+/// of mutations.
 pub const TRANSACTION_MAX: usize = 4 << 20;
 pub(crate) const STEPS_MAX: usize = 16_384;
 
@@ -65,17 +67,17 @@ pub enum Mutation {
         table: Table,
         key: Bytes,
     },
-    /// Adds to a counter: 8 bytes, big-endian, two's complement; an absent one counts as 0. An overflow refuses the
-    /// whole transaction. See [`counter`].
+    /// Adds to a counter: 8 bytes, big-endian, two's complement; an absent one counts as 0. An
+    /// overflow refuses the whole transaction. See [`counter`].
     Add {
         table: Table,
         key: Bytes,
         amount: i64,
     },
-    /// Takes the next number of the sequence whose [`Head`] is at `(head_table, head_key)`, fills it into both
-    /// templates, and puts the result. Numbers start at 1, without gaps, in commit order. The head also carries the
-    /// hash chain over the records. Concurrent transactions in one group commit can thus each append a chained record
-    /// without knowing of each other.
+    /// Takes the next number of the sequence whose [`Head`] is at `(head_table, head_key)`, fills
+    /// it into both templates, and puts the result. Numbers start at 1, without gaps, in commit
+    /// order. The head also carries the hash chain over the records. Concurrent transactions in one
+    /// group commit can thus each append a chained record without knowing of each other.
     Append {
         head_table: Table,
         head_key: Bytes,
@@ -99,8 +101,8 @@ pub enum Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Template(pub Vec<Piece>);
 
-/// The end of a sequence: the number of its records, and the link of the last one. Stored as 40 bytes: the count,
-/// big-endian, and the link.
+/// The end of a sequence: the number of its records, and the link of the last one. Stored as 40
+/// bytes: the count, big-endian, and the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Head {
     pub count: u64,
@@ -112,27 +114,31 @@ pub struct Head {
 pub struct Transaction {
     pub preconditions: Vec<Precondition>,
     pub mutations: Vec<Mutation>,
-    /// The part of the reserve that it may use when the volume is full. The reserve is kept for deletes and audit
-    /// records.
+    /// The part of the reserve that it may use when the volume is full. The reserve is kept for
+    /// deletes and audit records.
     pub reserve: Reserve,
 }
 
-/// The part of the reserve that a transaction may use; ordinary transactions leave the reserve alone.
+/// The part of the reserve that a transaction may use; ordinary transactions leave the reserve
+/// alone.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Reserve {
     #[default]
     None,
-    /// Half of it: frequent transactions of many clients leave the other half for the transactions that can stop them.
+    /// Half of it: frequent transactions of many clients leave the other half for the transactions
+    /// that can stop them.
     Half,
     All,
-    /// Nothing, and it leaves an eighth of the volume besides: for background work that can wait for room.
+    /// Nothing, and it leaves an eighth of the volume besides: for background work that can wait
+    /// for room.
     Spare,
 }
 
 /// The receipt of a durable transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// Its place in the order of all transactions of this catalog; it increases and survives restarts.
+    /// Its place in the order of all transactions of this catalog; it increases and survives
+    /// restarts.
     pub commit: u64,
     /// One outcome for each mutation, in order.
     pub outcomes: Vec<Outcome>,
@@ -162,8 +168,8 @@ impl Receipt {
     }
 }
 
-/// The link of record `number` with the stored `value`: BLAKE3 of the previous link, the number (8 bytes, big-endian)
-/// and the value. A verifier walks the records and must arrive at the head.
+/// The link of record `number` with the stored `value`: BLAKE3 of the previous link, the number (8
+/// bytes, big-endian) and the value. A verifier walks the records and must arrive at the head.
 pub fn link(previous: &Link, number: u64, value: &[u8]) -> Link {
     let mut hasher = blake3::Hasher::new();
     hasher.update(previous).update(&number.to_be_bytes()).update(value);
@@ -252,7 +258,8 @@ impl Transaction {
         Transaction::default()
     }
 
-    /// Lets the transaction use the reserve: for deletes, and for records that are due even when the volume is full.
+    /// Lets the transaction use the reserve: for deletes, and for records that are due even when
+    /// the volume is full.
     pub fn with_reserve(mut self) -> Transaction {
         self.reserve = Reserve::All;
         self
@@ -322,8 +329,8 @@ impl Transaction {
         self.change(Mutation::Append { head_table: head.0, head_key: head.1.into(), table, key, value })
     }
 
-    /// Bytes of keys, values and pieces, and what the journal adds to them; limits of queues and batches count them. The
-    /// changes of a transaction never take more bytes in the journal.
+    /// Bytes of keys, values and pieces, and what the journal adds to them; limits of queues and
+    /// batches count them. The changes of a transaction never take more bytes in the journal.
     pub fn size(&self) -> usize {
         let preconditions = self.preconditions.iter().map(|precondition| match precondition {
             Precondition::Equals { key, value, .. } => key.len() + value.len(),

@@ -1,13 +1,15 @@
-//! A coder for one code: parity from data, parity after a small write, lost strips from surviving ones.
+//! A coder for one code: parity from data, parity after a small write, lost strips from surviving
+//! ones.
 //!
-//! The parity of strips d0 to d(k-1) is, over GF(2^8) with 0x11D,
-//! `P = sum d(i)`, `Q = sum 2^i d(i)`, `R = sum 4^i d(i)`: RAID-6's own P and Q, and ISA-L's `gf_gen_rs_matrix`.
-//! Any three columns of 1, x, x^2 with distinct x are independent (Vandermonde), and so are any one or two under any
-//! choice of rows. Every loss of up to m strips can therefore be repaired; the tests try them all.
-//! A mirror is the same with one data strip: every row is 1, and the copies are copied.
+//! The parity of strips d0 to d(k-1) is, over GF(2^8) with 0x11D, `P = sum d(i)`,
+//! `Q = sum 2^i d(i)`, `R = sum 4^i d(i)`: RAID-6's own P and Q, and ISA-L's `gf_gen_rs_matrix`.
+//! Any three columns of 1, x, x^2 with distinct x are independent (Vandermonde), and so are any one
+//! or two under any choice of rows. Every loss of up to m strips can therefore be repaired; the
+//! tests try them all. A mirror is the same with one data strip: every row is 1, and the copies are
+//! copied.
 //!
-//! Everything is a pure function of its arguments. A wrong number of strips or unequal lengths are errors of the caller
-//! and panic. No decision depends on the values of the bytes.
+//! Everything is a pure function of its arguments. A wrong number of strips or unequal lengths are
+//! errors of the caller and panic. No decision depends on the values of the bytes.
 
 use crate::code::Code;
 use crate::field::power;
@@ -62,8 +64,8 @@ impl Coder {
         }
     }
 
-    /// Updates the m parity strips after data strip `strip` changed from `old` to `new`. Works on whole strips, or on
-    /// the same range of bytes of each.
+    /// Updates the m parity strips after data strip `strip` changed from `old` to `new`. Works on
+    /// whole strips, or on the same range of bytes of each.
     ///
     /// # Panics
     /// Unless `strip` is below k and there are m parity strips, all of one length.
@@ -80,8 +82,9 @@ impl Coder {
         self.kernel.accumulate(&rows, &[old, new], parity);
     }
 
-    /// A plan to compute the strips `wanted` from those in `present`; `None` if too few are present. It takes well
-    /// under a microsecond. Keep the plan for all stripes with the same lost strips.
+    /// A plan to compute the strips `wanted` from those in `present`; `None` if too few are
+    /// present. It takes well under a microsecond. Keep the plan for all stripes with the same lost
+    /// strips.
     ///
     /// # Panics
     /// If a wanted strip is present or is not a strip of this code.
@@ -89,11 +92,12 @@ impl Coder {
         Plan::new(self.code, self.kernel, present, wanted)
     }
 
-    /// Computes the strips of `wanted` into `outputs`, in rising order, from the given strips. Returns false and writes
-    /// nothing if fewer than k strips are given.
+    /// Computes the strips of `wanted` into `outputs`, in rising order, from the given strips.
+    /// Returns false and writes nothing if fewer than k strips are given.
     ///
     /// # Panics
-    /// Unless `strips` has one entry for each strip of the code, all lengths agree, and no wanted strip is given.
+    /// Unless `strips` has one entry for each strip of the code, all lengths agree, and no wanted
+    /// strip is given.
     pub fn reconstruct(&self, strips: &[Option<&[u8]>], wanted: Strips, outputs: &mut [&mut [u8]]) -> bool {
         assert_eq!(strips.len(), self.code.width(), "entries for the strips of {}", self.code);
         let present = Strips::of((0..strips.len()).filter(|&strip| strips[strip].is_some()));
@@ -106,7 +110,8 @@ impl Coder {
     }
 }
 
-/// The factor of data strip `strip` in parity strip `parity`, both counted from 0: (2^parity)^strip.
+/// The factor of data strip `strip` in parity strip `parity`, both counted from 0:
+/// (2^parity)^strip.
 pub(crate) fn coefficient(parity: usize, strip: usize) -> u8 {
     power(power(2, parity), strip)
 }

@@ -1,5 +1,5 @@
-//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), in which 2 generates every
-//! nonzero element. Addition is exclusive or. The tables are computed by the compiler.
+//! The field GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11D), in which 2 generates
+//! every nonzero element. Addition is exclusive or. The tables are computed by the compiler.
 
 /// The product. The tables are computed from it, and the tests compare the kernels with it.
 pub const fn multiply(left: u8, right: u8) -> u8 {
@@ -38,8 +38,8 @@ pub const fn inverse(value: u8) -> Option<u8> {
     if value == 0 { None } else { Some(power(value, 254)) }
 }
 
-/// For each coefficient, its products with the sixteen low nibbles and with the sixteen high nibbles: the
-/// two byte shuffles of the AVX2 kernel.
+/// For each coefficient, its products with the sixteen low nibbles and with the sixteen high
+/// nibbles: the two byte shuffles of the AVX2 kernel.
 pub static NIBBLES: [[[u8; 16]; 2]; 256] = {
     let mut tables = [[[0; 16]; 2]; 256];
     let mut coefficient = 0;
@@ -55,9 +55,9 @@ pub static NIBBLES: [[[u8; 16]; 2]; 256] = {
     tables
 };
 
-/// For each coefficient, multiplication by it as an 8 by 8 bit matrix in the layout of GF2P8AFFINEQB: byte
-/// 7 - i of the word holds the input bits whose parity is output bit i. (GF2P8MULB is fixed to another
-/// polynomial, 0x11B, and is of no use here.)
+/// For each coefficient, multiplication by it as an 8 by 8 bit matrix in the layout of
+/// GF2P8AFFINEQB: byte 7 - i of the word holds the input bits whose parity is output bit i.
+/// (GF2P8MULB is fixed to another polynomial, 0x11B, and is of no use here.)
 pub static AFFINE: [u64; 256] = {
     let mut matrices = [0; 256];
     let mut coefficient = 0;

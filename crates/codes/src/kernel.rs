@@ -1,8 +1,10 @@
-//! Linear combinations of strips: the single operation below encoding, small writes and reconstruction.
+//! Linear combinations of strips: the single operation below encoding, small writes and
+//! reconstruction.
 //!
-//! Three kernels compute the same bytes: portable, AVX2 (byte shuffles) and AVX-512 with GFNI (one affine instruction a
-//! product). The fastest kernel of the processor is chosen at run time; tests choose by name. Each loads a data byte
-//! once for all outputs. Aliasing is impossible: outputs are exclusive borrows.
+//! Three kernels compute the same bytes: portable, AVX2 (byte shuffles) and AVX-512 with GFNI (one
+//! affine instruction a product). The fastest kernel of the processor is chosen at run time; tests
+//! choose by name. Each loads a data byte once for all outputs. Aliasing is impossible: outputs are
+//! exclusive borrows.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -38,7 +40,8 @@ pub enum NoSuchKernel {
     Unsupported(&'static str),
 }
 
-/// The coefficients of a combination: output `j` is the sum over `i` of `row(j)[i]` times source `i`.
+/// The coefficients of a combination: output `j` is the sum over `i` of `row(j)[i]` times source
+/// `i`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rows {
     rows: [[u8; SOURCES_MAX]; OUTPUTS_MAX],

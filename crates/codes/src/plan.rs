@@ -1,8 +1,9 @@
 //! Decides which strips to read, and with which factors, to reconstruct lost strips.
 //!
-//! With e absent data strips, e of the present parity strips serve as equations. Solving them takes the inverse of an e
-//! by e matrix, with e at most 3 for every k. The solution is folded into one row of factors for each wanted strip.
-//! Running a plan therefore reads every source once, like encoding.
+//! With e absent data strips, e of the present parity strips serve as equations. Solving them takes
+//! the inverse of an e by e matrix, with e at most 3 for every k. The solution is folded into one
+//! row of factors for each wanted strip. Running a plan therefore reads every source once, like
+//! encoding.
 
 use std::fmt;
 
@@ -113,7 +114,8 @@ impl Plan {
     /// Computes the wanted strips into `outputs` from the sources, both in rising order of strip.
     ///
     /// # Panics
-    /// Unless the numbers of strips are those of [`Plan::sources`] and [`Plan::wanted`] and all lengths agree.
+    /// Unless the numbers of strips are those of [`Plan::sources`] and [`Plan::wanted`] and all
+    /// lengths agree.
     pub fn run(&self, sources: &[&[u8]], outputs: &mut [&mut [u8]]) {
         match (&self.rows, sources) {
             (Some(rows), _) => self.kernel.combine(rows, sources, outputs),
@@ -129,8 +131,8 @@ impl Plan {
 /// The factor of the source strip `source` in the wanted strip `wanted`.
 fn factor(code: Code, wanted: usize, source: usize, absent: &[usize], equations: &[usize], solution: &Square) -> u8 {
     let k = code.data();
-    // Absent data strip absent[row] is the sum over equations of solution[row][equation] times (the parity plus the
-    // contributions of the present data).
+    // Absent data strip absent[row] is the sum over equations of solution[row][equation] times (the
+    // parity plus the contributions of the present data).
     let within = |row: usize| {
         equations.iter().enumerate().fold(0, |sum, (equation, &parity)| {
             let share = if source < k { coefficient(parity - k, source) } else { u8::from(source == parity) };
@@ -140,7 +142,8 @@ fn factor(code: Code, wanted: usize, source: usize, absent: &[usize], equations:
     if wanted < k {
         return absent.iter().position(|&strip| strip == wanted).map_or(0, within);
     }
-    // An absent parity strip: its own row of the code, with every absent data strip replaced by its solution.
+    // An absent parity strip: its own row of the code, with every absent data strip replaced by its
+    // solution.
     let own = if source < k { coefficient(wanted - k, source) } else { 0 };
     absent
         .iter()
@@ -148,8 +151,8 @@ fn factor(code: Code, wanted: usize, source: usize, absent: &[usize], equations:
         .fold(own, |sum, (row, &strip)| sum ^ multiply(coefficient(wanted - k, strip), within(row)))
 }
 
-/// The inverse of the matrix of the factors of the absent data strips in the parity strips that serve as equations, by
-/// Gauss and Jordan.
+/// The inverse of the matrix of the factors of the absent data strips in the parity strips that
+/// serve as equations, by Gauss and Jordan.
 fn invert(code: Code, absent: &[usize], equations: &[usize]) -> Square {
     let size = absent.len();
     assert_eq!(size, equations.len(), "equations for the absent data strips of {code}");
@@ -161,7 +164,8 @@ fn invert(code: Code, absent: &[usize], equations: &[usize]) -> Square {
         right[row][row] = 1;
     }
     for pivot in 0..size {
-        // Vandermonde: some row has a nonzero entry here; otherwise the code would not tolerate this loss.
+        // Vandermonde: some row has a nonzero entry here; otherwise the code would not tolerate
+        // this loss.
         let found = (pivot..size).find(|&row| left[row][pivot] != 0).expect("the matrix of the code is invertible");
         left.swap(pivot, found);
         right.swap(pivot, found);

@@ -1,4 +1,5 @@
-//! Compares parity and reconstruction byte for byte with ISA-L. Says so and passes if ISA-L is missing.
+//! Compares parity and reconstruction byte for byte with ISA-L. Says so and passes if ISA-L is
+//! missing.
 
 use stele_codes::{Code, Coder, Kernel, Strips};
 use stele_ground::dice::Dice;
@@ -46,8 +47,8 @@ fn parity_equals_that_of_isal() {
     }
 }
 
-/// For every loss, ISA-L inverts the k by k matrix of the surviving strips; ours folds an m by m inverse. Both must
-/// give the same strips.
+/// For every loss, ISA-L inverts the k by k matrix of the surviving strips; ours folds an m by m
+/// inverse. Both must give the same strips.
 #[test]
 fn reconstruction_equals_that_of_isal() {
     let Some(isal) = oracle() else { return };

@@ -224,7 +224,8 @@ where
     }
 }
 
-/// Starts an upload in the background that will not end. Dropping the handle ends the client's side.
+/// Starts an upload in the background that will not end. Dropping the handle ends the client's
+/// side.
 pub fn begin_upload(client: &Client, key: &'static str, length: usize) -> tokio::task::JoinHandle<Result<(), String>> {
     let client = client.clone();
     let mut bytes = vec![0; length];

@@ -8,10 +8,12 @@ use stele_ground::Dice;
 
 use crate::Outcome;
 
-/// Labels, anchors and log end here; cells begin. (FORMAT/drive.md; the log of a 1 GiB drive is 16 MiB.)
+/// Labels, anchors and log end here; cells begin. (FORMAT/drive.md; the log of a 1 GiB drive is 16
+/// MiB.)
 const CELLS: u64 = 24 << 20;
 
-/// Flips eight bytes in every non-empty 64 KiB, without the server's knowledge. Returns the number of places.
+/// Flips eight bytes in every non-empty 64 KiB, without the server's knowledge. Returns the number
+/// of places.
 pub fn flip_bytes(drive: &Path) -> Outcome<u64> {
     let fail = |error: std::io::Error| format!("cannot damage {}: {error}", drive.display());
     let file = OpenOptions::new().read(true).write(true).open(drive).map_err(fail)?;

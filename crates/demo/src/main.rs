@@ -1,7 +1,7 @@
 //! `./x demo`: the main job of Stele on real files, shown step by step.
 //!
-//! It starts the `stele` command as a user would, uses it through the AWS SDK over HTTP, and damages the files that are
-//! its drives. If a step fails, it ends with the reason and exit code 1.
+//! It starts the `stele` command as a user would, uses it through the AWS SDK over HTTP, and
+//! damages the files that are its drives. If a step fails, it ends with the reason and exit code 1.
 
 mod archive;
 mod damage;

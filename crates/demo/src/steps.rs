@@ -130,7 +130,8 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     ))
 }
 
-/// Kills the server during an upload. Returns the duration of the next start, and the bytes written before the kill.
+/// Kills the server during an upload. Returns the duration of the next start, and the bytes written
+/// before the kill.
 async fn cut_off(client: &aws_sdk_s3::Client, server: &mut Server) -> Outcome<(Duration, u64)> {
     let before = written(server).await?;
     let upload = archive::begin_upload(client, CUT_OFF.0, CUT_OFF.1);

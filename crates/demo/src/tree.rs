@@ -14,7 +14,8 @@ pub struct Item {
     pub key: String,
 }
 
-/// Every regular file below the roots, in order of key; build output and version control's own objects are left out.
+/// Every regular file below the roots, in order of key; build output and version control's own
+/// objects are left out.
 pub fn gather(roots: &[(String, PathBuf)]) -> Outcome<Vec<Item>> {
     let mut items = Vec::new();
     for (prefix, root) in roots {
@@ -53,7 +54,8 @@ fn descend(dir: &Path, prefix: &str, items: &mut Vec<Item>) -> Outcome<()> {
     Ok(())
 }
 
-/// The existing default roots: the repository around the working directory, cargo's downloads, and the program itself.
+/// The existing default roots: the repository around the working directory, cargo's downloads, and
+/// the program itself.
 pub fn default_roots() -> Vec<(String, PathBuf)> {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)

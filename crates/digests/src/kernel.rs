@@ -1,8 +1,8 @@
 //! The compression function of MD5 (RFC 1321), over one stream and over several side by side.
 //!
-//! A step of MD5 waits for the previous step, so that one stream leaves most of a core idle: lanes fill it with other
-//! streams. The better one of AVX-512 and AVX2 is chosen at run time. A processor with neither has no lanes, and
-//! compresses every stream by itself.
+//! A step of MD5 waits for the previous step, so that one stream leaves most of a core idle: lanes
+//! fill it with other streams. The better one of AVX-512 and AVX2 is chosen at run time. A
+//! processor with neither has no lanes, and compresses every stream by itself.
 
 mod scalar;
 #[cfg(target_arch = "x86_64")]

@@ -1,13 +1,15 @@
-//! The streams of a store in parallel lanes. The stream that has gathered enough data hashes for all.
+//! The streams of a store in parallel lanes. The stream that has gathered enough data hashes for
+//! all.
 //!
-//! There are two locks. The lock on the streams is held for a step: to push a chunk, to take out every backlog, to put
-//! the states back. The lock on the work is held while hashing; a thread takes it before the other lock, and never
-//! within it. A state is out of its stream only while a thread holds the work lock. A panic poisons neither lock, since
-//! their data is consistent between steps.
+//! There are two locks. The lock on the streams is held for a step: to push a chunk, to take out
+//! every backlog, to put the states back. The lock on the work is held while hashing; a thread
+//! takes it before the other lock, and never within it. A state is out of its stream only while a
+//! thread holds the work lock. A panic poisons neither lock, since their data is consistent between
+//! steps.
 //!
-//! Limits: a stream gathers at most `BACKLOG_MAX` bytes and one chunk, and as much again while a thread hashes those. A
-//! thread that reaches the limit while another hashes waits for it, and continues at once if its own backlog was hashed
-//! too.
+//! Limits: a stream gathers at most `BACKLOG_MAX` bytes and one chunk, and as much again while a
+//! thread hashes those. A thread that reaches the limit while another hashes waits for it, and
+//! continues at once if its own backlog was hashed too.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -60,7 +62,8 @@ struct Job {
 impl Lanes {
     /// Number of bytes that a stream gathers before it is hashed.
     pub const BACKLOG_MAX: usize = 256 << 10;
-    /// Largest rest of a full stream after hashing: it has more than the others, and would continue alone.
+    /// Largest rest of a full stream after hashing: it has more than the others, and would continue
+    /// alone.
     const KEPT_MAX: usize = Lanes::BACKLOG_MAX / 2;
 
     /// Lanes with the fastest kernel of this processor.
@@ -128,8 +131,8 @@ impl Lanes {
         drop(entry);
     }
 
-    /// Hashes the gathered data of all streams in parallel, at least until this stream has no more than `kept` bytes
-    /// left.
+    /// Hashes the gathered data of all streams in parallel, at least until this stream has no more
+    /// than `kept` bytes left.
     fn work(&self, _working: &MutexGuard<'_, ()>, own: u64, kept: usize) {
         let mut streams = self.locked();
         // Another thread may have done all of it meanwhile.
@@ -152,7 +155,8 @@ impl Lanes {
     }
 }
 
-/// The weight of a chunk: a short chunk costs more than its own length, and a slow client sends many of them.
+/// The weight of a chunk: a short chunk costs more than its own length, and a slow client sends
+/// many of them.
 pub(crate) fn weight(chunk: &Bytes) -> usize {
     chunk.len().max(WEIGHT_MIN)
 }
@@ -201,8 +205,8 @@ impl Job {
     }
 }
 
-/// Hashes until the first job has no more than `kept` bytes left. The other jobs are hashed along with it, and longer
-/// while they fill the lanes.
+/// Hashes until the first job has no more than `kept` bytes left. The other jobs are hashed along
+/// with it, and longer while they fill the lanes.
 fn hash(kernel: Kernel, jobs: &mut [Job], kept: usize) {
     let mut active: Vec<usize> = Vec::with_capacity(kernel.lanes());
     let mut next = 0;

@@ -39,8 +39,9 @@ impl Md5State {
         left
     }
 
-    /// Takes the parts of `data` that are not whole blocks, and returns the range of whole blocks between them. That
-    /// range counts as hashed: the caller folds it into `state` before any further data.
+    /// Takes the parts of `data` that are not whole blocks, and returns the range of whole blocks
+    /// between them. That range counts as hashed: the caller folds it into `state` before any
+    /// further data.
     pub fn begin(&mut self, data: &[u8]) -> std::ops::Range<usize> {
         let left = self.complete(data);
         let from = data.len() - left.len();
@@ -80,8 +81,8 @@ impl Md5State {
     }
 }
 
-/// A content on its way through the lanes. It keeps its chunks until they are hashed: at most [`Lanes::BACKLOG_MAX`]
-/// bytes and the chunk that exceeded the limit.
+/// A content on its way through the lanes. It keeps its chunks until they are hashed: at most
+/// [`Lanes::BACKLOG_MAX`] bytes and the chunk that exceeded the limit.
 pub struct Md5Stream {
     lanes: Arc<Lanes>,
     /// Chunks gathered before the stream is long enough for the lanes.
@@ -96,7 +97,8 @@ impl Md5Stream {
         Md5Stream { lanes: Arc::clone(lanes), first: VecDeque::new(), gathered: 0, number: None }
     }
 
-    /// Adds the next bytes, in chunks of any size. Hashes the data of all streams if this one has gathered enough.
+    /// Adds the next bytes, in chunks of any size. Hashes the data of all streams if this one has
+    /// gathered enough.
     pub fn push(&mut self, chunk: Bytes) {
         if chunk.is_empty() {
             return;

@@ -1,4 +1,5 @@
-//! Mounts a tree of files in memory, until Enter, the end of the input, or someone else unmounts it.
+//! Mounts a tree of files in memory, until Enter, the end of the input, or someone else unmounts
+//! it.
 //!
 //!     cargo run --release -p stele-file --example fuse_memory -- /mnt [cache=SECONDS] [threads=N] [read-only] [dos-attributes]
 

@@ -1,8 +1,8 @@
 //! Serves a tree of files in memory over NFS version 3, to try real clients:
 //! `cargo run --release -p stele-file --example nfs_memory -- 127.0.0.1:2049`.
 //!
-//! The export is `/memory`, for every network, with root as root. MOUNT, NFS, NLM and NSM share the port. With `register`
-//! as a second argument, rpcbind is told of the port; that needs root.
+//! The export is `/memory`, for every network, with root as root. MOUNT, NFS, NLM and NSM share the
+//! port. With `register` as a second argument, rpcbind is told of the port; that needs root.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};

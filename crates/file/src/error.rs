@@ -26,7 +26,8 @@ pub enum FileError {
     TooLarge,
     /// ENOSPC: the cache holds only content that is not archived, and the archive takes no more.
     NoSpace,
-    /// EROFS: retention forbids the change, or the share is open for reading only. The text says which.
+    /// EROFS: retention forbids the change, or the share is open for reading only. The text says
+    /// which.
     ReadOnly(String),
     /// EMLINK.
     TooManyLinks,

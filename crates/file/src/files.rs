@@ -1,8 +1,9 @@
-//! The seam between protocols and the gateway: a tree of files, with the calls that POSIX and NFS have.
+//! The seam between protocols and the gateway: a tree of files, with the calls that POSIX and NFS
+//! have.
 //!
-//! Every call checks the caller's permissions. A call that answers `Ok` is durable, except an unstable
-//! write, which is durable after [`Files::commit`]. A call that fails changed nothing, except with
-//! [`crate::FileError::Stopped`], which leaves that open.
+//! Every call checks the caller's permissions. A call that answers `Ok` is durable, except an
+//! unstable write, which is durable after [`Files::commit`]. A call that fails changed nothing,
+//! except with [`crate::FileError::Stopped`], which leaves that open.
 
 use std::future::Future;
 
@@ -10,7 +11,8 @@ use bytes::Bytes;
 
 use crate::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, Result};
 
-/// The state of a file before and after a change, for clients that keep caches (NFS calls it wcc data).
+/// The state of a file before and after a change, for clients that keep caches (NFS calls it wcc
+/// data).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Changed {
     pub before: Attributes,
@@ -77,7 +79,8 @@ pub struct Data {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirectoryEntry {
     pub name: Bytes,
-    /// The place after this entry, above 2. It stays valid over restarts and other changes of the directory.
+    /// The place after this entry, above 2. It stays valid over restarts and other changes of the
+    /// directory.
     pub cookie: u64,
     pub attributes: Attributes,
 }
@@ -122,7 +125,8 @@ pub trait Files: Send + Sync + 'static {
     fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8])
     -> impl Future<Output = Result<Attributes>> + Send;
 
-    /// Of the wanted kinds of access, those that the caller has. Retention counts: a committed file cannot be modified.
+    /// Of the wanted kinds of access, those that the caller has. Retention counts: a committed file
+    /// cannot be modified.
     fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> impl Future<Output = Result<Access>> + Send;
 
     /// The target of a symbolic link.
@@ -220,8 +224,8 @@ pub trait Files: Send + Sync + 'static {
         must_exist: Option<bool>,
     ) -> impl Future<Output = Result<Changed>> + Send;
 
-    /// A protocol that knows of open files counts them here, so that no file is committed under a writer and an
-    /// unlinked file stays until its last user closes it.
+    /// A protocol that knows of open files counts them here, so that no file is committed under a
+    /// writer and an unlinked file stays until its last user closes it.
     fn opened(&self, inode: Inode, writes: bool) -> impl Future<Output = Result<()>> + Send;
 
     fn closed(&self, inode: Inode, writes: bool) -> impl Future<Output = ()> + Send;

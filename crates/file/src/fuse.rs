@@ -1,14 +1,17 @@
 //! The share as a file system of this machine: FUSE requests become calls of [`Files`].
 //!
-//! The kernel checks no permission itself (`default_permissions` is off), because [`Files`] decides. Without a cache,
-//! which is the default, every call and every byte passes through [`Files`], so that a change by another protocol is
-//! seen at once. The kernel's writeback cache stays off: write(2) has reached the gateway when it returns, and
-//! fsync(2) returns after a commit.
+//! The kernel checks no permission itself (`default_permissions` is off), because [`Files`]
+//! decides. Without a cache, which is the default, every call and every byte passes through
+//! [`Files`], so that a change by another protocol is seen at once. The kernel's writeback cache
+//! stays off: write(2) has reached the gateway when it returns, and fsync(2) returns after a
+//! commit.
 //!
-//! With a cache, the kernel keeps attributes, pages and names for that time. A directory that is closed to others in
-//! the meantime may then let them find the names in it that long; their files keep their own modes.
+//! With a cache, the kernel keeps attributes, pages and names for that time. A directory that is
+//! closed to others in the meantime may then let them find the names in it that long; their files
+//! keep their own modes.
 //!
-//! When this process dies, calls on the mount fail with ENOTCONN until [`mount`] cleans the directory up.
+//! When this process dies, calls on the mount fail with ENOTCONN until [`mount`] cleans the
+//! directory up.
 
 mod adapter;
 mod caller;
@@ -46,7 +49,8 @@ pub use self::work::UNDER_WAY_MAX;
 
 /// The most bytes of one read or write.
 const WRITE_MAX: u32 = 1 << 20;
-/// The most requests that the kernel sends without a process waiting for each, such as read-ahead and closes.
+/// The most requests that the kernel sends without a process waiting for each, such as read-ahead
+/// and closes.
 const BACKGROUND_MAX: u16 = 64;
 /// The type of the file system, as `mount` shows it.
 const KIND: &str = "fuse.stele";
@@ -61,12 +65,14 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users besides the one who mounts may use it. [`Files`] checks what each may do.
     pub allow_other: bool,
-    /// How long the kernel keeps attributes, names and pages. Zero: nothing is kept, and reads pass by the page cache.
+    /// How long the kernel keeps attributes, names and pages. Zero: nothing is kept, and reads pass
+    /// by the page cache.
     pub cache: Duration,
-    /// Samba serves the share: its read-only attribute is the permission to write, so that setting it commits a file.
+    /// Samba serves the share: its read-only attribute is the permission to write, so that setting
+    /// it commits a file.
     pub dos_attributes: bool,
-    /// Threads that read requests, 1 to 16. With one, requests begin in the order in which processes made them, so
-    /// that a close(2) comes before the chmod(2) that commits the file.
+    /// Threads that read requests, 1 to 16. With one, requests begin in the order in which
+    /// processes made them, so that a close(2) comes before the chmod(2) that commits the file.
     pub threads: usize,
 }
 
@@ -91,7 +97,8 @@ pub struct Mounted {
     work: Work,
 }
 
-/// Mounts a share, as [`mount`] does. Its code is compiled in this crate, with this crate's optimisation.
+/// Mounts a share, as [`mount`] does. Its code is compiled in this crate, with this crate's
+/// optimisation.
 pub fn mount_share(
     share: Arc<crate::Share>,
     directory: &Path,
@@ -102,8 +109,9 @@ pub fn mount_share(
     mount(share, directory, options, locks, runtime)
 }
 
-/// Mounts the tree at an existing directory, which needs root. What a dead process left mounted there is unmounted
-/// first. `locks`: the table that other protocols lock in too; without one, the kernel keeps the locks of this mount.
+/// Mounts the tree at an existing directory, which needs root. What a dead process left mounted
+/// there is unmounted first. `locks`: the table that other protocols lock in too; without one, the
+/// kernel keeps the locks of this mount.
 pub fn mount<F: Files>(
     files: Arc<F>,
     directory: &Path,
@@ -115,7 +123,8 @@ pub fn mount<F: Files>(
     let device = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot open {DEVICE}: {error}; is the kernel's module 'fuse' loaded?"))
     })?;
-    // fuser's own mount would unmount by path a second time, perhaps what someone else has mounted there since.
+    // fuser's own mount would unmount by path a second time, perhaps what someone else has mounted
+    // there since.
     let others = if options.allow_other { ",allow_other" } else { "" };
     let data = format!("fd={},rootmode=40000,user_id=0,group_id=0{others}", device.as_raw_fd());
     let writes = if options.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
@@ -158,8 +167,9 @@ impl Mounted {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Unmounts, and waits until every call has ended and every file is closed. Fails with `ResourceBusy` while files
-    /// are open; the mount then stays. Blocks; a runtime calls it, and drops this, on a blocking thread.
+    /// Unmounts, and waits until every call has ended and every file is closed. Fails with
+    /// `ResourceBusy` while files are open; the mount then stays. Blocks; a runtime calls it, and
+    /// drops this, on a blocking thread.
     pub fn unmount(&mut self) -> io::Result<()> {
         self.leave(MntFlags::empty())?;
         let Some(session) = self.session.take() else { return Ok(()) };
@@ -168,8 +178,8 @@ impl Mounted {
         ended
     }
 
-    /// Unmounts the directory at once. Files that are open stay usable until they are closed, and the tree is served
-    /// that long.
+    /// Unmounts the directory at once. Files that are open stay usable until they are closed, and
+    /// the tree is served that long.
     pub fn detach(&mut self) -> io::Result<()> {
         self.leave(MntFlags::MNT_DETACH)?;
         // The threads end with the last open file.

@@ -1,8 +1,8 @@
 //! Floor 4, the file gateway: a bucket as a tree of files, under the same retention as its objects.
 //!
 //! Every protocol (NFS, FUSE, and SMB above FUSE) translates its requests into calls of [`Files`].
-//! What a caller may do, and what retention forbids, is decided behind that trait and in the archive.
-//! No socket is opened here: a server hands over byte streams.
+//! What a caller may do, and what retention forbids, is decided behind that trait and in the
+//! archive. No socket is opened here: a server hands over byte streams.
 
 pub mod error;
 pub mod files;

@@ -1,8 +1,10 @@
-//! Locks of byte ranges, for all protocols: one table has the owner of each locked range of each file.
+//! Locks of byte ranges, for all protocols: one table has the owner of each locked range of each
+//! file.
 //!
-//! The rules are those of POSIX. A lock of an owner replaces the owner's locks of the same bytes; unlocking the middle of a lock
-//! leaves two. Two owners may share bytes that both only read. The table is in memory: after a restart, clients
-//! claim their locks again during the protocol's grace period.
+//! The rules are those of POSIX. A lock of an owner replaces the owner's locks of the same bytes;
+//! unlocking the middle of a lock leaves two. Two owners may share bytes that both only read. The
+//! table is in memory: after a restart, clients claim their locks again during the protocol's grace
+//! period.
 //!
 //! Bounded by [`Limits`]. Whatever would exceed a limit is refused, and changes nothing.
 
@@ -48,7 +50,8 @@ pub enum LockProtocol {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LockClient {
     pub protocol: LockProtocol,
-    /// The protocol's name of it. For NLM the address, a slash, and the name that the client gives itself.
+    /// The protocol's name of it. For NLM the address, a slash, and the name that the client gives
+    /// itself.
     pub name: Bytes,
 }
 
@@ -81,7 +84,8 @@ pub struct LockRange {
 impl LockRange {
     pub const ALL: LockRange = LockRange { first: 0, last: u64::MAX };
 
-    /// A length of 0 means up to the end of any file. None: the range ends beyond the largest offset.
+    /// A length of 0 means up to the end of any file. None: the range ends beyond the largest
+    /// offset.
     pub fn new(offset: u64, length: u64) -> Option<LockRange> {
         let last = match length {
             0 => u64::MAX,
@@ -124,7 +128,8 @@ pub struct Held {
     pub exclusive: bool,
 }
 
-/// A reservation of a whole file, as DOS has them: the uses that its owner makes of it, and those that it denies to others.
+/// A reservation of a whole file, as DOS has them: the uses that its owner makes of it, and those
+/// that it denies to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reservation {
     pub owner: LockOwner,
@@ -211,7 +216,8 @@ impl Locks {
         Ok(())
     }
 
-    /// As [`Locks::lock`], but waits until no other lock is in the way. There is no order among those that wait.
+    /// As [`Locks::lock`], but waits until no other lock is in the way. There is no order among
+    /// those that wait.
     pub async fn lock_when_free(
         &self,
         file: LockedFile,
@@ -229,7 +235,8 @@ impl Locks {
         }
     }
 
-    /// Unlocking bytes that are not locked is no error. Fails only if two parts would remain and there is no room for them.
+    /// Unlocking bytes that are not locked is no error. Fails only if two parts would remain and
+    /// there is no room for them.
     pub fn unlock(&self, file: LockedFile, owner: &LockOwner, range: LockRange) -> Result<(), LockError> {
         let mut table = self.table();
         let Some(on_file) = table.files.get(&file) else { return Ok(()) };
@@ -275,7 +282,8 @@ impl Locks {
         table.forget_if_free(file);
     }
 
-    /// Releases everything that the client holds. Answers how many locks and reservations it looked at.
+    /// Releases everything that the client holds. Answers how many locks and reservations it looked
+    /// at.
     pub fn release(&self, client: &LockClient) -> usize {
         self.release_all(&BTreeSet::from([client.clone()]))
     }
@@ -428,7 +436,8 @@ fn after_unlock(held: &[Held], owner: &LockOwner, range: LockRange) -> Vec<Held>
     next
 }
 
-/// Cuts the owner's locks of these bytes, and joins the new one with its neighbours of the same kind.
+/// Cuts the owner's locks of these bytes, and joins the new one with its neighbours of the same
+/// kind.
 fn after_lock(held: &[Held], mut new: Held) -> Vec<Held> {
     let mut next = after_unlock(held, &new.owner, new.range);
     next.retain(|lock| {

@@ -1,8 +1,8 @@
 //! A tree of files in memory: the slow and simple twin of the gateway.
 //!
-//! It shows what every call of [`Files`] means, and other implementations are compared with it. One mutex guards
-//! everything. It keeps what an unstable write replaced, so that [`MemoryFiles::crash`] can lose the write as a power
-//! cut would. It knows no retention.
+//! It shows what every call of [`Files`] means, and other implementations are compared with it. One
+//! mutex guards everything. It keeps what an unstable write replaced, so that
+//! [`MemoryFiles::crash`] can lose the write as a power cut would. It knows no retention.
 
 mod content;
 #[cfg(test)]
@@ -47,8 +47,8 @@ impl MemoryFiles {
         self
     }
 
-    /// Cuts the power: unstable writes that were not committed are lost, and no file is open any more.
-    /// The verifier changes if anything was lost.
+    /// Cuts the power: unstable writes that were not committed are lost, and no file is open any
+    /// more. The verifier changes if anything was lost.
     pub fn crash(&self) {
         let now = (self.clock)();
         let mut tree = self.lock();

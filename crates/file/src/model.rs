@@ -6,11 +6,12 @@ pub const NAME_MAX: usize = 255;
 pub const LINK_MAX: usize = 4096;
 /// The most names that one file may have.
 pub const LINKS_MAX: u32 = 65_000;
-/// The largest file, in bytes: as much as the archive takes as one version, 10,000 parts of 5 GiB. Content that could never be
-/// archived would stay in a share's cache.
+/// The largest file, in bytes: as much as the archive takes as one version, 10,000 parts of 5 GiB.
+/// Content that could never be archived would stay in a share's cache.
 pub const SIZE_MAX: u64 = 10_000 * (5 << 30);
 
-/// A file's number. It is unique in its share and is never used again, so that a handle needs no generation.
+/// A file's number. It is unique in its share and is never used again, so that a handle needs no
+/// generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Inode(pub u64);
 

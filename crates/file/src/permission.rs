@@ -7,7 +7,8 @@ const WRITE: u32 = 2;
 const EXECUTE: u32 = 1;
 const STICKY: u32 = 0o1000;
 
-/// The three bits of the mode that count for the caller. Root reads and writes everything, and executes what anyone may.
+/// The three bits of the mode that count for the caller. Root reads and writes everything, and
+/// executes what anyone may.
 fn bits(caller: &Caller, file: &Attributes) -> u32 {
     if caller.is_root() {
         let executes = matches!(file.kind, Kind::Directory) || file.mode & 0o111 != 0;
@@ -30,13 +31,15 @@ pub fn may_write(caller: &Caller, file: &Attributes) -> Result<()> {
     allowed(bits(caller, file) & WRITE != 0)
 }
 
-/// Content of a regular file in a call that stands by itself. Its owner may always read, and may read what the mode lets
-/// anyone execute: a protocol with open files checked the mode when the file was opened (RFC 1813, 4.4).
+/// Content of a regular file in a call that stands by itself. Its owner may always read, and may
+/// read what the mode lets anyone execute: a protocol with open files checked the mode when the
+/// file was opened (RFC 1813, 4.4).
 pub fn may_read_content(caller: &Caller, file: &Attributes) -> Result<()> {
     allowed(caller.uid == file.uid || bits(caller, file) & (READ | EXECUTE) != 0)
 }
 
-/// Content of a regular file in a call that stands by itself. Its owner may always write, as in [`may_read_content`].
+/// Content of a regular file in a call that stands by itself. Its owner may always write, as in
+/// [`may_read_content`].
 pub fn may_write_content(caller: &Caller, file: &Attributes) -> Result<()> {
     allowed(caller.uid == file.uid || bits(caller, file) & WRITE != 0)
 }
@@ -60,7 +63,8 @@ pub fn may_add(caller: &Caller, directory: &Attributes) -> Result<()> {
     may_write(caller, directory)
 }
 
-/// Removing or replacing an entry. In a sticky directory only the owner of the file or of the directory may.
+/// Removing or replacing an entry. In a sticky directory only the owner of the file or of the
+/// directory may.
 pub fn may_remove(caller: &Caller, directory: &Attributes, file: &Attributes) -> Result<()> {
     may_add(caller, directory)?;
     let sticky = directory.mode & STICKY != 0;

@@ -17,7 +17,8 @@ const LINK_MODE: u32 = 0o777;
 /// A day: the access time is brought up to date at least this often, as with `relatime` of Linux.
 const ACCESS_TIME_AGE_MAX: i64 = 24 * 60 * 60;
 
-/// The attributes after `changes`, or why the caller may not make them. The size itself is left to the content.
+/// The attributes after `changes`, or why the caller may not make them. The size itself is left to
+/// the content.
 pub(crate) fn changed(caller: &Caller, file: &Attributes, changes: &Changes, now: Moment) -> Result<Attributes> {
     check_mode(changes)?;
     check_times(changes)?;
@@ -125,7 +126,8 @@ pub(crate) fn without_set_ids(mode: u32) -> u32 {
     mode & !SET_UID & !group
 }
 
-/// Whether a read brings the access time up to date. A time in the future, which retention uses, stays.
+/// Whether a read brings the access time up to date. A time in the future, which retention uses,
+/// stays.
 pub(crate) fn marks_access(file: &Attributes, now: Moment) -> bool {
     let changed_since = file.accessed <= file.modified.max(file.changed) && file.accessed < now;
     changed_since || file.accessed.seconds.saturating_add(ACCESS_TIME_AGE_MAX) <= now.seconds

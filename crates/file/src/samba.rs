@@ -1,7 +1,9 @@
-//! smb.conf for shares that are mounted through FUSE with `dos_attributes`: a pure text, made from names and paths.
+//! smb.conf for shares that are mounted through FUSE with `dos_attributes`: a pure text, made from
+//! names and paths.
 //!
-//! Samba reads its file line by line and gives `%`, `;`, `#`, `[`, quotes and a backslash at the end of a line a meaning.
-//! Every value from outside is checked, so that none of them can add a line or a parameter.
+//! Samba reads its file line by line and gives `%`, `;`, `#`, `[`, quotes and a backslash at the
+//! end of a line a meaning. Every value from outside is checked, so that none of them can add a
+//! line or a parameter.
 //!
 //! What a share needs, and why:
 //!
@@ -39,8 +41,8 @@ pub struct SambaConfig {
     pub interfaces: Vec<String>,
     pub port: u16,
     pub workgroup: String,
-    /// A file of the site with settings of its own. It is read after the global settings and before the shares, so that
-    /// it cannot change what a share depends on.
+    /// A file of the site with settings of its own. It is read after the global settings and before
+    /// the shares, so that it cannot change what a share depends on.
     pub include: Option<PathBuf>,
     pub shares: Vec<SambaShare>,
 }
@@ -159,7 +161,8 @@ fn write_share(text: &mut String, name: &str, share: &SambaShare) -> Result<(), 
         ("strict sync", "yes"),
         ("strict allocate", "no"),
         ("use sendfile", "no"),
-        // What else a mode allows is for the owner to take away; without these, Samba takes away group access.
+        // What else a mode allows is for the owner to take away; without these, Samba takes away
+        // group access.
         ("create mask", "0666"),
         ("directory mask", "0777"),
     ] {
@@ -188,7 +191,8 @@ fn bad(what: &'static str, value: &str, why: &'static str) -> BadSetting {
     BadSetting { what, value: value.to_owned(), why }
 }
 
-/// A network in Samba's form. Samba takes a prefix of more than two digits for an address, so IPv6 has a mask.
+/// A network in Samba's form. Samba takes a prefix of more than two digits for an address, so IPv6
+/// has a mask.
 fn hosts(network: &Network) -> String {
     match network.parts() {
         (IpAddr::V4(address), prefix) => format!("{address}/{prefix}"),

@@ -1,11 +1,13 @@
 //! A share: a bucket as a tree of files, with a cache volume in front of the archive.
 //!
-//! The catalog holds names, attributes and the map of the cache; the cache volume holds content that is not archived yet,
-//! or was read lately; the archive holds a version of each archived file under its inode number.
+//! The catalog holds names, attributes and the map of the cache. The cache volume holds content
+//! that is not archived yet, or was read lately. The archive holds a version of each archived file
+//! under its inode number.
 //!
-//! Failure model: the catalog and the cache volume belong to one pool and lose nothing that was acknowledged. A catalog that
-//! has stopped stops the share: calls answer `Stopped` until the server has opened the store anew. The archive may refuse for
-//! as long as it likes: content stays in the cache, and writers are held back when that is full.
+//! Failure model: the catalog and the cache volume belong to one pool and lose nothing that was
+//! acknowledged. A catalog that has stopped stops the share: calls answer `Stopped` until the
+//! server has opened the store anew. The archive may refuse for as long as it likes: content stays
+//! in the cache, and writers are held back when that is full.
 
 mod active;
 mod archiving;
@@ -179,7 +181,8 @@ pub struct Status {
     /// Since the share was opened.
     pub archived_files: u64,
     pub archived_bytes: u64,
-    /// Bytes that were read and the cache had, since the share was opened; and that it had to fetch.
+    /// Bytes that were read and the cache had, since the share was opened; and that it had to
+    /// fetch.
     pub hit_bytes: u64,
     pub missed_bytes: u64,
     pub pinned: u64,
@@ -203,8 +206,8 @@ impl Drop for Waiting<'_> {
 }
 
 impl Share {
-    /// Opens a share whose bucket has this name. `number` is its part of the catalog's tables. A share that has no root
-    /// directory yet gets one of this owner and mode.
+    /// Opens a share whose bucket has this name. `number` is its part of the catalog's tables. A
+    /// share that has no root directory yet gets one of this owner and mode.
     pub async fn open(ground: Ground, name: &str, number: u32, settings: Settings, root: Root) -> Result<Share> {
         let Ground { archive, cache, surroundings } = ground;
         let slots = cache.geometry().size.0 / SLOT;
@@ -247,7 +250,8 @@ impl Share {
         Ok(share)
     }
 
-    /// Reads what memory has to know of the records: numbers, slots in use, files that are not archived, removed ones.
+    /// Reads what memory has to know of the records: numbers, slots in use, files that are not
+    /// archived, removed ones.
     fn load(&self) -> Result<()> {
         let now = self.surroundings.now().monotonic;
         self.step(|core| {
@@ -296,7 +300,8 @@ impl Share {
         })
     }
 
-    /// One step on the share's state. It does not wait, so that nothing comes in between. A closed share refuses each.
+    /// One step on the share's state. It does not wait, so that nothing comes in between. A closed
+    /// share refuses each.
     fn step<R>(&self, act: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
         let mut core = self.locked();
         match core.closed {
@@ -382,8 +387,8 @@ impl Share {
                 let mut change = view.change(now);
                 let value = act(&mut change, numbers)?;
                 if change.is_empty() && change.rests_on_pending() {
-                    // What was found is not durable yet, and the answer says that it is: a record that changes nothing
-                    // is answered after it, or fails with it.
+                    // What was found is not durable yet, and the answer says that it is: a record
+                    // that changes nothing is answered after it, or fails with it.
                     let key = share_key(change.share());
                     change.with_reserve();
                     change.put_bytes(NUMBERS, key, numbers.stored());
@@ -412,8 +417,8 @@ impl Share {
         Err(FileError::Retry("many others change the same files; try again".into()))
     }
 
-    /// Where a caller went away before its transaction was answered: waits until that has taken effect or failed, and
-    /// forgets what was assumed of it.
+    /// Where a caller went away before its transaction was answered: waits until that has taken
+    /// effect or failed, and forgets what was assumed of it.
     async fn refresh(&self) -> Result<()> {
         if !self.locked().view.is_stale() {
             return Ok(());
@@ -542,9 +547,9 @@ impl Share {
         self.step(|core| Ok(core.view.row(ROOT)?.entries == 0))
     }
 
-    /// Closes the share for its removal, if it has no file and no directory but its root, and nothing left to clear away.
-    /// From the same moment on every call answers `Stale`, whoever holds the share: no write can come after the look.
-    /// Answers whether it is closed.
+    /// Closes the share for its removal, if it has no file and no directory but its root, and
+    /// nothing left to clear away. From the same moment on every call answers `Stale`, also to
+    /// callers that hold the share: no write can come after the look. Answers whether it is closed.
     pub fn close_if_empty(&self) -> Result<bool> {
         self.step(|core| {
             let removed = core.view.range(ORPHANS, &KeyRange::prefix(share_key(core.view.share)), 1)?;

@@ -1,7 +1,7 @@
 //! The suite that every tree of files passes: each call, and each rule of POSIX behind it.
 //!
-//! Call [`conforms`] from a test with a function that makes an empty tree whose root belongs to root with the mode
-//! 0o755. [`compare`] draws random operations and compares two trees.
+//! Call [`conforms`] from a test with a function that makes an empty tree whose root belongs to
+//! root with the mode 0o755. [`compare`] draws random operations and compares two trees.
 
 mod attributes;
 pub mod compare;
@@ -19,8 +19,8 @@ use crate::{
     Attributes, Caller, Changes, Creation, Entry, FileError, Files, Inode, Kind, Node, Removal, Result, Stability,
 };
 
-/// Runs every check, each over a tree of its own. Panics with the check and the rule that does not hold.
-/// Answers how many checks ran.
+/// Runs every check, each over a tree of its own. Panics with the check and the rule that does not
+/// hold. Answers how many checks ran.
 pub async fn conforms<F: Files>(mut make: impl AsyncFnMut() -> F) -> usize {
     let mut count = 0;
     count += attributes::all(&mut make).await;

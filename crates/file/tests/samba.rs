@@ -1,7 +1,7 @@
 //! smbd over a mounted tree in memory, used with smbclient.
 //!
-//! Needs /dev/fuse, root, and the programs smbd, smbpasswd and smbclient. Without them the test says so and passes,
-//! except where `CI` is set.
+//! Needs /dev/fuse, root, and the programs smbd, smbpasswd and smbclient. Without them the test
+//! says so and passes, except where `CI` is set.
 
 use std::fs::{self, Permissions};
 use std::net::{TcpListener, TcpStream};
@@ -150,7 +150,8 @@ fn smbclient_uses_a_share() {
     assert!(fs::read(tree.join("d/g")).expect("it is in the tree") == content);
     assert!(server.ask("records", "cd d; ls").contains("9000000"));
 
-    // Read-only takes the write permissions, which commits a file; the access time is its retention.
+    // Read-only takes the write permissions, which commits a file; the access time is its
+    // retention.
     assert_eq!(fs::metadata(tree.join("d/g")).expect("it is there").mode() & 0o777, 0o666);
     server.ask("records", "cd d; setmode g +r");
     assert_eq!(fs::metadata(tree.join("d/g")).expect("it is there").mode() & 0o222, 0);

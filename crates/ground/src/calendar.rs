@@ -1,6 +1,7 @@
 //! Dates in UTC, from and to seconds since 1970-01-01T00:00:00Z.
 //!
-//! Years have four digits: a time after 9999-12-31T23:59:59Z is shown as that second, and an invalid text is no date.
+//! Years have four digits: a time after 9999-12-31T23:59:59Z is shown as that second, and an
+//! invalid text is no date.
 
 use time::{Date, Month, OffsetDateTime, Time};
 

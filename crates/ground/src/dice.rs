@@ -1,5 +1,5 @@
-//! Seeded dice: the only source of random numbers below the drivers. xoshiro256** seeded by splitmix64 (Blackman and
-//! Vigna, 2018), so that a seed gives the same run on every machine.
+//! Seeded dice: the only source of random numbers below the drivers. xoshiro256** seeded by
+//! splitmix64 (Blackman and Vigna, 2018), so that a seed gives the same run on every machine.
 
 /// A repeatable stream of numbers. Not for secrets.
 #[derive(Clone, Debug)]

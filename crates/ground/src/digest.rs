@@ -1,10 +1,11 @@
-//! Digests of stored data. A caller binds a digest to a place by mixing in a context (pool, slot, strip, block,
-//! generation), so that right bytes in a wrong place do not verify.
+//! Digests of stored data. A caller binds a digest to a place by mixing in a context (pool, slot,
+//! strip, block, generation), so that right bytes in a wrong place do not verify.
 //!
-//! A host's data is identified by [`fingerprint`], never by a CRC. Blocks of file systems, databases and test programs
-//! contain a CRC-32C of their own header. All versions of such a block have the same CRC-32C, so an older content on a
-//! drive would verify. So are our own structures in places where a host's data may have lain before. Others, in places
-//! where only Stele writes, have CRC-32C.
+//! A host's data is identified by [`fingerprint`], never by a CRC. Blocks of file systems,
+//! databases and test programs contain a CRC-32C of their own header. All versions of such a block
+//! have the same CRC-32C, so an older content on a drive would verify. So are our own structures in
+//! places where a host's data may have lain before. Others, in places where only Stele writes, have
+//! CRC-32C.
 
 use crc_fast::CrcAlgorithm;
 use twox_hash::XxHash3_64;
@@ -14,14 +15,16 @@ pub fn crc32c(data: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, data) as u32
 }
 
-/// XXH3-64 of `data`, without a seed: as fast as a CRC, and not linear, so that no checksum inside the data cancels a
-/// change. It is not cryptographic: an attacker can make two contents with the same fingerprint.
+/// XXH3-64 of `data`, without a seed: as fast as a CRC, and not linear, so that no checksum inside
+/// the data cancels a change. It is not cryptographic: an attacker can make two contents with the
+/// same fingerprint.
 pub fn fingerprint(data: &[u8]) -> u64 {
     XxHash3_64::oneshot(data)
 }
 
-/// A CRC-32C bound to its place: the CRC of the data xored with a well-mixed 32-bit word of the context.
-/// Every error pattern CRC-32C detects stays detected, and equal data under another context differs.
+/// A CRC-32C bound to its place: the CRC of the data xored with a well-mixed 32-bit word of the
+/// context. Every error pattern CRC-32C detects stays detected, and equal data under another
+/// context differs.
 pub fn bound(data: &[u8], context: u64) -> u32 {
     bind(crc32c(data), context)
 }

@@ -1,5 +1,6 @@
-//! Floor 0: the base of every other part of Stele. Units as types, ids, the digest, seeded dice, dates, and the clock
-//! as a value. Nothing here waits, reads a clock or asks the system for entropy.
+//! Floor 0: the base of every other part of Stele. Units as types, ids, the digest, seeded dice,
+//! dates, and the clock as a value. Nothing here waits, reads a clock or asks the system for
+//! entropy.
 
 pub mod calendar;
 pub mod clock;

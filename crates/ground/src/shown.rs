@@ -1,8 +1,9 @@
 //! Makes untrusted text safe to show on a terminal or to write into a log.
 //!
-//! A name with a line break forges lines of a listing, an escape sequence controls the terminal, and direction marks
-//! show words in another order. [`Shown`] writes such characters as `\n`, `\u{1b}` and the like, so that one value
-//! stays in its place on one line. It is for people; JSON carries the exact bytes.
+//! A name with a line break forges lines of a listing, an escape sequence controls the terminal,
+//! and direction marks show words in another order. [`Shown`] writes such characters as `\n`,
+//! `\u{1b}` and the like, so that one value stays in its place on one line. It is for people; JSON
+//! carries the exact bytes.
 
 use std::fmt;
 
@@ -31,8 +32,8 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Whether a character acts on the display instead of being visible: controls, line separators, direction marks, and
-/// characters without width.
+/// Whether a character acts on the display instead of being visible: controls, line separators,
+/// direction marks, and characters without width.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(

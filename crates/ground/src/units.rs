@@ -26,7 +26,8 @@ impl Bytes {
         self.0 / BLOCK as u64
     }
 
-    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T` (powers of 1024) and `12TB` (powers of 1000), case-insensitive.
+    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T` (powers of 1024) and `12TB` (powers of 1000),
+    /// case-insensitive.
     pub fn parse(text: &str) -> Option<Bytes> {
         let text = text.trim();
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

@@ -1,7 +1,8 @@
-//! Intel's ISA-L, opened at run time if it is installed (Debian: `libisal2`). Tests compare the codes with it byte by
-//! byte, and benchmarks measure against it. It is never part of the product.
+//! Intel's ISA-L, opened at run time if it is installed (Debian: `libisal2`). Tests compare the
+//! codes with it byte by byte, and benchmarks measure against it. It is never part of the product.
 //!
-//! It is a crate of its own so that the foreign calls are in one place and no product crate uses them.
+//! It is a crate of its own so that the foreign calls are in one place and no product crate uses
+//! them.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_int, c_uchar, c_void};
@@ -89,7 +90,8 @@ impl Isal {
         assert_eq!((sources.len(), outputs.len()), (tables.sources, tables.outputs));
         let from: Vec<*const u8> = sources.iter().map(|source| source.as_ptr()).collect();
         let into: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
-        // SAFETY: the numbers of strips are those of the tables and every strip is `length` bytes long.
+        // SAFETY: the numbers of strips are those of the tables and every strip is `length` bytes
+        // long.
         unsafe {
             (self.encode_data)(
                 length as c_int,
@@ -102,7 +104,8 @@ impl Isal {
         }
     }
 
-    /// `pq_gen`, the dedicated RAID-6 kernel. Strips must be aligned to 32 bytes, lengths multiples of 32.
+    /// `pq_gen`, the dedicated RAID-6 kernel. Strips must be aligned to 32 bytes, lengths multiples
+    /// of 32.
     pub fn pq(&self, sources: &[&[u8]], parity: &mut [&mut [u8]]) {
         let length = checked_length(sources, parity);
         assert_eq!(parity.len(), 2);

@@ -1,9 +1,10 @@
 //! Two targets against each other, in blocks of four runs: ABBA or BAAB, by the throw of a die.
 //!
-//! Within a block what drifts evenly, like a drive that fills or a machine that warms up, takes from both sides alike, and each
-//! block gives one value: the logarithm of the ratio of its means. The interval is that of the values' mean by Student's t, so
-//! that it says how much the blocks differ, which the rounds of a single run do not know. Where it spans 1, no difference is
-//! shown; that is not the same as that there is none.
+//! Within a block what drifts evenly, like a drive that fills or a machine that warms up, takes
+//! from both sides alike. Each block gives one value: the logarithm of the ratio of its means. The
+//! interval is that of the values' mean by Student's t, so that it says how much the blocks differ,
+//! which the rounds of a single run do not know. Where it spans 1, no difference is shown; that is
+//! not the same as that there is none.
 
 use stele_ground::Dice;
 
@@ -93,7 +94,8 @@ pub struct Judged {
     pub responses: (f64, f64),
     pub rate: Ratio,
     pub response: Ratio,
-    /// Runs that did not reach a steady state. They count: what drifts evenly over a block takes from both sides alike.
+    /// Runs that did not reach a steady state. They count: what drifts evenly over a block takes
+    /// from both sides alike.
     pub unsteady: usize,
 }
 

@@ -1,11 +1,12 @@
 //! A result held against an earlier one: did it become slower by more than is tolerated?
 //!
-//! Three answers, since a run that was too short to tell is no proof of anything. A cell is kept where its whole 95 % interval is
-//! within the tolerance, regressed where all of it is beyond, and unclear where the interval lies on both sides. A cell that is
-//! not steady, void or partial on either side is unclear, too. One whose target gave wrong data is regressed, however fast.
+//! Three answers, since a run that was too short to tell is no proof of anything. A cell is kept
+//! where its whole 95 % interval is within the tolerance, regressed where all of it is beyond, and
+//! unclear where the interval lies on both sides. A cell that is not steady, void or partial on
+//! either side is unclear, too. One whose target gave wrong data is regressed, however fast.
 //!
-//! Cells of a closed loop and of searches are judged by their rates; those of an open loop, whose rate was asked for, by their
-//! mean responses. Ratios are above 1 where the result is better.
+//! Cells of a closed loop and of searches are judged by their rates; those of an open loop, whose
+//! rate was asked for, by their mean responses. Ratios are above 1 where the result is better.
 
 use std::fmt;
 
@@ -64,8 +65,8 @@ pub struct Checked {
     pub why: String,
 }
 
-/// Holds each cell of the baseline against the result's of the same name, in the baseline's order. `tolerance` is a share of
-/// the baseline's figure.
+/// Holds each cell of the baseline against the result's of the same name, in the baseline's order.
+/// `tolerance` is a share of the baseline's figure.
 pub fn check(baseline: &Recorded, result: &Recorded, tolerance: f64) -> Vec<Checked> {
     let judge = |before: &CellRecord| {
         let after = result.cells.iter().find(|cell| is_same(before, cell));

@@ -1,4 +1,5 @@
-//! A closed loop: so many accesses are outstanding at all times, each answer begets the next access of its target.
+//! A closed loop: so many accesses are outstanding at all times, each answer begets the next access
+//! of its target.
 
 use std::collections::HashMap;
 
@@ -13,13 +14,15 @@ pub trait SimulatedTarget {
     /// Bytes of each logical drive.
     fn sizes(&self) -> Vec<u64>;
 
-    /// Takes an access; the tag comes back when it is answered. Time never goes backwards between calls.
+    /// Takes an access; the tag comes back when it is answered. Time never goes backwards between
+    /// calls.
     fn submit(&mut self, now: Instant, tag: u64, access: Access) -> Result<(), String>;
 
     /// When `advance` will have something to do; none while nothing is under way.
     fn next_event(&self) -> Option<Instant>;
 
-    /// Lets everything happen that is due by `now`; the tags answered at this time go to `finished`.
+    /// Lets everything happen that is due by `now`; the tags answered at this time go to
+    /// `finished`.
     fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String>;
 
     /// Seconds that each drive has been at work so far.
@@ -30,7 +33,8 @@ pub trait SimulatedTarget {
         None
     }
 
-    /// The same of the processors of a server, in the mean of all; none where they are not modelled.
+    /// The same of the processors of a server, in the mean of all; none where they are not
+    /// modelled.
     fn processors_worked(&self) -> Option<f64> {
         None
     }
@@ -52,8 +56,9 @@ pub struct Length {
     pub warm_up: u64,
     /// Rounds until the answer is steady look at windows of [`ROUNDS`] of so many accesses.
     pub round: u64,
-    /// After so many rounds that are not steady, rounds of twice the length are looked at: what comes and goes (destage from mark
-    /// to mark, checkpoints) evens out within a round that is long enough.
+    /// After so many rounds that are not steady, rounds of twice the length are looked at: what
+    /// comes and goes (destage from mark to mark, checkpoints) evens out within a round that is
+    /// long enough.
     pub rounds_max: u64,
 }
 
@@ -85,7 +90,8 @@ pub type GoesOn<'a> = &'a dyn Fn() -> bool;
 /// Answers between two looks at whether it goes on.
 const UNWATCHED: u64 = 256;
 
-/// A loop over a target. Kept between probes, so that caches stay as warm as the last probe left them.
+/// A loop over a target. Kept between probes, so that caches stay as warm as the last probe left
+/// them.
 pub struct Loop<T> {
     target: T,
     generator: Generator,
@@ -166,7 +172,8 @@ impl<T: SimulatedTarget> Loop<T> {
         self.run(outstanding, accesses, goes_on).map(drop)
     }
 
-    /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
+    /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is
+    /// steady.
     pub fn probe(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Probe, String> {
         self.warm_up(outstanding, length.warm_up, goes_on)?;
         let mut rounds: Vec<RoundResult> = Vec::new();

@@ -1,8 +1,9 @@
 //! Two results side by side, cell by cell: the ratio of their rates with its interval.
 //!
-//! The interval comes from the logarithms of the rounds' rates (Welch's, with the smaller number of rounds for its degrees of
-//! freedom, which errs to the wide side). Of searches for a rate it comes from the rates around the two answers. Runs made one after the other may differ by what changed in between; the interval
-//! says nothing of that.
+//! The interval comes from the logarithms of the rounds' rates (Welch's, with the smaller number of
+//! rounds for its degrees of freedom, which errs to the wide side). Of searches for a rate it comes
+//! from the rates around the two answers. Runs made one after the other may differ by what changed
+//! in between; the interval says nothing of that.
 
 use crate::record::{CellRecord, Recorded, RunRecord, SearchRecord};
 use crate::report::chosen;
@@ -18,8 +19,9 @@ pub struct Compared {
     pub responses: (u64, u64),
     /// The second rate over the first.
     pub ratio: f64,
-    /// Its 95 % confidence interval; none where a side has fewer than two rounds. Of searches for a rate: where the ratio lies,
-    /// by the rates that kept the objective and those that missed it; none where a side has no such rate.
+    /// Its 95 % confidence interval; none where a side has fewer than two rounds. Of searches for a
+    /// rate: where the ratio lies, by the rates that kept the objective and those that missed it;
+    /// none where a side has no such rate.
     pub interval: Option<(f64, f64)>,
     /// Sides that did not reach a steady state.
     pub unsteady: usize,
@@ -32,7 +34,8 @@ impl Compared {
     }
 }
 
-/// The cells that have the same name in both, in the first one's order; and the names that only one has.
+/// The cells that have the same name in both, in the first one's order; and the names that only one
+/// has.
 pub fn compare(first: &Recorded, second: &Recorded) -> (Vec<Compared>, Vec<String>) {
     let mut both = Vec::new();
     let mut alone = Vec::new();
@@ -80,8 +83,9 @@ fn of_rounds((first, second): (&RunRecord, &RunRecord)) -> Option<f64> {
     Some(margin_of(&logarithms(first))?.hypot(margin_of(&logarithms(second))?))
 }
 
-/// Of the highest rates that two searches in open loops found: each lies between the rate that kept the objective and the lowest
-/// that missed it. In an open loop rounds answer what was asked for, and say nothing of that.
+/// Of the highest rates that two searches in open loops found: each lies between the rate that kept
+/// the objective and the lowest that missed it. In an open loop rounds answer what was asked for,
+/// and say nothing of that.
 fn between(first: &SearchRecord, second: &SearchRecord) -> Option<(f64, f64)> {
     let low = second.rate / first.beyond.filter(|beyond| *beyond > 0.0)?;
     let high = second.beyond? / Some(first.rate).filter(|rate| *rate > 0.0)?;

@@ -1,4 +1,5 @@
-//! The machine and the target as a report states them, from /proc and /sys. What cannot be found is left out.
+//! The machine and the target as a report states them, from /proc and /sys. What cannot be found is
+//! left out.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -76,7 +77,8 @@ fn sysfs(device: &str, path: &str) -> Option<String> {
     fs::read_to_string(format!("{base}/{path}")).or_else(|_| fs::read_to_string(format!("{base}/../{path}"))).ok()
 }
 
-/// In degrees, as the kernel's sensor of the drive says it (NVMe, and SATA where `drivetemp` is loaded).
+/// In degrees, as the kernel's sensor of the drive says it (NVMe, and SATA where `drivetemp` is
+/// loaded).
 fn temperature(device: &str) -> Option<String> {
     // A partition's device is one directory up.
     let sensors = ["device", "../device"].map(|place| format!("/sys/dev/block/{device}/{place}"));

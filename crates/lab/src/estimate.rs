@@ -1,16 +1,17 @@
 //! Measured figures with their intervals, and whether one of them is below another.
 //!
-//! The interval is that of the mean of a run's rounds. Two figures differ when they are further apart than the root of
-//! the sum of their squared half-widths: both vary, each by itself. Neighbouring rounds may be alike, and then the
-//! interval is too narrow. So a difference below [`LEAST`] counts as none, however narrow the interval is.
+//! The interval is that of the mean of a run's rounds. Two figures differ when they are further
+//! apart than the root of the sum of their squared half-widths: both vary, each by itself.
+//! Neighbouring rounds may be alike, and then the interval is too narrow. So a difference below
+//! [`LEAST`] counts as none, however narrow the interval is.
 
 use crate::record::{RoundRecord, RunRecord, SearchRecord};
 use crate::search::margin_of;
 
 /// Share below which a difference counts as none.
 const LEAST: f64 = 0.01;
-/// Share of a search's answer by which it may miss, besides the chance of its rounds: a search ends when its probes are
-/// near enough.
+/// Share of a search's answer by which it may miss, besides the chance of its rounds: a search ends
+/// when its probes are near enough.
 const SEARCHED: f64 = 0.01;
 /// Share by which figures without an interval have to be apart.
 const UNKNOWN: f64 = 0.05;
@@ -18,7 +19,8 @@ const UNKNOWN: f64 = 0.05;
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Estimate {
     pub value: f64,
-    /// Half the width of the 95 % confidence interval; none where it is unknown, as of a single round.
+    /// Half the width of the 95 % confidence interval; none where it is unknown, as of a single
+    /// round.
     pub margin: Option<f64>,
 }
 
@@ -35,7 +37,8 @@ impl Estimate {
         Estimate { value: search.rate, margin: search.margin().map(|margin| margin.hypot(own)) }
     }
 
-    /// Half the width of its interval as a share of it; where that is unknown, the share by which figures have to be apart.
+    /// Half the width of its interval as a share of it; where that is unknown, the share by which
+    /// figures have to be apart.
     pub fn relative_margin(self) -> f64 {
         self.margin.map_or(UNKNOWN, |margin| margin / self.value.max(f64::MIN_POSITIVE))
     }

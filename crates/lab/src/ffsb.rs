@@ -1,9 +1,10 @@
-//! FFSB's profiles, run as they are: threads that create, append to, read, write, look at and delete whole files of a set that
-//! they share, each operation drawn by its weight.
+//! FFSB's profiles, run as they are: threads that create, append to, read, write, look at and
+//! delete whole files of a set that they share, each operation drawn by its weight.
 //!
-//! An operation is counted as a whole, from opening its file to closing it. Files lie in a directory that the run makes in each
-//! of the profile's locations, and removes when it ends. A file is used by one writer, or by several readers at a time, as in
-//! FFSB; one that is deleted is drawn no more.
+//! An operation is counted as a whole, from opening its file to closing it. Files lie in a
+//! directory that the run makes in each of the profile's locations, and removes when it ends. A
+//! file is used by one writer, or by several readers at a time, as in FFSB; one that is deleted is
+//! drawn no more.
 
 mod population;
 pub mod profile;
@@ -47,7 +48,8 @@ pub struct GroupResult {
     pub kinds: Vec<(OperationKind, u64, Done)>,
 }
 
-/// What a watcher is told once in a while: seconds gone by, operations so far, and the setting up before that.
+/// What a watcher is told once in a while: seconds gone by, operations so far, and the setting up
+/// before that.
 #[derive(Clone, Copy, Debug)]
 pub enum FfsbProgress {
     Filling { done: u64, all: u64 },

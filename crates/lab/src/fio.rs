@@ -1,12 +1,15 @@
-//! fio's job files, run as they are: the keys that say what is done, to which part of which files, in which order, how hard and
-//! for how long, each with fio's meaning. A key that is not known is an error that names its line.
+//! fio's job files, run as they are: the keys that say what is done, to which part of which files,
+//! in which order, how hard and for how long, each with fio's meaning. A key that is not known is
+//! an error that names its line.
 //!
-//! This is another loop than that of [`crate::live`], which measures a steady state of one workload: here jobs run beside one
-//! another or in turn, end after so many bytes, sync, and touch the places that fio's would. Both share engines, histograms and
-//! the rule that what the laboratory did not make is written over only where the caller says so.
+//! This is another loop than that of [`crate::live`], which measures a steady state of one
+//! workload. Here jobs run beside one another or in turn, end after so many bytes, sync, and touch
+//! the places that fio's would. Both share engines, histograms and the rule that what the
+//! laboratory did not make is written over only where the caller says so.
 //!
-//! What differs from fio: writes of the default content are random in every job; syncs of `fsync` are counted whichever kind
-//! they are; io_uring and libaio are io_uring, whose syncs wait in the queue, one behind every so many writes.
+//! What differs from fio: writes of the default content are random in every job; syncs of `fsync`
+//! are counted whichever kind they are. The engines io_uring and libaio are both io_uring, whose
+//! syncs wait in the queue, one behind every so many writes.
 
 mod blocks;
 mod carrier;
@@ -127,8 +130,8 @@ fn copies(jobs: &[Options]) -> Result<Vec<(u32, Copy<'_>)>, LabError> {
     }
 }
 
-/// Makes the files that are missing, runs all jobs, and tells what each copy did. `destroy`: what the laboratory did not make
-/// may be written over. `tell` hears what is going on.
+/// Makes the files that are missing, runs all jobs, and tells what each copy did. `destroy`: what
+/// the laboratory did not make may be written over. `tell` hears what is going on.
 pub fn run(
     jobs: &[Options],
     destroy: bool,

@@ -95,7 +95,8 @@ impl Histogram {
         self.counts().map(|(bucket, count)| (Duration(upper_of(bucket)).min(self.longest), count))
     }
 
-    /// The histogram that `counts`, `sum` and `longest` describe; none where they cannot belong together.
+    /// The histogram that `counts`, `sum` and `longest` describe; none where they cannot belong
+    /// together.
     pub fn from_counts(counts: &[(usize, u64)], sum: u128, longest: Duration) -> Option<Histogram> {
         let mut histogram = Histogram { sum, longest, ..Histogram::default() };
         for (bucket, count) in counts {
@@ -114,7 +115,8 @@ impl Histogram {
         (spans && fits).then_some(histogram)
     }
 
-    /// Each bucket's largest span, with the share of all that do not exceed it: a cumulative distribution.
+    /// Each bucket's largest span, with the share of all that do not exceed it: a cumulative
+    /// distribution.
     pub fn distribution(&self) -> Vec<(Duration, f64)> {
         let mut seen = 0;
         let mut shares = Vec::new();

@@ -1,8 +1,10 @@
-//! The results of a directory, oldest first: what became of each cell over days and versions of what is measured.
+//! The results of a directory, oldest first: what became of each cell over days and versions of
+//! what is measured.
 //!
-//! Files are read one after another, and of each only its figures are kept, so that years of nightly results fit into the memory.
-//! A file that cannot be read, or whose run did not come to its end, is left out and named. A cell that is not steady, void,
-//! partial or damaged keeps its place, but nothing is reckoned with it.
+//! Files are read one after another, and of each only its figures are kept, so that years of
+//! nightly results fit into the memory. A file that cannot be read, or whose run did not come to
+//! its end, is left out and named. A cell that is not steady, void, partial or damaged keeps its
+//! place, but nothing is reckoned with it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -96,8 +98,8 @@ impl CellHistory {
         Some(Standing { newest: *newest, median, ratio: median.map(better) })
     }
 
-    /// The result with which the figures changed for good, and how: by ranks, as rounds of a run are judged. Fewer than eight
-    /// results show none.
+    /// The result with which the figures changed for good, and how: by ranks, as rounds of a run
+    /// are judged. Fewer than eight results show none.
     pub fn change(&self) -> Option<(usize, Change)> {
         let usable = self.usable();
         let values: Vec<f64> = usable.iter().map(|(_, value)| *value).collect();

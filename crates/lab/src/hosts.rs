@@ -1,9 +1,10 @@
-//! The same job on several hosts at once: each runs `stele lab serve`, one that is asked drives them, and what they found is
-//! merged exactly, since histograms are.
+//! The same job on several hosts at once: each runs `stele lab serve`, one that is asked drives
+//! them, and what they found is merged exactly, since histograms are.
 //!
-//! Lines of JSON over TCP. A host sends a challenge first, and is answered with its HMAC under a secret that both hold; before that it
-//! reads no more than a short line. The lines themselves are neither encrypted nor signed. A host that is lost while it
-//! measures is left out of the sum, and the record says so.
+//! Lines of JSON over TCP. A host sends a challenge first, and is answered with its HMAC under a
+//! secret that both hold; before that it reads no more than a short line. The lines themselves are
+//! neither encrypted nor signed. A host that is lost while it measures is left out of the sum, and
+//! the record says so.
 
 pub mod client;
 pub mod server;
@@ -28,7 +29,8 @@ pub struct HostRecord {
     /// It was lost, or failed: its figures are not in the sum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
-    /// Sectors of 512 bytes that its reads brought otherwise than they were written; the first of them ended its run.
+    /// Sectors of 512 bytes that its reads brought otherwise than they were written; the first of
+    /// them ended its run.
     #[serde(default, skip_serializing_if = "crate::record::is_zero")]
     pub wrong_sectors: u64,
 }
@@ -53,8 +55,8 @@ impl HostRecord {
     }
 }
 
-/// What several targets did at once in one cell, each under its name, as one cell. One that failed is not in the sum, unless no
-/// other is left. None: it was stopped before anything was counted.
+/// What several targets did at once in one cell, each under its name, as one cell. One that failed
+/// is not in the sum, unless no other is left. None: it was stopped before anything was counted.
 pub fn of_targets(
     names: &[String],
     ran: Vec<Result<Option<CellRecord>, LabError>>,
@@ -99,7 +101,8 @@ pub fn of_targets(
     Ok(Some(CellRecord { runs: vec![run], hosts, failed, wrong_sectors, left_behind, ..first }))
 }
 
-/// All runs together, as far as all of them have rounds. None: there are none, or a histogram contradicts itself.
+/// All runs together, as far as all of them have rounds. None: there are none, or a histogram
+/// contradicts itself.
 pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
     let count = runs.iter().map(|run| run.rounds.len()).min()?;
     let rounds: Option<Vec<RoundRecord>> = (0..count)

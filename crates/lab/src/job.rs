@@ -1,5 +1,5 @@
-//! A job as a file: what to run on which target, with any of its values given as a list. Each combination of the lists is a
-//! cell; cells run in order, the last list's values changing fastest.
+//! A job as a file: what to run on which target, with any of its values given as a list. Each
+//! combination of the lists is a cell; cells run in order, the last list's values changing fastest.
 //!
 //! ```toml
 //! on = "/data/target"
@@ -79,8 +79,8 @@ pub struct Job {
     /// Files of a target that is a directory, or objects of a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u32>,
-    /// Like `2x`: before each cell all of it is written so many times in order, and for a workload that writes at random places
-    /// then at random, until that is steady.
+    /// Like `2x`: before each cell all of it is written so many times in order, and for a workload
+    /// that writes at random places then at random, until that is steady.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<String>,
     #[serde(default)]
@@ -136,11 +136,12 @@ pub struct WorkloadPart {
     pub access: Option<Given<String>>,
     /// Where random accesses begin: `request` (multiples of their own size) or `sector` (of 512).
     pub align: Option<Align>,
-    /// What accesses do: `data` (read and write), or `names` (look at a file's name; make one and remove it).
+    /// What accesses do: `data` (read and write), or `names` (look at a file's name; make one and
+    /// remove it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<OfPart>,
-    /// Bytes of one file that are read, or written, before the next is drawn; those of reads and of writes like `40MiB/8KiB`.
-    /// The share that reads is then of operations.
+    /// Bytes of one file that are read, or written, before the next is drawn; those of reads and of
+    /// writes like `40MiB/8KiB`. The share that reads is then of operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<String>,
 }
@@ -247,7 +248,8 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     (nanoseconds.is_finite() && nanoseconds < u64::MAX as f64).then_some(Duration(nanoseconds as u64))
 }
 
-/// The length of rounds where none is stated: a second, or a tenth of a shorter measurement, and such that they fill it.
+/// The length of rounds where none is stated: a second, or a tenth of a shorter measurement, and
+/// such that they fill it.
 fn round_of(least: Duration) -> Duration {
     let count = (least.0 / 1_000_000_000).max(ROUNDS_LEAST);
     Duration((least.0 / count).max(1_000_000))
@@ -299,7 +301,8 @@ impl Job {
         Ok(content)
     }
 
-    /// How its target is opened for these cells, of which all or none are buffered, or the first one counts.
+    /// How its target is opened for these cells, of which all or none are buffered, or the first
+    /// one counts.
     pub fn opening(&self, cells: &[JobCell], destroy: bool) -> Result<Opening, LabError> {
         let of_cell = |cell: &JobCell| {
             let sector = if cell.setup.alignment == Alignment::Sector { 512 } else { 0 };

@@ -1,9 +1,11 @@
-//! Floor 5: the laboratory. Workloads as data, targets that carry them out on real storage and in virtual time, the search
-//! for the highest load at a response time, records of what was found, and reports of them. The published papers and the
-//! formats of other tools are a floor above, in `stele-papers`.
+//! Floor 5: the laboratory. Workloads as data, targets that carry them out on real storage and in
+//! virtual time, the search for the highest load at a response time, records of what was found, and
+//! reports of them. The published papers and the formats of other tools are a floor above, in
+//! `stele-papers`.
 //!
-//! What runs in virtual time repeats to the last digit: targets are state machines over modelled drives, time is a value, and
-//! chance comes from seeds. Only `live` and `usage` read a clock: they measure real storage. Threads only divide cases among themselves; no case sees another's state.
+//! What runs in virtual time repeats to the last digit: targets are state machines over modelled
+//! drives, time is a value, and chance comes from seeds. Only `live` and `usage` read a clock: they
+//! measure real storage. Threads only divide cases among themselves; no case sees another's state.
 
 pub mod ab_test;
 pub mod baseline;

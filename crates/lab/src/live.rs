@@ -1,11 +1,14 @@
-//! Real storage under load: a thread for each worker, each with its own engine, buffers and histograms.
+//! Real storage under load: a thread for each worker, each with its own engine, buffers and
+//! histograms.
 //!
-//! One definition of latency for every target: from the *intended* start of an access to the clock reading at which its
-//! answer was found. In a closed loop an access is meant to start when the answer before it was found; in an open loop
-//! when the rate says so, whether or not a place is free, so that a target that stalls is not spared the accesses that
-//! would have come meanwhile. The clock is read once for each batch of answers.
+//! One definition of latency for every target: from the *intended* start of an access to the clock
+//! reading at which its answer was found. In a closed loop an access is meant to start when the
+//! answer before it was found. In an open loop it is meant to start when the rate says so, whether
+//! or not a place is free. So a target that stalls is not spared the accesses that would have come
+//! meanwhile. The clock is read once for each batch of answers.
 //!
-//! Workers keep no shared state: each hands its histograms over at the end of every round, and those are merged exactly.
+//! Workers keep no shared state: each hands its histograms over at the end of every round, and
+//! those are merged exactly.
 
 pub mod backup;
 pub mod clock;

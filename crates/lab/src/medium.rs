@@ -1,12 +1,14 @@
 //! A modelled drive with content, for a pool in virtual time.
 //!
-//! What a timing run writes is blocks of one word repeated, each time another, and so is their parity: of such a block only
-//! the word is kept, and of zeros nothing. So every write changes digests, as it would in earnest, and contents of gigabytes
-//! fit in memory. The log's place may lie in memory that survives power cuts beside the drive. A write is complete when it is on the medium, so a flush
-//! has nothing to do.
+//! What a timing run writes is blocks of one word repeated, each time another, and so is their
+//! parity: of such a block only the word is kept, and of zeros nothing. So every write changes
+//! digests, as it would in earnest, and contents of gigabytes fit in memory. The log's place may
+//! lie in memory that survives power cuts beside the drive. A write is complete when it is on the
+//! medium, so a flush has nothing to do.
 //!
-//! Sampling: the pool uses one part in so many of the bytes that it is said to use, cut into bands; the bands lie evenly over
-//! the whole share of the drive. So the arm travels as over the whole working set, while neighbours stay neighbours.
+//! Sampling: the pool uses one part in so many of the bytes that it is said to use, cut into bands;
+//! the bands lie evenly over the whole share of the drive. So the arm travels as over the whole
+//! working set, while neighbours stay neighbours.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -111,7 +113,8 @@ impl Medium {
         self.content
     }
 
-    /// Takes a request: either it is due at the time answered, under the key, or it waits for `begin`.
+    /// Takes a request: either it is due at the time answered, under the key, or it waits for
+    /// `begin`.
     pub fn submit(&mut self, now: Instant, request: Request, at_once: bool) -> Option<(usize, Instant)> {
         let work = self.work_of(&request.op);
         let due = match (&work, request.op.range()) {

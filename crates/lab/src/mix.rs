@@ -1,5 +1,6 @@
-//! Several kinds of streams as one load: each access belongs to one of them, drawn by their shares. A stream has its part
-//! of the target, its share of reads, its sizes, and its way through its part.
+//! Several kinds of streams as one load: each access belongs to one of them, drawn by their shares.
+//! A stream has its part of the target, its share of reads, its sizes, and its way through its
+//! part.
 
 use stele_ground::Dice;
 
@@ -10,7 +11,8 @@ use crate::workload::Access;
 pub enum AccessPattern {
     /// Each place as often as any other, at a multiple of the access's size.
     Even,
-    /// Some places far more often than others, at every scale: of two halves one gets [`HOT`] percent of the accesses.
+    /// Some places far more often than others, at every scale: of two halves one gets [`HOT`]
+    /// percent of the accesses.
     Uneven,
     /// Where the last access ended; the first is at a random place.
     Ordered,

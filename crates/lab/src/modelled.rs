@@ -1,8 +1,8 @@
-//! Arrays of modelled drives as targets, in virtual time: Stele's own code, or the model of a published machine, which the crate of
-//! papers brings.
+//! Arrays of modelled drives as targets, in virtual time: Stele's own code, or the model of a
+//! published machine, which the crate of papers brings.
 //!
-//! An answer depends on the array, the workload, the loads and the effort, and on nothing else: not on the clock, on threads, or
-//! on what was asked before.
+//! An answer depends on the array, the workload, the loads and the effort, and on nothing else: not
+//! on the clock, on threads, or on what was asked before.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,8 @@ pub mod sweep;
 
 /// Both machines' memory for writes: 2 x 1 GiB.
 pub const MEMORY: u64 = 2 << 30;
-/// Of each drive that is in use so many bytes are simulated, spread over all of it, so that answers come in seconds.
+/// Of each drive that is in use so many bytes are simulated, spread over all of it, so that answers
+/// come in seconds.
 const SIMULATED: f64 = 367.5e6;
 /// Replicas of the log of a pool that survives one loss.
 const LOG_REPLICAS: u64 = 4;
@@ -225,7 +226,8 @@ impl Array {
         (self.drives, self.level, self.stroke)
     }
 
-    /// Different arrays and workloads do not share their chance; both makers' hosts ask for the same.
+    /// Different arrays and workloads do not share their chance; both makers' hosts ask for the
+    /// same.
     pub fn seed(&self, spec: &AccessSpec) -> u64 {
         let words = [self.level as u64, u64::from(self.drives), u64::from(self.cached), u64::from(self.stroke)];
         let mix = |hash: u64, word: u64| Dice::new(hash ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
@@ -262,7 +264,8 @@ impl<T: SimulatedTarget> Running for Loop<T> {
     }
 }
 
-/// A pool whose cache has to be as full as it stays before anything counts: at first, and where a lower load may have drained it.
+/// A pool whose cache has to be as full as it stays before anything counts: at first, and where a
+/// lower load may have drained it.
 struct Warming<R> {
     running: R,
     /// Accesses until it is.

@@ -1,4 +1,5 @@
-//! What a workload is to keep: a response that its accesses do not exceed, in the mean or for a share of them.
+//! What a workload is to keep: a response that its accesses do not exceed, in the mean or for a
+//! share of them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,7 +62,8 @@ pub struct ObjectiveRecord {
     pub percentile: Option<f64>,
     /// What that was; the largest number where nothing was answered.
     pub found_ns: u64,
-    /// Accesses that were not answered at the end and had waited for longer than the response; they are counted as missed.
+    /// Accesses that were not answered at the end and had waited for longer than the response; they
+    /// are counted as missed.
     #[serde(default, skip_serializing_if = "crate::record::is_zero")]
     pub unanswered: u64,
 }

@@ -1,7 +1,8 @@
 //! A pool of Stele on modelled drives: the array's own code, driven by virtual time.
 //!
-//! Everything that the pool decides (placement, log, cache, destage, tables, checkpoints) is the code that serves real
-//! drives. Only two things are made up: what the drives take, and the content of what is written: a word, repeated.
+//! Everything that the pool decides (placement, log, cache, destage, tables, checkpoints) is the
+//! code that serves real drives. Only two things are made up: what the drives take, and the content
+//! of what is written: a word, repeated.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -30,8 +31,9 @@ pub struct PoolSpec {
     pub drive: HardDriveSpec,
     /// One part in so many of working set and caches is simulated.
     pub sample: u64,
-    /// Bytes of the log on each of its drives. All of it is simulated: a checkpoint takes as long whatever the sample, and a log of
-    /// a part of the size would be full before one ends, so that hosts wait and come in bursts.
+    /// Bytes of the log on each of its drives. All of it is simulated. A checkpoint takes as long
+    /// whatever the sample, and a log of a part of the size would be full before one ends, so that
+    /// hosts wait and come in bursts.
     pub log: Bytes,
     pub seed: u64,
 }
@@ -54,7 +56,8 @@ pub struct Filled {
     size: u64,
 }
 
-/// When, in which order among equals, on which drive, under which key, and whether the drive's mechanics served it.
+/// When, in which order among equals, on which drive, under which key, and whether the drive's
+/// mechanics served it.
 type Due = (Instant, u64, usize, usize, bool);
 
 /// A pool at work.
@@ -104,7 +107,8 @@ impl PoolSpec {
 
     fn open(&self) -> OpenOptions {
         OpenOptions {
-            // All tables fit; blocks that were read are not kept, as the published machine read without a cache.
+            // All tables fit; blocks that were read are not kept, as the published machine read
+            // without a cache.
             table_cache: Bytes(1 << 30),
             block_cache: Bytes(1 << 20),
             dirty_limit: Bytes(self.dirty_limit()),
@@ -119,7 +123,8 @@ impl PoolSpec {
         let attach = |(at, medium): (usize, &Medium)| Attached {
             geometry: medium.geometry(),
             name: format!("drive-{at}"),
-            // One failure domain, as for the published arrays: 20 drives in shelves of 14 cannot spread evenly.
+            // One failure domain, as for the published arrays: 20 drives in shelves of 14 cannot
+            // spread evenly.
             enclosure: 0,
         };
         media.iter().enumerate().map(attach).collect()

@@ -1,10 +1,11 @@
-//! Brings a target into the state that it is measured in: flash that was never written, or was just written in order, is faster than
-//! it will ever be again.
+//! Brings a target into the state that it is measured in: flash that was never written, or was just
+//! written in order, is faster than it will ever be again.
 //!
-//! As the SNIA's performance test does it: the whole working set is written in order so many times, in accesses of 128 KiB; and
-//! before a workload that writes at random places it is written so, with that workload's sizes, until the rates of five rounds
-//! keep the SNIA's rule. Nothing of it counts, but what was done is kept beside the cell. Where the rule is not kept in time the
-//! cell is measured none the less, and says so.
+//! As the SNIA's performance test does it: the whole working set is written in order so many times,
+//! in accesses of 128 KiB. Before a workload that writes at random places it is written so, with
+//! that workload's sizes, until the rates of five rounds keep the SNIA's rule. Nothing of it
+//! counts, but what was done is kept beside the cell. Where the rule is not kept in time the cell
+//! is measured none the less, and says so.
 
 use std::sync::atomic::AtomicBool;
 

@@ -1,8 +1,9 @@
 //! A rate that changes over a run: a ramp, steps, or a day in an hour.
 //!
-//! Points join times with rates, and between two of them the rate changes evenly. How many accesses are to have started at a time is
-//! the area below that line, and an access starts when the area is so large: exact, however fast the rate changes. With
-//! drawn arrivals the area between two starts is drawn instead, which is a Poisson process whose rate is the profile's.
+//! Points join times with rates, and between two of them the rate changes evenly. How many accesses
+//! are to have started at a time is the area below that line, and an access starts when the area is
+//! so large: exact, however fast the rate changes. With drawn arrivals the area between two starts
+//! is drawn instead, which is a Poisson process whose rate is the profile's.
 
 use stele_ground::Duration;
 

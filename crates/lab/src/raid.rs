@@ -45,11 +45,13 @@ pub struct Piece {
     pub length: u64,
 }
 
-/// Where the bytes of one access lie: data, and for each piece of data its twin (RAID-10); or the parity of each row touched.
+/// Where the bytes of one access lie: data, and for each piece of data its twin (RAID-10); or the
+/// parity of each row touched.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Spread {
     pub data: Vec<Piece>,
-    /// RAID-10: the copies, in the order of the data. RAID-5 and RAID-6: parity, one piece a row and parity or two that lie apart.
+    /// RAID-10: the copies, in the order of the data. RAID-5 and RAID-6: parity, one piece a row
+    /// and parity or two that lie apart.
     pub cover: Vec<Piece>,
 }
 
@@ -67,8 +69,8 @@ fn row_segments(level: Level) -> u64 {
     }
 }
 
-/// Cuts an access into pieces. Parity rotates (left-symmetric), the second one of RAID-6 on the drive behind the first; RAID-10
-/// drives are mirrored in neighbouring pairs.
+/// Cuts an access into pieces. Parity rotates (left-symmetric), the second one of RAID-6 on the
+/// drive behind the first; RAID-10 drives are mirrored in neighbouring pairs.
 pub fn spread(level: Level, at: u64, length: u64) -> Spread {
     let mut spread = Spread::default();
     let (mut here, end) = (at, at + length);
@@ -97,7 +99,8 @@ pub fn spread(level: Level, at: u64, length: u64) -> Spread {
     spread
 }
 
-/// Parity of the parts of one row that touch or overlap is one command; parts that lie apart are commands of their own.
+/// Parity of the parts of one row that touch or overlap is one command; parts that lie apart are
+/// commands of their own.
 fn widen(cover: &mut Vec<Piece>, next: Piece) {
     let meets = |last: &&mut Piece| {
         last.drive == next.drive && last.at <= next.at + next.length && next.at <= last.at + last.length

@@ -1,9 +1,11 @@
-//! The `.lab` file: what was measured, whole. Lines of JSON: a head with the job and the machine, a line for each cell as it
-//! ends, and at the end a line with the BLAKE3 digest of all lines before it.
+//! The `.lab` file: what was measured, whole. Lines of JSON: a head with the job and the machine, a
+//! line for each cell as it ends, and at the end a line with the BLAKE3 digest of all lines before
+//! it.
 //!
-//! A file without its last line is of a run that was stopped or killed: its cells are good, and a run may go on behind them.
-//! A digest that does not fit is an error: figures are not to be changed by hand. Every round's histograms are kept, so that
-//! whatever a report wants to know can be computed later. See FORMAT/lab.md.
+//! A file without its last line is of a run that was stopped or killed: its cells are good, and a
+//! run may go on behind them. A digest that does not fit is an error: figures are not to be changed
+//! by hand. Every round's histograms are kept, so that whatever a report wants to know can be
+//! computed later. See FORMAT/lab.md.
 
 use serde::{Deserialize, Serialize};
 use stele_ground::Duration;
@@ -82,13 +84,15 @@ pub struct CellRecord {
     /// What was written before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition: Option<PreconditionRecord>,
-    /// Sectors of 512 bytes that its reads brought otherwise than they were written; the first of them ended it.
+    /// Sectors of 512 bytes that its reads brought otherwise than they were written; the first of
+    /// them ended it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub wrong_sectors: u64,
     /// All of the target was read after it, since reads are checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_back: Option<ReadBack>,
-    /// A thread still waited for the target when it was given up, so that nothing could be read back.
+    /// A thread still waited for the target when it was given up, so that nothing could be read
+    /// back.
     #[serde(skip)]
     pub left_behind: bool,
 }
@@ -101,14 +105,14 @@ pub struct SearchRecord {
     pub percentile: Option<f64>,
     /// Accesses a second there.
     pub rate: f64,
-    /// Half the width of its 95 % confidence interval. None of a search in open loops, whose answer lies between `rate` and
-    /// `beyond`.
+    /// Half the width of its 95 % confidence interval. None of a search in open loops, whose answer
+    /// lies between `rate` and `beyond`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     pub outstanding: f64,
     pub steady: bool,
-    /// Of a search in open loops: the accesses a second of its answer, as they were asked for. Absent: accesses outstanding
-    /// were raised.
+    /// Of a search in open loops: the accesses a second of its answer, as they were asked for.
+    /// Absent: accesses outstanding were raised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_asked: Option<f64>,
     /// Of a search in open loops: the lowest rate that missed the response.
@@ -136,7 +140,8 @@ pub struct RunRecord {
     pub outstanding: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_asked: Option<f64>,
-    /// Of a rate that changed: seconds after the warm-up, and accesses a second; `rate_asked` is its mean.
+    /// Of a rate that changed: seconds after the warm-up, and accesses a second; `rate_asked` is
+    /// its mean.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<(f64, f64)>,
     /// Of a trace.
@@ -150,15 +155,16 @@ pub struct RunRecord {
     /// Accesses under way in the mean, by Little's law; absent where pauses keep them away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub under_way: Option<f64>,
-    /// Share of the time that the generator's threads were at work or waited for a processor; absent where their work is the
-    /// target's.
+    /// Share of the time that the generator's threads were at work or waited for a processor;
+    /// absent where their work is the target's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saturation: Option<f64>,
     /// Parts of a modelled array, and the share of the time that they were at work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<(String, f64)>,
     pub rounds: Vec<RoundRecord>,
-    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    /// How long each access had waited, or had taken, that was not answered before the last round
+    /// was over.
     #[serde(default, skip_serializing_if = "HistogramRecord::is_empty")]
     pub unanswered: HistogramRecord,
 }
@@ -184,7 +190,8 @@ pub struct Total {
     pub write: Histogram,
     /// Reads and writes.
     pub response: Histogram,
-    /// Microseconds of processor time for each access: of the generator's process, and of the whole machine.
+    /// Microseconds of processor time for each access: of the generator's process, and of the whole
+    /// machine.
     pub cpu_own: f64,
     pub cpu_machine: f64,
 }
@@ -218,8 +225,8 @@ impl RunRecord {
         }
     }
 
-    /// All responses, and with them what was not answered at the end and had waited for longer than that: whatever is asked of
-    /// it, it has missed. And how many those are.
+    /// All responses, and with them what was not answered at the end and had waited for longer than
+    /// that: whatever is asked of it, it has missed. And how many those are.
     pub fn responses_within(&self, limit: Duration) -> (Histogram, u64) {
         let late = self.unanswered.histogram().unwrap_or_default().beyond(limit);
         let mut all = self.total().response;
@@ -244,14 +251,16 @@ impl RunRecord {
         total
     }
 
-    /// What was done over the time that it took, where rounds say how much they did each second: their mean, each by its length.
+    /// What was done over the time that it took, where rounds say how much they did each second:
+    /// their mean, each by its length.
     pub fn mean(&self, of: impl Fn(&RoundRecord) -> f64) -> f64 {
         let seconds: f64 = self.rounds.iter().map(|round| round.seconds).sum();
         // The sum of nothing is -0.
         self.rounds.iter().fold(0.0, |sum, round| sum + of(round) * round.seconds) / seconds.max(1e-9)
     }
 
-    /// Why the rounds are not those of a steady state, from the rounds alone. What is stored of it is what was known then.
+    /// Why the rounds are not those of a steady state, from the rounds alone. What is stored of it
+    /// is what was known then.
     pub fn shortfall(&self) -> Option<String> {
         if self.rounds.is_empty() {
             return (!self.steady).then(|| "there are no rounds".to_owned());
@@ -272,19 +281,22 @@ impl RunRecord {
         changed.or_else(|| self.stretched()).or_else(|| self.overloaded())
     }
 
-    /// A rate that is the same at all times was not kept: what waits, and so each response, grows for as long as the run lasts.
+    /// A rate that is the same at all times was not kept: what waits, and so each response, grows
+    /// for as long as the run lasts.
     fn overloaded(&self) -> Option<String> {
         let asked = self.rate_asked?;
         let rates = self.rates();
         let found = self.mean(|round| round.rate);
         let count = self.rounds.iter().map(|round| round.rate * round.seconds).sum::<f64>();
-        // Chance alone moves what is drawn by so much, and lengths that differ where bytes are asked for.
+        // Chance alone moves what is drawn by so much, and lengths that differ where bytes are
+        // asked for.
         let noise = (found * 3.0 / count.max(1.0).sqrt()).max(margin_of(&rates).unwrap_or(0.0));
         (found + noise < asked * (1.0 - UNREACHED))
             .then(|| format!("the rate was not kept: {found:.0} a second were answered, {asked:.0} asked for"))
     }
 
-    /// A rate that changes is answered as it was asked for, or the round is told in which it first was not.
+    /// A rate that changes is answered as it was asked for, or the round is told in which it first
+    /// was not.
     fn behind(&self) -> Option<String> {
         let asked = self.asked();
         let late = |(round, asked): &(&RoundRecord, f64)| {
@@ -341,7 +353,8 @@ impl RunRecord {
         found
     }
 
-    /// At the end something had waited for longer than anything that was answered: it belongs to no figure.
+    /// At the end something had waited for longer than anything that was answered: it belongs to no
+    /// figure.
     fn left_unanswered(&self) -> Option<String> {
         let waited = self.unanswered.histogram()?;
         let longest = self.total().response.longest().max(NOTED);
@@ -358,7 +371,8 @@ impl RunRecord {
         self.shortfall().is_none()
     }
 
-    /// A round of a former version became longer where the target stood still. Rounds in virtual time are so many accesses.
+    /// A round of a former version became longer where the target stood still. Rounds in virtual
+    /// time are so many accesses.
     fn stretched(&self) -> Option<String> {
         let mut lengths: Vec<f64> = self.rounds.iter().map(|round| round.seconds).collect();
         lengths.sort_by(f64::total_cmp);
@@ -493,7 +507,8 @@ impl CellRecord {
 }
 
 impl SearchRecord {
-    /// Half the width of the rate's interval. What former versions kept of a search in open loops is none.
+    /// Half the width of the rate's interval. What former versions kept of a search in open loops
+    /// is none.
     pub fn margin(&self) -> Option<f64> {
         self.margin.filter(|_| !self.is_of_rates())
     }
@@ -546,7 +561,8 @@ impl SearchRecord {
                 Statistic::Percentile(share) => Some(share),
             },
             rate: rounded(total.rate, THOUSANDTHS),
-            // Rounds answer what was asked for: they say nothing of how well the highest rate is known.
+            // Rounds answer what was asked for: they say nothing of how well the highest rate is
+            // known.
             margin: None,
             outstanding: rounded(total.rate * total.response.mean().as_secs_f64(), THOUSANDTHS),
             steady: run.is_some_and(RunRecord::is_steady),

@@ -1,9 +1,12 @@
-//! Traces of real loads, carried out again: the accesses that some other storage was given, at the times at which it was.
+//! Traces of real loads, carried out again: the accesses that some other storage was given, at the
+//! times at which it was.
 //!
-//! A trace is read twice. First all of it is looked at ([`Survey`]): what it asks for, how far its devices reach, how long it
-//! lasts. From that and the target follows where each access goes ([`Mapping`]), and whether all of them have a place is known before the
-//! first one starts. Then workers take one access after another from it, so that a trace of any length is in no memory: what
-//! is kept are the devices' names, a window in which records are put in order, and what is under way.
+//! A trace is read twice. First all of it is looked at ([`Survey`]): what it asks for, how far its
+//! devices reach, how long it lasts. From that and the target follows where each access goes
+//! ([`Mapping`]), and whether all of them have a place is known before the first one starts. Then
+//! workers take one access after another from it, so that a trace of any length is in no memory.
+//! What is kept are the devices' names, a window in which records are put in order, and what is
+//! under way.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -49,7 +52,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// None: nobody can carry it out.
+    /// None: no target can carry it out.
     fn checked(self) -> Option<Record> {
         (self.length > 0 && self.length <= LENGTH_MAX && self.offset <= OFFSET_MAX).then_some(self)
     }
@@ -64,7 +67,8 @@ pub struct ReplayPart {
     /// What it looks like, where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// So many times as fast (1); 0: as fast as the target answers, with `load.outstanding` under way.
+    /// So many times as fast (1); 0: as fast as the target answers, with `load.outstanding` under
+    /// way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
     /// What becomes of accesses beyond the target's end.
@@ -101,11 +105,13 @@ pub struct ReplayRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed: Option<f64>,
     pub accesses: u64,
-    /// Accesses that lay beyond the target, or were no whole blocks, and were carried out elsewhere or longer.
+    /// Accesses that lay beyond the target, or were no whole blocks, and were carried out elsewhere
+    /// or longer.
     pub moved: u64,
     /// What of the trace was not carried out, and how often it came.
     pub left_out: Vec<(String, u64)>,
-    /// Records that came behind later ones by more than could be put in order; they took the later ones' time.
+    /// Records that came behind later ones by more than could be put in order; they took the later
+    /// ones' time.
     pub disordered: u64,
     /// The trace's devices, with the bytes that each reaches to.
     pub devices: Vec<(String, u64)>,

@@ -1,4 +1,5 @@
-//! What was measured as a report. `document` says what a report holds, `charts` what it draws, `html` makes a page of it.
+//! What was measured as a report. `document` says what a report holds, `charts` what it draws,
+//! `html` makes a page of it.
 
 use stele_ground::{Bytes, Duration, calendar};
 

@@ -1,11 +1,13 @@
-//! The highest load at a response time: bracketed geometrically, closed in on by Little's law, interpolated at the end.
+//! The highest load at a response time: bracketed geometrically, closed in on by Little's law,
+//! interpolated at the end.
 //!
-//! Two laws make it short. A closed loop keeps Little's: load = rate x response. And the response of queues in balance rises by the
-//! same amount with each access more: two probes give that line, and where it meets the response asked for is the next load to
-//! try. Between two probes around the answer the load is taken from the line, and the rate from Little's law, which is exact where
-//! the line is; taking the rate from a line of its own would be wrong by half a percent in a bracket of one third.
-//! Storage that keeps neither (a cache that overflows, a queue that is full) is cornered by halving, and only a narrow bracket
-//! is believed.
+//! Two laws make it short. A closed loop keeps Little's: load = rate x response. And the response
+//! of queues in balance rises by the same amount with each access more: two probes give that line,
+//! and where it meets the response asked for is the next load to try. Between two probes around the
+//! answer the load is taken from the line, and the rate from Little's law, which is exact where the
+//! line is. Taking the rate from a line of its own would be wrong by half a percent in a bracket of
+//! one third. Storage that keeps neither (a cache that overflows, a queue that is full) is cornered
+//! by halving, and only a narrow bracket is believed.
 
 use stele_ground::Duration;
 
@@ -74,7 +76,8 @@ pub enum Ending {
 /// The answer of a search.
 #[derive(Clone, Debug)]
 pub struct Highest {
-    /// Accesses a second at exactly the response asked for, interpolated between the two probes around it.
+    /// Accesses a second at exactly the response asked for, interpolated between the two probes
+    /// around it.
     pub rate: f64,
     /// Outstanding accesses there.
     pub load: f64,
@@ -85,8 +88,8 @@ pub struct Highest {
     pub ending: Ending,
     /// Both probes around it were steady.
     pub steady: bool,
-    /// Half the width of the rate's 95 % confidence interval, from the rounds of the probes around it. None with fewer than two
-    /// rounds.
+    /// Half the width of the rate's 95 % confidence interval, from the rounds of the probes around
+    /// it. None with fewer than two rounds.
     pub margin: Option<f64>,
 }
 
@@ -94,15 +97,18 @@ pub struct Highest {
 const HIT: f64 = 0.01;
 /// A bracket of this ratio of loads is closed.
 const CLOSE: f64 = 1.06;
-/// So is one of this ratio of loads, where the responses are no further apart than that: the line between holds.
+/// So is one of this ratio of loads, where the responses are no further apart than that: the line
+/// between holds.
 const SMOOTH: (f64, f64) = (1.35, 1.6);
-/// So is one whose rates are as near to each other as this, unless loads are further apart than that.
+/// So is one whose rates are as near to each other as this, unless loads are further apart than
+/// that.
 const FLAT: (f64, f64) = (0.01, 1.6);
 /// Loads are multiplied by this at most.
 const STRIDE: f64 = 8.0;
 
-/// Searches. `probe` measures at so many outstanding accesses. One access at a time may already be beyond the goal, or the
-/// greatest load within it; then the probe nearest to the goal is the answer.
+/// Searches. `probe` measures at so many outstanding accesses. One access at a time may already be
+/// beyond the goal, or the greatest load within it; then the probe nearest to the goal is the
+/// answer.
 pub fn highest(goal: Goal, mut probe: impl FnMut(u64) -> Result<Probe, String>) -> Result<Highest, String> {
     let mut tried: Vec<Probe> = Vec::new();
     let mut load = goal.start.clamp(1, goal.load_max);
@@ -152,7 +158,8 @@ fn next(goal: &Goal, tried: &[Probe]) -> Result<u64, Ending> {
         (Some(low), None) if low.outstanding >= goal.load_max => return Err(Ending::NeverExceeded),
         (Some(low), None) => {
             let (load, response) = place(goal, low);
-            // Little's law with twice the stride: where the rate still grows, the response does not keep up with the load.
+            // Little's law with twice the stride: where the rate still grows, the response does not
+            // keep up with the load.
             let alone = load * (limit / response.max(1.0)).powi(2);
             let wanted = line(goal, tried, |probe| probe.outstanding < low.outstanding, low)
                 .map_or(alone, |slope| (load + (limit - response) / slope) * 1.02);
@@ -161,7 +168,8 @@ fn next(goal: &Goal, tried: &[Probe]) -> Result<u64, Ending> {
         (None, Some(high)) if high.outstanding == 1 => return Err(Ending::AlwaysExceeded),
         (None, Some(high)) => {
             let (load, response) = place(goal, high);
-            // An idle drive's response is part of it at any load, so Little's law alone would stay beyond.
+            // An idle drive's response is part of it at any load, so Little's law alone would stay
+            // beyond.
             let alone = load * limit / response * (0.75 + 0.25 * limit / response);
             let wanted = line(goal, tried, |probe| probe.outstanding > high.outstanding, high)
                 .map_or(alone, |slope| (load - (response - limit) / slope) * 0.98);
@@ -175,7 +183,8 @@ fn next(goal: &Goal, tried: &[Probe]) -> Result<u64, Ending> {
     }
 }
 
-/// The rise of the response with the load from the nearest of those that pass to this one; none where it does not rise.
+/// The rise of the response with the load from the nearest of those that pass to this one; none
+/// where it does not rise.
 fn line(goal: &Goal, tried: &[Probe], passes: impl Fn(&Probe) -> bool, here: &Probe) -> Option<f64> {
     let (load, response) = place(goal, here);
     let near = tried.iter().filter(|probe| passes(probe));
@@ -192,7 +201,8 @@ fn is_closed(goal: &Goal, low: &Probe, high: &Probe) -> bool {
     high.outstanding <= low.outstanding + 1 || ratio <= CLOSE || flat || smooth
 }
 
-/// Inside the bracket: on the line between its ends, or where that has twice moved the same end, in its (geometric) middle.
+/// Inside the bracket: on the line between its ends, or where that has twice moved the same end, in
+/// its (geometric) middle.
 fn inside(goal: &Goal, tried: &[Probe], low: &Probe, high: &Probe) -> f64 {
     let limit = goal.response.0 as f64;
     let ((load_low, low_response), (load_high, high_response)) = (place(goal, low), place(goal, high));
@@ -235,7 +245,8 @@ fn answer(goal: &Goal, tried: &[Probe], ending: Ending) -> Highest {
 
 /// Half the width of the 95 % confidence interval of the mean of so many values, by Student's t.
 pub fn margin_of(values: &[f64]) -> Option<f64> {
-    // Two-sided 95 % quantiles of t for 1 to 30 degrees of freedom; beyond, the normal one is near enough.
+    // Two-sided 95 % quantiles of t for 1 to 30 degrees of freedom; beyond, the normal one is near
+    // enough.
     const T: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use stele_ground::{Duration, Instant};
 use stele_media::simulated::{CommandWork, Model};
 
-/// One modelled drive with its queue. `K` names a command to whoever submitted it.
+/// One modelled drive with its queue. `K` names a command to the caller that submitted it.
 pub struct Spindle<K> {
     model: Box<dyn Model>,
     waiting: VecDeque<(CommandWork, K)>,

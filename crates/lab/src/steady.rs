@@ -1,18 +1,22 @@
 //! Whether the rates of a run's rounds are those of a steady state. Four tests, and all must pass.
 //!
-//! The SNIA's looks at the last five rounds. What happened before them it does not see, though a run's figures are means over all
-//! its rounds: a cache that overflowed in the middle gives a mean of two storages, neither of which exists. So all rounds are
-//! searched for a change by Pettitt's test: at every place the ranks before it are set against those after it, and the largest
+//! The SNIA's looks at the last five rounds. What happened before them it does not see, though a
+//! run's figures are means over all its rounds: a cache that overflowed in the middle gives a mean
+//! of two storages, neither of which exists. So all rounds are searched for a change by Pettitt's
+//! test: at every place the ranks before it are set against those after it, and the largest
 //! difference counts. Ranks, because a single slow round is no change, however slow.
 //!
-//! Chance is told by shuffling the rounds, which is exact for any number of them and any distribution; the usual formula is not
-//! below some thirty rounds. Shuffling knows nothing of neighbours that resemble each other, as rounds of real storage do, and
-//! slow wandering would often pass for a change. Therefore a change also has to be large, and long runs are first
-//! gathered into few batches. With fewer than eight rounds nothing can be told from chance, and no change is found.
+//! Chance is told by shuffling the rounds, which is exact for any number of them and any
+//! distribution; the usual formula is not below some thirty rounds. Shuffling knows nothing of
+//! neighbours that resemble each other, as rounds of real storage do, and slow wandering would
+//! often pass for a change. Therefore a change also has to be large, and long runs are first
+//! gathered into few batches. With fewer than eight rounds nothing can be told from chance, and no
+//! change is found.
 
 //!
-//! A change that is taken back is a dip (or a peak): the window of neighbouring rounds whose ranks stand out most, by as much
-//! and as unlikely by chance. And a time in which nothing at all was answered is a gap, whatever the rounds around it look like.
+//! A change that is taken back is a dip (or a peak): the window of neighbouring rounds whose ranks
+//! stand out most, by as much and as unlikely by chance. And a time in which nothing at all was
+//! answered is a gap, whatever the rounds around it look like.
 
 use stele_ground::{Dice, Duration};
 
@@ -103,8 +107,8 @@ pub fn longest_gap(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Optio
     Some(format!("a gap: nothing was answered for {gap} until round {}", at + 1))
 }
 
-/// The rule of the SNIA's performance test on a window: the rates' range is at most 20 % of their mean, and their rise over all of
-/// them at most 10 %.
+/// The rule of the SNIA's performance test on a window: the rates' range is at most 20 % of their
+/// mean, and their rise over all of them at most 10 %.
 pub fn keeps_rule(window: &[f64]) -> bool {
     let (range, rise) = spread(window);
     range <= 0.2 && rise <= 0.1
@@ -192,7 +196,8 @@ pub fn dip(rates: &[f64]) -> Option<Dip> {
     (chance <= CHANCE).then_some(Dip { first, rounds: end - first, inside, outside, chance })
 }
 
-/// The window of at most half of the ranks whose sum is largest for its length, and by how much (up to a factor).
+/// The window of at most half of the ranks whose sum is largest for its length, and by how much (up
+/// to a factor).
 fn standing_out(ranks: &[i64]) -> ((usize, usize), f64) {
     let count = ranks.len();
     let mut sums = Vec::with_capacity(count + 1);

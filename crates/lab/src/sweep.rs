@@ -18,7 +18,8 @@ use crate::search::rate::{RateGoal, RateProbe, highest_rate, rate_min};
 /// How often it is seen whether runs beside each other shall end.
 const LOOK: WallDuration = WallDuration::from_millis(50);
 
-/// What is going on: the cell's number, the load of this run, the round's number (negative while it warms up) and the round.
+/// What is going on: the cell's number, the load of this run, the round's number (negative while it
+/// warms up) and the round.
 pub struct Step<'a> {
     pub cell: usize,
     pub load: Load,
@@ -31,7 +32,8 @@ pub struct Step<'a> {
 /// Answers false to end the run; what was measured until then is kept.
 pub type SweepWatch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
 
-/// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also between rounds.
+/// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also
+/// between rounds.
 pub fn cell(
     ready: &Ready,
     number: usize,
@@ -87,7 +89,8 @@ fn kept(number: usize, cell: &JobCell, ran: Result<Kept, LabError>) -> Result<Op
     }
 }
 
-/// Runs at one load: of a rate where the generator was late and the objective missed, of others where nothing was answered.
+/// Runs at one load: of a rate where the generator was late and the objective missed, of others
+/// where nothing was answered.
 const TURNS: u32 = 3;
 
 /// Looks for the highest rate that keeps an objective. None where it was stopped.
@@ -156,7 +159,8 @@ type Kept = (Found, Option<LabError>);
 /// One run of a search at so many outstanding; none where it was stopped.
 pub type Probing<'a> = &'a mut dyn FnMut(u32) -> Result<Option<RunRecord>, LabError>;
 
-/// Looks for the highest load, whoever runs the probes. None where it was stopped: half a search is no answer.
+/// Looks for the highest load, whichever hosts run the probes. None where it was stopped: half a
+/// search is no answer.
 pub fn searched(
     number: usize,
     cell: &JobCell,
@@ -194,8 +198,8 @@ pub fn searched(
         (Ok(highest), None) => highest,
     };
     let mut record = CellRecord::with(number, cell, runs, Some(SearchRecord::of(goal, &highest)));
-    // A target whose response falls again with more load is not answered by the first crossing. Not tried where the response was
-    // never exceeded, nor beyond what may be outstanding.
+    // A target whose response falls again with more load is not answered by the first crossing. Not
+    // tried where the response was never exceeded, nor beyond what may be outstanding.
     let twice = (highest.load * 2.0).ceil();
     if highest.beyond.is_some() && twice <= goal.load_max as f64 {
         let Some(run) = probing(twice as u32)? else { return Ok(None) };
@@ -207,7 +211,8 @@ pub fn searched(
 /// A run among several that go on at once.
 type Beside = Result<Option<CellRecord>, LabError>;
 
-/// Runs cells at once, each on its own target, from a common beginning. They end together, and one that fails ends all.
+/// Runs cells at once, each on its own target, from a common beginning. They end together, and one
+/// that fails ends all.
 pub fn together(cells: &[(&Ready, &JobCell)], end: &AtomicBool, watch: SweepWatch<'_>) -> Vec<Beside> {
     let meeting = Meeting::of(cells.len());
     let stop = AtomicBool::new(false);
@@ -252,7 +257,8 @@ pub fn together(cells: &[(&Ready, &JobCell)], end: &AtomicBool, watch: SweepWatc
     all
 }
 
-/// All ran in this process: its processor time is counted once, and stands beside the threads of all.
+/// All ran in this process: its processor time is counted once, and stands beside the threads of
+/// all.
 fn share_processors(all: &mut [Beside]) {
     let runs = || all.iter().flatten().flatten().flat_map(|cell| &cell.runs);
     let threads: u32 = runs().map(|run| run.workers).sum();

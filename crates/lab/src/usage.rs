@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-/// Ticks a second of /proc/stat: USER_HZ, which is 100 on every architecture that Linux runs on today.
+/// Ticks a second of /proc/stat: USER_HZ, which is 100 on every architecture that Linux runs on
+/// today.
 const TICKS: f64 = 100.0;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +14,8 @@ pub struct Usage {
     pub own: f64,
     /// Seconds that they could have run and had no processor.
     pub waited: f64,
-    /// Seconds that the machine's processors were busy, its kernel's own threads and interrupts included.
+    /// Seconds that the machine's processors were busy, its kernel's own threads and interrupts
+    /// included.
     pub machine: f64,
 }
 

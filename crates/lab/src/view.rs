@@ -1,7 +1,8 @@
-//! A run while it goes on, second by second: for a terminal as lines that are written over, for machines in Prometheus's text.
+//! A run while it goes on, second by second: for a terminal as lines that are written over, for
+//! machines in Prometheus's text.
 //!
-//! Both are made from the rounds that workers hand over, and cost them nothing. What is shown here is not kept: the record has
-//! every round with its histograms.
+//! Both are made from the rounds that workers hand over, and cost them nothing. What is shown here
+//! is not kept: the record has every round with its histograms.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -225,7 +226,8 @@ impl Last {
     }
 }
 
-/// How many were answered within each of the ends: a bucket of the histogram counts where its end lies.
+/// How many were answered within each of the ends: a bucket of the histogram counts where its end
+/// lies.
 fn within(response: &Histogram) -> Vec<u64> {
     let spans: Vec<(Duration, u64)> = response.spans().collect();
     let up_to = |micros: &u64| spans.iter().filter(|(span, _)| span.0 <= micros * 1000).map(|(_, count)| count).sum();

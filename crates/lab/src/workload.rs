@@ -1,13 +1,15 @@
 //! Access specifications as data, with Iometer's semantics.
 //!
-//! The size of each access is drawn by the shares of the specification; read or write and random or sequential are drawn
-//! for each access too; a sequential access continues where the last one on that target ended.
+//! The size of each access is drawn by the shares of the specification. Read or write and random or
+//! sequential are drawn for each access too. A sequential access continues where the last one on
+//! that target ended.
 
 use stele_ground::{Bytes, Dice};
 
 use crate::mix::{Mix, Mixer};
 
-/// What an access specification asks for. Percentages are whole numbers; the shares of the sizes sum to 100.
+/// What an access specification asks for. Percentages are whole numbers; the shares of the sizes
+/// sum to 100.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessSpec {
     pub name: String,
@@ -46,8 +48,8 @@ pub enum Alignment {
     Request,
 }
 
-/// What FFSB weighs: accesses of one kind within one file, one behind another or each at a random place of it, before the
-/// next file is drawn.
+/// What FFSB weighs: accesses of one kind within one file, one behind another or each at a random
+/// place of it, before the next file is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// Bytes that one reads, and that one writes; whole accesses, and at least one.
@@ -125,8 +127,8 @@ impl Generator {
         Generator { ends: vec![at], ..self }
     }
 
-    /// No access goes beyond a multiple of it. A random one is at a random place of a random file; a sequential one that would
-    /// leave its file begins at the start of a random one.
+    /// No access goes beyond a multiple of it. A random one is at a random place of a random file;
+    /// a sequential one that would leave its file begins at the start of a random one.
     pub fn within(self, file: Option<Bytes>) -> Generator {
         Generator { file: file.map(|file| file.0), ..self }
     }

@@ -1,11 +1,13 @@
-//! Measures the sustained rate of one drive through the ring, and the processor time of each operation:
+//! Measures the sustained rate of one drive through the ring, and the processor time of each
+//! operation:
 //!
 //!     cargo run --release -p stele-media --example drive_rates -- PATH [SIZE]
 //!
-//! Every case runs in nine slices, in turns with the others, so that a busy moment of the machine or of the disk
-//! affects all alike. It prints the median slice and the slowest and fastest.
+//! Every case runs in nine slices, in turns with the others, so that a busy moment of the machine
+//! or of the disk affects all alike. It prints the median slice and the slowest and fastest.
 //!
-//! PATH is created (and removed again) if it does not exist; `memory` measures a memory drive, the null target.
+//! PATH is created (and removed again) if it does not exist; `memory` measures a memory drive, the
+//! null target.
 
 use std::sync::Arc;
 

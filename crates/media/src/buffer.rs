@@ -1,7 +1,8 @@
 //! Owned, page-aligned memory that travels with an operation and comes back with its completion.
 //!
-//! A [`Buffer`] has one owner and is writable: reads fill it. Freezing it gives a [`Shared`]: immutable, cheap to clone
-//! and to slice, so that one block can be on its way to four drives without a copy.
+//! A [`Buffer`] has one owner and is writable: reads fill it. Freezing it gives a [`Shared`]:
+//! immutable, cheap to clone and to slice, so that one block can be on its way to four drives
+//! without a copy.
 
 use std::fmt;
 use std::mem;
@@ -40,8 +41,8 @@ impl Buffer {
         pool::process().take_zeroed(length)
     }
 
-    /// A buffer of `length` bytes left over from an earlier use, for a caller that overwrites all of them. It spares
-    /// the clearing.
+    /// A buffer of `length` bytes left over from an earlier use, for a caller that overwrites all
+    /// of them. It spares the clearing.
     pub fn stale(length: usize) -> Buffer {
         pool::process().take(length)
     }
@@ -58,7 +59,8 @@ impl Buffer {
         self.pages.len() * BLOCK
     }
 
-    /// Sets the length, which must fit the capacity. Bytes beyond the former length keep their content.
+    /// Sets the length, which must fit the capacity. Bytes beyond the former length keep their
+    /// content.
     pub fn set_length(&mut self, length: usize) {
         assert!(length <= self.capacity(), "a buffer of {} bytes cannot hold {length}", self.capacity());
         self.length = length;

@@ -1,5 +1,6 @@
-//! The suite that every drive passes: memory, files, simulated drives, volumes of the array, and every other
-//! implementation of [`Drive`]. A table of checks runs each on a fresh drive under a seed, against a simple twin.
+//! The suite that every drive passes: memory, files, simulated drives, volumes of the array, and
+//! every other implementation of [`Drive`]. A table of checks runs each on a fresh drive under a
+//! seed, against a simple twin.
 //!
 //! A failed check panics with its name, the drive's name and the seed that repeats it.
 //!
@@ -26,13 +27,14 @@ mod probe;
 
 pub use probe::Probe;
 
-/// A drive under test, and the actions that the suite may take on it. It must be at least 4 MiB, fresh and never
-/// written.
+/// A drive under test, and the actions that the suite may take on it. It must be at least 4 MiB,
+/// fresh and never written.
 pub trait Subject {
     fn drive(&mut self) -> &mut dyn Drive;
 
-    /// Called when operations are in flight and none is finished: makes progress, and returns the time for the next
-    /// `reap`. The default suits drives that know their next event, and drives that the system serves.
+    /// Called when operations are in flight and none is finished: makes progress, and returns the
+    /// time for the next `reap`. The default suits drives that know their next event, and drives
+    /// that the system serves.
     fn wait(&mut self) -> Instant {
         match self.drive().next_event() {
             Some(at) => at,
@@ -43,8 +45,9 @@ pub trait Subject {
         }
     }
 
-    /// Cuts the power at this instant and brings the drive back without the operations in flight, none of which
-    /// completes. Returns false if that is impossible; the suite then skips the checks of durability.
+    /// Cuts the power at this instant and brings the drive back without the operations in flight,
+    /// none of which completes. Returns false if that is impossible; the suite then skips the
+    /// checks of durability.
     fn cut_power(&mut self) -> bool {
         false
     }
@@ -54,7 +57,8 @@ pub trait Subject {
         true
     }
 
-    /// Whether a read during a write sees whole blocks. False if only the hardware below can promise that.
+    /// Whether a read during a write sees whole blocks. False if only the hardware below can
+    /// promise that.
     fn whole_blocks(&self) -> bool {
         true
     }
@@ -76,7 +80,8 @@ pub fn checks() -> &'static [Check] {
     checks::CHECKS
 }
 
-/// Runs the whole suite. `make` returns a fresh drive for each call, with the given seed for its dice, if it has any.
+/// Runs the whole suite. `make` returns a fresh drive for each call, with the given seed for its
+/// dice, if it has any.
 pub fn check(name: &str, seed: u64, make: &mut dyn FnMut(u64) -> Box<dyn Subject>) {
     for (index, check) in checks().iter().enumerate() {
         let seed = seed.wrapping_mul(1_000).wrapping_add(index as u64);

@@ -14,8 +14,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The refusals common to all drives: `Invalid` for a view, and for an operation that is empty, misaligned or out
-    /// of range.
+    /// The refusals common to all drives: `Invalid` for a view, and for an operation that is empty,
+    /// misaligned or out of range.
     pub fn admit(&self, op: &Op) -> Result<(), MediaError> {
         if matches!(op, Op::View { .. }) {
             let text = "a drive has no memory to show: it reads into the caller's buffer";
@@ -55,18 +55,20 @@ impl Geometry {
 ///
 /// Every conforming drive, whatever it is made of:
 /// - completes each request exactly once, in any order, with the operation and its buffers;
-/// - answers an empty, misaligned or out-of-range request (see [`Geometry::admit`]) with `Invalid` and changes nothing;
-/// - returns from a read the content of the last completed write to each block, or, for each block of a write
-///   in flight, either its old or its new content;
-/// - keeps over a power cut all data that a completed flush or `fua` write promised (see [`crate::Op`]), and of
-///   the rest any subset, torn at sector boundaries.
+/// - answers an empty, misaligned or out-of-range request (see [`Geometry::admit`]) with `Invalid`
+///   and changes nothing;
+/// - returns from a read the content of the last completed write to each block, or, for each block
+///   of a write in flight, either its old or its new content;
+/// - keeps over a power cut all data that a completed flush or `fua` write promised (see
+///   [`crate::Op`]), and of the rest any subset, torn at sector boundaries.
 pub trait Drive {
     fn geometry(&self) -> Geometry;
 
     /// Takes one request. The drive may hold it back until `reap` or `kick`.
     fn submit(&mut self, request: Request);
 
-    /// Starts the requests that `submit` held back; called once after a batch. A drive that starts at once ignores it.
+    /// Starts the requests that `submit` held back; called once after a batch. A drive that starts
+    /// at once ignores it.
     fn kick(&mut self) {}
 
     /// Moves finished operations to `finished`. Never waits.

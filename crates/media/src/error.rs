@@ -8,7 +8,8 @@ use std::fmt;
 pub enum MediaFault {
     /// Temporary: the same request may succeed later.
     Retry,
-    /// The place is unreadable, or fails its digest beyond what redundancy repairs. A rewrite may repair it.
+    /// The place is unreadable, or fails its digest beyond what redundancy repairs. A rewrite may
+    /// repair it.
     Damaged,
     /// No space: nothing was stored. Reads and deletes still work.
     Full,

@@ -1,6 +1,7 @@
-//! A drive with planned faults. It wraps any drive; [`FaultPlan`] decides when it lies, fails, damages, delays and
-//! forgets. It keeps damage to stored data beside the drive (see [`Damage`]), so that it also works over files. Faults
-//! of whole drives (power, unplugging, images) are applied to the inner drive.
+//! A drive with planned faults. It wraps any drive; [`FaultPlan`] decides when it lies, fails,
+//! damages, delays and forgets. It keeps damage to stored data beside the drive (see [`Damage`]),
+//! so that it also works over files. Faults of whole drives (power, unplugging, images) are applied
+//! to the inner drive.
 
 mod damage;
 mod plan;
@@ -123,7 +124,8 @@ impl<D: Drive> Faulty<D> {
         self.refuses_writes
     }
 
-    /// Returns the answers that were stuck. Operations under way that were to be stuck are answered when they end.
+    /// Returns the answers that were stuck. Operations under way that were to be stuck are answered
+    /// when they end.
     pub fn release(&mut self) {
         self.tricks.retain(|_, trick| !matches!(trick, Trick::HoldForever));
         self.ready.append(&mut self.stuck);
@@ -151,7 +153,8 @@ impl<D: Drive> Faulty<D> {
         self.ready.push(Completion { tag: request.tag, op: request.op, result });
     }
 
-    /// Applies a fault to this operation if the permit allows it; otherwise passes the operation on.
+    /// Applies a fault to this operation if the permit allows it; otherwise passes the operation
+    /// on.
     fn befall(&mut self, kind: FaultKind, mut request: Request) {
         let (at, length) = request.op.range().unwrap_or((0, 0));
         if self.inner.geometry().admit(&request.op).is_err() {
@@ -348,8 +351,8 @@ impl Faulty<crate::simulated::SimulatedDrive> {
 }
 
 impl Faulty<crate::simulated::SimulatedDrive> {
-    /// Pulls the drive out without a notice of the driver: all operations under way and all later ones fail with this
-    /// fault.
+    /// Pulls the drive out without a notice of the driver: all operations under way and all later
+    /// ones fail with this fault.
     pub fn pull(&mut self, fault: MediaFault) {
         self.pulled = Some(fault);
         self.unplug();

@@ -1,9 +1,10 @@
-//! A file or block device opened as a drive: created or opened, locked against a second opener, and queried for its
-//! abilities. The ring carries out the transfers.
+//! A file or block device opened as a drive: created or opened, locked against a second opener, and
+//! queried for its abilities. The ring carries out the transfers.
 //!
-//! Failure model: every error of the system is passed on with path and offset (see [`fault_of`]). The digests of the
-//! array detect faults that the system does not report (rot, lost and misdirected writes). A failed flush marks the
-//! drive as failed, since the system may report success for the next flush although the pages are lost.
+//! Failure model: every error of the system is passed on with path and offset (see [`fault_of`]).
+//! The digests of the array detect faults that the system does not report (rot, lost and
+//! misdirected writes). A failed flush marks the drive as failed, since the system may report
+//! success for the next flush although the pages are lost.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,8 +28,8 @@ pub use fault::fault_of;
 pub enum Space {
     /// No allocation at first: the file grows as it is written, and may meet a full file system.
     Sparse,
-    /// Allocated, so that the file system cannot run full under the drive. The first write to a place still changes the
-    /// file's map; the flush after it waits for the file system's journal.
+    /// Allocated, so that the file system cannot run full under the drive. The first write to a
+    /// place still changes the file's map; the flush after it waits for the file system's journal.
     Reserved,
     /// Written with zeros: the slowest to create, and steady from the first write on.
     Written,
@@ -37,19 +38,21 @@ pub enum Space {
 /// The kind of access, and the other users that it tolerates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Reads and writes. No other process may hold it, and a block device must not be mounted or otherwise in use.
+    /// Reads and writes. No other process may hold it, and a block device must not be mounted or
+    /// otherwise in use.
     Exclusive,
     /// Reads only. Other readers may hold it, but no writer.
     ReadOnly,
-    /// Reads only, without regard to other writers, for a look from outside. The content may change under it.
+    /// Reads only, without regard to other writers, for a look from outside. The content may change
+    /// under it.
     Peek,
 }
 
 /// The way in which the ring carries out operations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// On the reactor's own thread: the file lies in memory, so nothing waits. (io_uring would hand each operation to a
-    /// kernel thread, which costs more than the copy.)
+    /// On the reactor's own thread: the file lies in memory, so nothing waits. (io_uring would hand
+    /// each operation to a kernel thread, which costs more than the copy.)
     Inline,
     /// With io_uring, or with threads if io_uring is refused.
     Ring,
@@ -79,18 +82,20 @@ pub(crate) struct Abilities {
     pub durable_write: AtomicBool,
 }
 
-/// The unit of offsets and lengths for files as drives: suits every file system and every device below.
+/// The unit of offsets and lengths for files as drives: suits every file system and every device
+/// below.
 const FILE_BLOCK: u64 = BLOCK as u64;
-/// Largest time to wait for the lock of a dead process. The kernel finishes the last operations of a dead process
-/// gradually. On a machine with all processors busy, that has taken more than five seconds.
+/// Largest time to wait for the lock of a dead process. The kernel finishes the last operations of
+/// a dead process gradually. On a machine with all processors busy, that has taken more than five
+/// seconds.
 const LINGER_MAX: Duration = Duration::from_secs(20);
 
 /// The same limit for a device, where a holder cannot be told from a mount.
 const DEVICE_LINGER_MAX: Duration = Duration::from_secs(1);
 
 impl DriveFile {
-    /// Creates a file of `size`, rounded down to whole blocks. The file survives a power cut right after. Refuses an
-    /// existing path.
+    /// Creates a file of `size`, rounded down to whole blocks. The file survives a power cut right
+    /// after. Refuses an existing path.
     pub fn create(path: impl AsRef<Path>, size: Bytes, space: Space) -> Result<DriveFile, MediaError> {
         let path = path.as_ref();
         let size = Bytes(size.0 - size.0 % FILE_BLOCK);
@@ -204,12 +209,14 @@ impl DriveFile {
 
 impl Drop for DriveFile {
     fn drop(&mut self) {
-        // Closing would release it too, but a ring in its teardown may keep the file open for a while.
+        // Closing would release it too, but a ring in its teardown may keep the file open for a
+        // while.
         let _ = self.file.unlock();
     }
 }
 
-/// Whether a file that was opened with the flag for unbuffered access is transferred without the page cache.
+/// Whether a file that was opened with the flag for unbuffered access is transferred without the
+/// page cache.
 fn passes_cache(device: bool, in_memory: bool, direct: Direct) -> bool {
     device || !in_memory && direct != Direct::Buffered
 }
@@ -222,7 +229,8 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
     let open = |flags| loop {
         let opened = OpenOptions::new().read(true).write(write).custom_flags(flags | in_use).open(path);
         match opened {
-            // A process that has just died holds the device until the kernel has finished its last operations.
+            // A process that has just died holds the device until the kernel has finished its last
+            // operations.
             Err(error)
                 if in_use != 0
                     && error.raw_os_error() == Some(libc::EBUSY)
@@ -244,12 +252,12 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
         failure(path, "cannot be opened", &error)
     };
     match open(libc::O_DIRECT) {
-        // Newer kernels accept the flag on tmpfs, which has no page cache to bypass. The node of a device lies on
-        // tmpfs, too.
+        // Newer kernels accept the flag on tmpfs, which has no page cache to bypass. The node of a
+        // device lies on tmpfs, too.
         Ok(file) if passes_cache(device, system::in_memory(&file), system::direct(&file)) => Ok((file, true)),
         Ok(file) if system::in_memory(&file) => Ok((file, false)),
-        // Opened without the flag, so that the drive counts as buffered: through the page cache, a failed durable write
-        // may report the failure of an earlier write.
+        // Opened without the flag, so that the drive counts as buffered: through the page cache, a
+        // failed durable write may report the failure of an earlier write.
         Ok(_) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) => Err(explain(error)),
@@ -283,10 +291,11 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Whether one durable write (RWF_DSYNC) is faster than a write and an fdatasync. It is, if the device writes through
-/// or has forced unit access. Otherwise the kernel completes an unbuffered durable write from a work queue. On a busy
-/// machine that measured five to ten times slower than the two operations (`drive_rates`, depth 1, io_uring on virtio
-/// and ext4; on threads there is no difference).
+/// Whether one durable write (RWF_DSYNC) is faster than a write and an fdatasync. It is, if the
+/// device writes through or has forced unit access. Otherwise the kernel completes an unbuffered
+/// durable write from a work queue. On a busy machine that measured five to ten times slower than
+/// the two operations (`drive_rates`, depth 1, io_uring on virtio and ext4; on threads there is no
+/// difference).
 fn durable_writes_pay(device: u64) -> bool {
     let place = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
     // The queue of a partition is one level up.

@@ -1,5 +1,6 @@
-//! Floor 1: the drive. One small trait, implemented by files and devices behind io_uring, by memory, by a simulated
-//! drive, by a wrapper that injects faults, and, one floor up, by a volume of the array.
+//! Floor 1: the drive. One small trait, implemented by files and devices behind io_uring, by
+//! memory, by a simulated drive, by a wrapper that injects faults, and, one floor up, by a volume
+//! of the array.
 
 pub mod buffer;
 pub mod conformance;

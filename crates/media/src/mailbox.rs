@@ -1,7 +1,8 @@
-//! The queue by which other threads hand work to a reactor. It is bounded and emptied in batches, and it wakes the
-//! reactor only when the reactor sleeps.
+//! The queue by which other threads hand work to a reactor. It is bounded and emptied in batches,
+//! and it wakes the reactor only when the reactor sleeps.
 //!
-//! Limit: the number of items given at creation. At the limit `post` returns the item, and the poster answers `Retry`.
+//! Limit: the number of items given at creation. At the limit `post` returns the item, and the
+//! poster answers `Retry`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -51,7 +52,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// The descriptor that becomes readable when a sleeping reactor has items. The waiting thread clears it.
+    /// The descriptor that becomes readable when a sleeping reactor has items. The waiting thread
+    /// clears it.
     pub fn bell(&self) -> &Arc<EventFd> {
         &self.bell
     }
@@ -75,9 +77,9 @@ impl<T> Mailbox<T> {
 
     /// Wakes the reactor if it sleeps.
     pub fn wake(&self) {
-        // Loading first keeps the cache line shared between posters while the reactor is awake. The order is safe: the
-        // reactor sets the flag before it locks the queue for its last look, and a poster checks the flag after it has
-        // unlocked the queue.
+        // Loading first keeps the cache line shared between posters while the reactor is awake. The
+        // order is safe: the reactor sets the flag before it locks the queue for its last look, and
+        // a poster checks the flag after it has unlocked the queue.
         if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
             self.bell.signal();
         }
@@ -99,8 +101,8 @@ impl<T> Mailbox<T> {
         self.length.load(Ordering::Acquire) == 0
     }
 
-    /// Announces that the reactor is about to sleep. Returns false if there is an item or the mailbox is closed: do not
-    /// sleep. After true, `woken` must follow the sleep.
+    /// Announces that the reactor is about to sleep. Returns false if there is an item or the
+    /// mailbox is closed: do not sleep. After true, `woken` must follow the sleep.
     pub fn fall_asleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,8 +113,8 @@ impl<T> Mailbox<T> {
         asleep
     }
 
-    /// The reactor is awake, so posters need not ring. (A poster may already be about to ring: the next sleep is then
-    /// short.)
+    /// The reactor is awake, so posters need not ring. (A poster may already be about to ring: the
+    /// next sleep is then short.)
     pub fn woken(&self) {
         self.sleeping.store(false, Ordering::SeqCst);
     }

@@ -1,8 +1,10 @@
-//! A drive in memory, for tests, benchmarks and temporary pools. It is sparse: space that was never written takes no
-//! memory. It carries out every operation on submission, and returns it with the next `reap`.
+//! A drive in memory, for tests, benchmarks and temporary pools. It is sparse: space that was never
+//! written takes no memory. It carries out every operation on submission, and returns it with the
+//! next `reap`.
 //!
 //! Failure model: none of its own. A plain memory drive is durable at once (as far as memory is).
-//! [`MemoryDrive::volatile`] makes one that keeps unflushed data only until [`MemoryDrive::cut_power`].
+//! [`MemoryDrive::volatile`] makes one that keeps unflushed data only until
+//! [`MemoryDrive::cut_power`].
 
 use std::collections::BTreeMap;
 
@@ -43,8 +45,8 @@ impl MemoryDrive {
         MemoryDrive { geometry: Geometry { size, block }, chunks, finished: Vec::new(), undo: None }
     }
 
-    /// Like `new`, but `cut_power` loses all data that no flush or fua write covered: the worst case of a real drive's
-    /// cache. (The simulated drive models torn and reordered writes.)
+    /// Like `new`, but `cut_power` loses all data that no flush or fua write covered: the worst
+    /// case of a real drive's cache. (The simulated drive models torn and reordered writes.)
     pub fn volatile(size: Bytes) -> MemoryDrive {
         MemoryDrive { undo: Some(BTreeMap::new()), ..MemoryDrive::new(size) }
     }
@@ -62,7 +64,8 @@ impl MemoryDrive {
         }
     }
 
-    /// Cuts the power and restores it: unpromised data is lost, and so are operations not yet reaped.
+    /// Cuts the power and restores it: unpromised data is lost, and so are operations not yet
+    /// reaped.
     pub fn cut_power(&mut self) {
         self.finished.clear();
         for (page, image) in self.undo.as_mut().map(std::mem::take).unwrap_or_default() {
@@ -211,7 +214,8 @@ fn amend(undo: &mut BTreeMap<u64, Option<Box<[u8]>>>, size: u64, at: u64, piece:
     }
 }
 
-/// The parts of a range by chunk: the chunk's number, the offset inside it, and the bytes of the range in it.
+/// The parts of a range by chunk: the chunk's number, the offset inside it, and the bytes of the
+/// range in it.
 fn spans(at: u64, length: u64) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -9,22 +9,25 @@ use crate::{Buffer, MediaError, Shared};
 pub enum Op {
     /// Fills the whole buffer from `at`. Space that was never written reads as zeros.
     Read { at: u64, buffer: Buffer },
-    /// Reads without a copy: returns immutable pieces of the drive's own memory, which form the range one after
-    /// another. Volumes and memory drives answer it; other drives refuse it as `Invalid`.
+    /// Reads without a copy: returns immutable pieces of the drive's own memory, which form the
+    /// range one after another. Volumes and memory drives answer it; other drives refuse it as
+    /// `Invalid`.
     View { at: u64, length: u64, pieces: Vec<Shared> },
-    /// Writes the pieces one after another from `at`. With `fua`, it completes only when this write is durable.
-    /// Without, it is durable once a flush completes that was submitted after the write's completion.
+    /// Writes the pieces one after another from `at`. With `fua`, it completes only when this write
+    /// is durable. Without, it is durable once a flush completes that was submitted after the
+    /// write's completion.
     Write { at: u64, data: Vec<Shared>, fua: bool },
     /// Like a write of `length` zeros; may free space.
     Zero { at: u64, length: u64 },
-    /// Completes when every write is durable that had completed before the flush was submitted. It promises nothing
-    /// about writes in flight at that moment.
+    /// Completes when every write is durable that had completed before the flush was submitted. It
+    /// promises nothing about writes in flight at that moment.
     Flush,
     /// Discards the content: later reads return zeros, or on a plain drive anything.
     Discard { at: u64, length: u64 },
-    /// Lists the state of the range into `extents`, in order, without gaps, with equal neighbours joined. `since` names
-    /// a snapshot of the volume: only data written after it counts, and older data is listed as a hole. A snapshot of
-    /// another volume hides nothing, and the whole range is data. Drives without snapshots ignore `since`.
+    /// Lists the state of the range into `extents`, in order, without gaps, with equal neighbours
+    /// joined. `since` names a snapshot of the volume: only data written after it counts, and older
+    /// data is listed as a hole. A snapshot of another volume hides nothing, and the whole range is
+    /// data. Drives without snapshots ignore `since`.
     Extents { at: u64, length: u64, since: Option<VolumeId>, extents: Vec<Extent> },
 }
 
@@ -85,7 +88,8 @@ pub enum Priority {
 /// An operation on its way to a drive.
 #[derive(Debug)]
 pub struct Request {
-    /// Chosen by the submitter, returned with the completion; unique among those in flight on this drive.
+    /// Chosen by the submitter, returned with the completion; unique among those in flight on this
+    /// drive.
     pub tag: u64,
     pub op: Op,
     pub priority: Priority,

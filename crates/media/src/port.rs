@@ -1,5 +1,6 @@
-//! A port is the far end of a drive that another thread serves: a volume on a reactor thread, or a drive of the
-//! simulated world. Many holders may submit at once. Each waits for its own answer, async or blocking.
+//! A port is the far end of a drive that another thread serves: a volume on a reactor thread, or a
+//! drive of the simulated world. Many holders may submit at once. Each waits for its own answer,
+//! async or blocking.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -9,13 +10,15 @@ use stele_ground::{Bytes, Instant, VolumeId};
 
 use crate::{Buffer, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared};
 
-/// Called exactly once with the finished operation, on the thread that serves the port. It must not block.
+/// Called exactly once with the finished operation, on the thread that serves the port. It must not
+/// block.
 pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
 
 /// Called at most once, before [`Done`] and on the same thread. It must not block.
 pub type Ordered = Box<dyn FnOnce() + Send>;
 
-/// Identifies a group of ports whose writes all become durable in one order: the ports of a pool's log.
+/// Identifies a group of ports whose writes all become durable in one order: the ports of a pool's
+/// log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Order(pub u64);
 
@@ -26,18 +29,20 @@ pub trait Port: Send + Sync + 'static {
     /// Queues the operation. Each port states its own queue limit; at the limit it answers `Retry`.
     fn submit(&self, op: Op, priority: Priority, done: Done);
 
-    /// The order that this port's writes share with those of other ports, if any. A write that has completed precedes
-    /// every write that is submitted to a port of the order later: the later one is durable only if it is.
+    /// The order that this port's writes share with those of other ports, if any. A write that has
+    /// completed precedes every write that is submitted to a port of the order later: the later one
+    /// is durable only if it is.
     fn order(&self) -> Option<Order> {
         None
     }
 
-    /// Like `submit`, for a write that another write is to follow. `ordered` is called when the write has its place in
-    /// the port's order. Every later submission to a port of the same order then depends on this write. It becomes
-    /// durable only if this write does, survives a crash only if this write does, and fails if this write still fails.
-    /// A write that fails earlier is not ordered. The write may wait a moment for its follower, to become durable
-    /// together with it. A caller that acknowledges the write itself waits for `done`. A port without an order calls
-    /// `ordered` when the write is as durable as `done` promises.
+    /// Like `submit`, for a write that another write is to follow. `ordered` is called when the
+    /// write has its place in the port's order. Every later submission to a port of the same order
+    /// then depends on this write. It becomes durable only if this write does, survives a crash
+    /// only if this write does, and fails if this write still fails. A write that fails earlier is
+    /// not ordered. The write may wait a moment for its follower, to become durable together with
+    /// it. A caller that acknowledges the write itself waits for `done`. A port without an order
+    /// calls `ordered` when the write is as durable as `done` promises.
     fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
         let done = Box::new(move |op, result: Result<(), MediaError>| {
             if result.is_ok() {
@@ -48,20 +53,23 @@ pub trait Port: Send + Sync + 'static {
         self.submit(op, priority, done);
     }
 
-    /// Length in bytes of the longest write that `submit_whole` takes, a multiple of 4096; 0 if it takes none.
+    /// Length in bytes of the longest write that `submit_whole` takes, a multiple of 4096; 0 if it
+    /// takes none.
     fn whole_max(&self) -> Bytes {
         Bytes(0)
     }
 
-    /// Like `submit`, for an atomic write of blocks of 4096 bytes: after a crash it is there completely or not at all.
-    /// A concurrent reader may still see a part of it; a caller that needs isolation must provide it.
+    /// Like `submit`, for an atomic write of blocks of 4096 bytes: after a crash it is there
+    /// completely or not at all. A concurrent reader may still see a part of it; a caller that
+    /// needs isolation must provide it.
     fn submit_whole(&self, op: Op, _priority: Priority, done: Done) {
         let message = "this drive promises no write to be whole after a crash; write without that";
         done(op, Err(MediaError::new(MediaFault::Invalid, message)));
     }
 
-    /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of progress
-    /// and returns true. A port served by another thread returns false, and the caller sleeps.
+    /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one
+    /// step of progress and returns true. A port served by another thread returns false, and the
+    /// caller sleeps.
     fn pump(&self) -> bool {
         false
     }
@@ -248,8 +256,8 @@ impl Handle {
     }
 }
 
-/// The opposite of a port: a drive over a handle, for one owner that polls. Arrays can thus stand on volumes, and the
-/// suite for drives can test every port.
+/// The opposite of a port: a drive over a handle, for one owner that polls. Arrays can thus stand
+/// on volumes, and the suite for drives can test every port.
 pub struct Remote {
     handle: Handle,
     finished: Arc<Mutex<Vec<Completion>>>,

@@ -1,7 +1,7 @@
 //! The pauses of a caller that repeats a request which a port refused with `Retry`.
 //!
-//! A queue stays full as long as its slowest drive does not answer, which may be a second or more. The limit is
-//! therefore a time. A refused request changed nothing, so it is always sound to wait.
+//! A queue stays full as long as its slowest drive does not answer, which may be a second or more.
+//! The limit is therefore a time. A refused request changed nothing, so it is always sound to wait.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ pub struct Retries {
 }
 
 impl Retries {
-    /// Waits for the next attempt; false if there is to be none. In a world that runs on the caller's own thread, each
-    /// attempt is one step of that world instead of a pause.
+    /// Waits for the next attempt; false if there is to be none. In a world that runs on the
+    /// caller's own thread, each attempt is one step of that world instead of a pause.
     pub fn wait(&mut self, handle: &Handle) -> bool {
         let Some(pause) = self.pause() else { return false };
         if handle.pump() {

@@ -1,13 +1,15 @@
-//! One ring per thread drives many files and devices. All their submissions go to the kernel in one call, all their
-//! completions arrive in one place, and the thread sleeps in one place.
+//! One ring per thread drives many files and devices. All their submissions go to the kernel in one
+//! call, all their completions arrive in one place, and the thread sleeps in one place.
 //!
-//! The file decides how an operation is carried out. io_uring does it (without the page cache, with registered files)
-//! if the kernel allows that. Otherwise a few threads follow the same plan. On file systems in memory the reactor's own
-//! thread does it, since there nothing waits. The first use detects abilities that a file system lacks (zeroing a
-//! range, punching holes, durable writes), and the plan replaces them.
+//! The file decides how an operation is carried out. io_uring does it (without the page cache, with
+//! registered files) if the kernel allows that. Otherwise a few threads follow the same plan. On
+//! file systems in memory the reactor's own thread does it, since there nothing waits. The first
+//! use detects abilities that a file system lacks (zeroing a range, punching holes, durable
+//! writes), and the plan replaces them.
 //!
-//! Limits: [`IN_FLIGHT_MAX`] operations in the kernel. [`WAITING_MAX`] more wait here, the most urgent first. Further
-//! operations are answered with `Retry`. Dropping a drive or the ring waits for the operations in flight.
+//! Limits: [`IN_FLIGHT_MAX`] operations in the kernel. [`WAITING_MAX`] more wait here, the most
+//! urgent first. Further operations are answered with `Retry`. Dropping a drive or the ring waits
+//! for the operations in flight.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,7 +67,8 @@ struct Core {
     collected: Vec<Finished>,
     finished: Vec<(usize, Completion)>,
     buffers: BufferPool,
-    /// Descriptors of sessions that threads watch if there is no io_uring: token, descriptor, whether for writing.
+    /// Descriptors of sessions that threads watch if there is no io_uring: token, descriptor,
+    /// whether for writing.
     watches: Vec<(u64, RawFd, bool)>,
     ready: Vec<u64>,
 }
@@ -78,7 +81,8 @@ pub struct FileDrive {
 }
 
 impl Ring {
-    /// A ring that `bell` wakes from its sleep. If io_uring is refused, it uses threads and logs that once.
+    /// A ring that `bell` wakes from its sleep. If io_uring is refused, it uses threads and logs
+    /// that once.
     pub fn new(bell: Arc<EventFd>, engine: Engine) -> Ring {
         let uring = match engine {
             Engine::Threads => None,
@@ -131,13 +135,14 @@ impl Ring {
         finished.append(&mut core.finished);
     }
 
-    /// Sleeps until an operation is finished, the bell rings, or the time is over (`None`: without limit).
+    /// Sleeps until an operation is finished, the bell rings, or the time is over (`None`: without
+    /// limit).
     pub fn wait(&self, timeout: Option<Duration>) {
         self.0.borrow_mut().wait(timeout);
     }
 
-    /// Reports `token` once when the descriptor is readable, or writable. It must stay open until then or until
-    /// `unwatch`.
+    /// Reports `token` once when the descriptor is readable, or writable. It must stay open until
+    /// then or until `unwatch`.
     pub(crate) fn watch(&self, token: u64, descriptor: RawFd, writing: bool) {
         let mut core = self.0.borrow_mut();
         match &mut core.uring {
@@ -158,7 +163,8 @@ impl Ring {
         }
     }
 
-    /// Moves the tokens of ready descriptors. It also collects completions, which stay to be reaped.
+    /// Moves the tokens of ready descriptors. It also collects completions, which stay to be
+    /// reaped.
     pub(crate) fn reap_ready(&self, ready: &mut Vec<u64>) {
         let mut core = self.0.borrow_mut();
         core.collect();

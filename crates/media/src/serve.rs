@@ -1,8 +1,10 @@
-//! Serves one drive on a thread of its own, so that many threads and tasks can use it through a [`Handle`].
+//! Serves one drive on a thread of its own, so that many threads and tasks can use it through a
+//! [`Handle`].
 //!
-//! Limits: [`MAILBOX_MAX`] operations wait, and the drive has [`IN_FLIGHT_MAX`]. Beyond them `submit` answers `Retry`
-//! at once, on the caller's thread. Dropping the last handle still carries out all accepted operations. The thread then
-//! ends and drops the drive before the drop of the handle returns.
+//! Limits: [`MAILBOX_MAX`] operations wait, and the drive has [`IN_FLIGHT_MAX`]. Beyond them
+//! `submit` answers `Retry` at once, on the caller's thread. Dropping the last handle still carries
+//! out all accepted operations. The thread then ends and drops the drive before the drop of the
+//! handle returns.
 
 use std::io;
 use std::sync::Arc;
@@ -118,7 +120,8 @@ where
     }
 }
 
-/// Closes the mailbox however the thread ends, so that no caller waits for an answer that cannot come.
+/// Closes the mailbox however the thread ends, so that no caller waits for an answer that cannot
+/// come.
 struct Closing<'a>(&'a Mailbox<Job>);
 
 impl Drop for Closing<'_> {
@@ -203,7 +206,8 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.mailbox.close();
         let Some(thread) = self.thread.take() else { return };
-        // A completion may hold the last handle. The thread cannot wait for itself; it ends right after.
+        // A completion may hold the last handle. The thread cannot wait for itself; it ends right
+        // after.
         if thread.thread().id() != std::thread::current().id() {
             let _ = thread.join();
         }

@@ -1,8 +1,9 @@
 //! Sessions of a frontend that run on the thread of the drives they use, so that an operation
 //! needs no other thread to wake up. A session owns a descriptor (a socket) and is given turns.
 //!
-//! Rules: a turn never blocks and does a bounded amount of work. Ready sessions take turns in the order in which they
-//! became ready. A session becomes ready by its descriptor, by its [`Waker`] from any thread, or at a requested time.
+//! Rules: a turn never blocks and does a bounded amount of work. Ready sessions take turns in the
+//! order in which they became ready. A session becomes ready by its descriptor, by its [`Waker`]
+//! from any thread, or at a requested time.
 //!
 //! Limit: [`SESSIONS_MAX`] sessions. A further session is dropped, which closes its descriptor.
 

@@ -1,12 +1,15 @@
-//! A drive in memory and virtual time, for proofs: it keeps exactly the promises of a drive and not a byte more.
+//! A drive in memory and virtual time, for proofs: it keeps exactly the promises of a drive and not
+//! a byte more.
 //!
-//! Writes become visible when they complete, and durable by a flush or `fua`. A power cut leaves any subset of all
-//! other writes, torn at 512 or 4096 bytes, in any order, earlier versions included. Commands in service overlap and
-//! complete out of order; each takes the time that its [`Model`] gives. The drive never fails on its own:
-//! [`crate::faulty::Faulty`] adds faults. Its owner calls the events of a whole drive: unplugging, a rollback to an
-//! image, cloning, flips at rest.
+//! Writes become visible when they complete, and durable by a flush or `fua`. A power cut leaves
+//! any subset of all other writes, torn at 512 or 4096 bytes, in any order, earlier versions
+//! included. Commands in service overlap and complete out of order; each takes the time that its
+//! [`Model`] gives. The drive never fails on its own: [`crate::faulty::Faulty`] adds faults. Its
+//! owner calls the events of a whole drive: unplugging, a rollback to an image, cloning, flips at
+//! rest.
 //!
-//! Time is a value: the owner calls [`SimulatedDrive::advance`] (or `reap`) with the time before it submits.
+//! Time is a value: the owner calls [`SimulatedDrive::advance`] (or `reap`) with the time before it
+//! submits.
 
 mod cache;
 pub mod flash;
@@ -78,7 +81,8 @@ impl SimulatedDrive {
         }
     }
 
-    /// Advances the time: completes the commands that are done by `now`, and starts waiting ones at their own times.
+    /// Advances the time: completes the commands that are done by `now`, and starts waiting ones at
+    /// their own times.
     pub fn advance(&mut self, now: Instant) {
         loop {
             self.begin();
@@ -148,8 +152,9 @@ impl SimulatedDrive {
         extents
     }
 
-    /// The possible results of a power cut now. Commands in service count as writes that may or may not have reached
-    /// the medium. Call this before [`SimulatedDrive::power_cut_choosing`], which drops the commands in flight.
+    /// The possible results of a power cut now. Commands in service count as writes that may or may
+    /// not have reached the medium. Call this before [`SimulatedDrive::power_cut_choosing`], which
+    /// drops the commands in flight.
     pub fn prepare_power_cut(&mut self) -> Vec<Unsettled> {
         for (_, serving) in std::mem::take(&mut self.serving) {
             match &serving.request.op {
@@ -166,14 +171,16 @@ impl SimulatedDrive {
         self.cache.unsettled()
     }
 
-    /// Cuts the power: forgets every command in flight; `choose` selects the content of each unsettled place.
+    /// Cuts the power: forgets every command in flight; `choose` selects the content of each
+    /// unsettled place.
     pub fn power_cut_choosing(&mut self, choose: impl FnMut(Unsettled) -> usize) {
         self.prepare_power_cut();
         self.cache.cut(&mut self.platter, choose);
     }
 
-    /// The medium after a power cut in which `choose` selects the content of each unsettled place. Call
-    /// [`SimulatedDrive::prepare_power_cut`] first, so that commands in service are among them.
+    /// The medium after a power cut in which `choose` selects the content of each unsettled place.
+    /// Call [`SimulatedDrive::prepare_power_cut`] first, so that commands in service are among
+    /// them.
     pub fn after_power_cut(&self, choose: impl FnMut(Unsettled) -> usize) -> Platter {
         let mut platter = self.platter.clone();
         self.cache.clone().cut(&mut platter, choose);
@@ -187,8 +194,8 @@ impl SimulatedDrive {
         cut
     }
 
-    /// Removes the drive: all operations in flight and all later ones fail as `Gone`. It keeps its power and therefore
-    /// its cache. Add a power cut to lose the cache.
+    /// Removes the drive: all operations in flight and all later ones fail as `Gone`. It keeps its
+    /// power and therefore its cache. Add a power cut to lose the cache.
     pub fn unplug(&mut self) {
         self.plugged = false;
         let serving = std::mem::take(&mut self.serving);
@@ -210,7 +217,8 @@ impl SimulatedDrive {
         self.cache.flush(&mut self.platter, u64::MAX);
     }
 
-    /// The host died but the power stayed: commands in flight are carried out in time, and their answers are dropped.
+    /// The host died but the power stayed: commands in flight are carried out in time, and their
+    /// answers are dropped.
     pub fn orphan(&mut self) {
         while let Some((&(at, _), _)) = self.serving.first_key_value() {
             self.advance(at);
@@ -273,7 +281,8 @@ fn part_of(page: u64, at: u64, length: u64) -> (u64, u64) {
     (begin.max(at), (begin + BLOCK as u64).min(at + length))
 }
 
-/// Cuts a write into pages: page index, mask of the sectors touched, and the content of those sectors.
+/// Cuts a write into pages: page index, mask of the sectors touched, and the content of those
+/// sectors.
 fn cut_into_pages(at: u64, length: u64, data: Option<&[Shared]>, mut put: impl FnMut(u64, u8, Page)) {
     let Some((first, last)) = pages_between(at, length) else { return };
     let mut rest = Rest { pieces: data.unwrap_or_default(), from: 0, whole: None };

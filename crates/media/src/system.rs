@@ -1,5 +1,5 @@
-//! The few system calls that the standard library lacks, each behind a safe function. Besides the ring's driver, only
-//! this file of the crate may contain unsafe code.
+//! The few system calls that the standard library lacks, each behind a safe function. Besides the
+//! ring's driver, only this file of the crate may contain unsafe code.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -37,7 +37,8 @@ pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
 /// Whether the kernel reports a synchronised clock; `None` if it reports nothing.
 pub fn clock_is_synchronised() -> Option<bool> {
     let mut found = MaybeUninit::<libc::timex>::zeroed();
-    // SAFETY: zeros are a valid timex that changes nothing, and the call fills the struct that is alive during it.
+    // SAFETY: zeros are a valid timex that changes nothing, and the call fills the struct that is
+    // alive during it.
     match unsafe { libc::adjtimex(found.as_mut_ptr()) } {
         state if state < 0 => None,
         state => Some(state != libc::TIME_ERROR),
@@ -53,9 +54,11 @@ pub fn minor(device: u64) -> u64 {
     u64::from(libc::minor(device))
 }
 
-/// From now on, files and directories of this process are writable by their owner only, unless it sets their mode.
+/// From now on, files and directories of this process are writable by their owner only, unless it
+/// sets their mode.
 pub fn withhold_writing() {
-    // SAFETY: sets a number of the process, which every call answers; there is nothing that can fail.
+    // SAFETY: sets a number of the process, which every call answers; there is nothing that can
+    // fail.
     unsafe {
         let given = libc::umask(0o077);
         libc::umask(given | 0o022);
@@ -87,19 +90,21 @@ impl EventFd {
         let _ = (&self.0).read(&mut [0; 8]);
     }
 
-    /// Sleeps until it is readable or the time is over (`None`: without limit), and clears it. It may return early.
+    /// Sleeps until it is readable or the time is over (`None`: without limit), and clears it. It
+    /// may return early.
     pub fn wait(&self, timeout: Option<Duration>) {
         let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let time = timeout.map(timespec);
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: one pollfd, alive during the call; `time` is null or points to a timespec alive during the call.
+        // SAFETY: one pollfd, alive during the call; `time` is null or points to a timespec alive
+        // during the call.
         if unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) } > 0 {
             self.clear();
         }
     }
 
-    /// Like `wait`, but also waits for other descriptors, each with a token and a flag for writing. Ready (or broken)
-    /// descriptors leave `watches`, and their tokens go into `ready`.
+    /// Like `wait`, but also waits for other descriptors, each with a token and a flag for writing.
+    /// Ready (or broken) descriptors leave `watches`, and their tokens go into `ready`.
     pub fn wait_beside(&self, timeout: Option<Duration>, watches: &mut Vec<(u64, RawFd, bool)>, ready: &mut Vec<u64>) {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polls = vec![poll(self.as_raw_fd(), libc::POLLIN)];
@@ -144,7 +149,8 @@ fn timespec(span: Duration) -> libc::timespec {
 pub enum Direct {
     /// It reports nothing: an older kernel, or a file system that does not know.
     Unknown,
-    /// The file system accepts the flag for unbuffered access, and transfers through the page cache all the same.
+    /// The file system accepts the flag for unbuffered access, and transfers through the page cache
+    /// all the same.
     Buffered,
     /// Alignment of memory, and of offsets and lengths.
     Aligned(usize, u64),
@@ -152,8 +158,8 @@ pub enum Direct {
 
 pub fn direct(file: &File) -> Direct {
     let mut found = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor, which `file` keeps open; `found` has room for
-    // one statx and is alive during the call.
+    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor, which `file` keeps open;
+    // `found` has room for one statx and is alive during the call.
     let result = unsafe {
         libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, found.as_mut_ptr())
     };
@@ -170,8 +176,8 @@ fn direct_of(is_known: bool, found: &libc::statx) -> Direct {
     }
 }
 
-/// The kernel's requirements for unbuffered access to a file: alignment of memory, and of offsets and lengths. `None`
-/// if the kernel reports none or refuses unbuffered access.
+/// The kernel's requirements for unbuffered access to a file: alignment of memory, and of offsets
+/// and lengths. `None` if the kernel reports none or refuses unbuffered access.
 pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
     match direct(file) {
         Direct::Aligned(memory, offset) => Some((memory, offset)),
@@ -179,7 +185,8 @@ pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
     }
 }
 
-/// Whether the file lies in memory (tmpfs, ramfs): its transfers are copies that wait for no device.
+/// Whether the file lies in memory (tmpfs, ramfs): its transfers are copies that wait for no
+/// device.
 pub fn in_memory(file: &File) -> bool {
     const RAMFS_MAGIC: i64 = 0x8584_58f6;
     let mut found = MaybeUninit::<libc::statfs>::zeroed();
@@ -195,11 +202,13 @@ pub fn device_size(mut device: &File) -> io::Result<u64> {
     device.seek(SeekFrom::End(0))
 }
 
-/// An extended attribute of the file. `None` if the file lacks it, or the file system does not support attributes.
+/// An extended attribute of the file. `None` if the file lacks it, or the file system does not
+/// support attributes.
 pub fn attribute(file: &File, name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     let mut value = vec![0u8; 256];
-    // SAFETY: the name ends in NUL, and `value` has as many bytes as are said; both live during the call.
+    // SAFETY: the name ends in NUL, and `value` has as many bytes as are said; both live during the
+    // call.
     let length = unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     value.truncate(usize::try_from(length).ok()?);
     String::from_utf8(value).ok()
@@ -244,28 +253,29 @@ pub fn allocate(file: &File, mode: i32, at: u64, length: u64) -> io::Result<()> 
     check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as libc::off_t, length as libc::off_t) })
 }
 
-/// Tells the kernel what will be done with a part of an open file; `advice` is one of the POSIX_FADV constants, and a length
-/// of 0 reaches to the end.
+/// Tells the kernel what will be done with a part of an open file; `advice` is one of the
+/// POSIX_FADV constants, and a length of 0 reaches to the end.
 pub fn advise(file: &File, at: u64, length: u64, advice: i32) -> io::Result<()> {
     // SAFETY: takes integers only.
     let error = unsafe { libc::posix_fadvise(file.as_raw_fd(), at as libc::off_t, length as libc::off_t, advice) };
     if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
 }
 
-/// Writes the slices one after another at an offset, and returns the number of bytes written. With `durable`, those
-/// bytes are durable when it returns. More than 1024 slices give a short write.
+/// Writes the slices one after another at an offset, and returns the number of bytes written. With
+/// `durable`, those bytes are durable when it returns. More than 1024 slices give a short write.
 pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -> io::Result<u64> {
     let slices = &slices[..slices.len().min(IOVECS_MAX)];
     let flags = if durable { libc::RWF_DSYNC } else { 0 };
-    // SAFETY: IoSlice is documented to have the layout of iovec; the slices and what they point to are borrowed
-    // during the call.
+    // SAFETY: IoSlice is documented to have the layout of iovec; the slices and what they point to
+    // are borrowed during the call.
     let written = unsafe {
         libc::pwritev2(file.as_raw_fd(), slices.as_ptr().cast(), slices.len() as libc::c_int, at as libc::off_t, flags)
     };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(written as u64) }
 }
 
-/// The next offset from `at` on that holds data (`data` true) or is a hole; `None` after the last data.
+/// The next offset from `at` on that holds data (`data` true) or is a hole; `None` after the last
+/// data.
 pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
     // SAFETY: takes integers only. No code uses the file's own position.
@@ -277,11 +287,13 @@ pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
-/// Bytes that were sent over a Unix socket and that the peer has not read, as the kernel accounts for them: more than
-/// the payload alone. `None` if the descriptor is no such socket, or the kernel does not report it.
+/// Bytes that were sent over a Unix socket and that the peer has not read, as the kernel accounts
+/// for them: more than the payload alone. `None` if the descriptor is no such socket, or the kernel
+/// does not report it.
 pub fn unread_by_peer(socket: RawFd) -> Option<u64> {
     let mut count: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, stores one int through its argument; a descriptor that is none is an error.
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, stores one int through its argument; a descriptor that
+    // is none is an error.
     check(unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &mut count) }).ok()?;
     u64::try_from(count).ok()
 }

@@ -12,7 +12,8 @@ use crate::sites::Site;
 use crate::tree::Program;
 use crate::{abreast, place};
 
-/// Tests with a mutant may take this many times as long as without one, and `GRACE` more: a mutant may hang.
+/// Tests with a mutant may take this many times as long as without one, and `GRACE` more: a mutant
+/// may hang.
 const PATIENCE: u32 = 8;
 const GRACE: Duration = Duration::from_secs(5);
 /// Tests run in one process up to this long in all; the next process may take four times as long.
@@ -93,8 +94,8 @@ impl Hunt<'_> {
         Ok(chosen.iter().filter_map(|site| Some((site.clone(), all.get(&site.key)?.clone()))).collect())
     }
 
-    /// Asks the tests that reach the mutant, the quickest of them within the budget, but none that let it live `before`: of
-    /// two, first the one that noticed more mutants in less time.
+    /// Asks the tests that reach the mutant, the quickest of them within the budget, but none that
+    /// let it live `before`: of two, first the one that noticed more mutants in less time.
     fn verdict(&self, site: &Site, before: Option<&HashSet<String>>, book: &Book) -> Result<Verdict, String> {
         let mut tests: Vec<&Test> = self.tests.iter().filter(|test| test.reached.contains(&site.number)).collect();
         let reach = tests.len();
@@ -135,7 +136,8 @@ impl Hunt<'_> {
     }
 }
 
-/// What earlier hunts found, so that a hunt goes on after a stop. It holds as long as the mutated file is the same.
+/// What earlier hunts found, so that a hunt goes on after a stop. It holds as long as the code of
+/// the mutated function is the same.
 pub struct Book {
     /// A line for each mutant: its key, and the test that noticed it.
     noticed: PathBuf,

@@ -1,8 +1,10 @@
-//! Mutants by machine: small changes of the array's code, one at a time. For each, at least one test must fail.
+//! Mutants by machine: small changes of the array's code, one at a time. For each, at least one
+//! test must fail.
 //!
-//! All changes are woven, inactive, into one copy of the sources. The tests are built once, and an environment variable
-//! activates one change. A mutant therefore costs a test run and no build. Each test runs alone once, to learn which changes
-//! it reaches: a mutant is put to these tests only.
+//! All changes are woven, inactive, into one copy of the sources. The tests are built once, and an
+//! environment variable activates one change. A mutant therefore costs a test run and no build.
+//! Each test runs alone once, to learn which changes it reaches: a mutant is put to these tests
+//! only.
 
 mod detectors;
 mod hunt;
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
-/// Files in which an error would cost records: agreement, log, recovery, checkpoints, redo, moving, rebuild.
+/// Files in which an error would cost records: agreement, log, recovery, checkpoints, redo, moving,
+/// rebuild.
 const FILES: [&str; 26] = [
     "drives/label.rs",
     "drives/label/agreement.rs",
@@ -54,7 +57,7 @@ const FILES: [&str; 26] = [
     bin_name = "./x mutate",
     about = "Changes the array's code in small ways, one at a time, and shows which changes no test notices",
     after_help = "A hunt that was stopped goes on: which test noticed a mutant, and which let it live, is kept in \
-                  target/mutants as long as the file with the mutant stays the same. Use --anew after a test was \
+                  target/mutants as long as the code of the mutant's function stays the same. Use --anew after a test was \
                   changed. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
                   1 if not, 2 if the hunt failed.\n\n\
                   Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
@@ -75,7 +78,8 @@ struct Arguments {
     /// Ask again what earlier hunts know.
     #[arg(long)]
     anew: bool,
-    /// The tests of one mutant, the quickest first, take at most so many seconds together without it.
+    /// The tests of one mutant, the quickest first, take at most so many seconds together without
+    /// it.
     #[arg(long, value_name = "N", default_value_t = 30)]
     seconds: u64,
     /// Mutants asked at the same time; default: one a processor.

@@ -1,6 +1,7 @@
-//! The places at which a source file can be changed, and the file with all changes in it, each inactive until its
-//! number is chosen.
+//! The places at which a source file can be changed, and the file with all changes in it, each
+//! inactive until its number is chosen.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 
 use proc_macro2::{LineColumn, Span};
@@ -18,7 +19,8 @@ pub struct Site {
     pub change: Change,
     /// The changed code, on one line.
     pub text: String,
-    /// Names the mutant from one hunt to the next, as long as its file stays the same.
+    /// Names the mutant from one hunt to the next, as long as the code of its function stays the
+    /// same.
     pub key: String,
 }
 
@@ -45,7 +47,8 @@ pub fn woven(file: &str, text: &str, first: u32) -> Result<(Vec<Site>, String), 
     let mut finder = Finder::new(file, text, first);
     finder.visit_file(&tree);
     let Finder { sites, mut before, mut after, .. } = finder;
-    // Of changes that begin at the same place, the outer comes first; of those that end at the same place, the inner.
+    // Of changes that begin at the same place, the outer comes first; of those that end at the same
+    // place, the inner.
     before.sort_by_key(|(at, _)| *at);
     after.reverse();
     after.sort_by_key(|(at, _)| *at);
@@ -69,9 +72,11 @@ struct Finder<'a> {
     text: &'a str,
     /// The start of each line.
     lines: Vec<usize>,
-    fingerprint: u64,
     next: u32,
-    functions: Vec<String>,
+    /// The functions around the place at hand, each with the hash of its code.
+    functions: Vec<(String, u64)>,
+    /// Sites found so far in each of them.
+    counts: HashMap<(String, u64), usize>,
     sites: Vec<Site>,
     before: Vec<(usize, String)>,
     after: Vec<(usize, String)>,
@@ -80,15 +85,13 @@ struct Finder<'a> {
 impl<'a> Finder<'a> {
     fn new(file: &'a str, text: &'a str, first: u32) -> Finder<'a> {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut hasher = DefaultHasher::new();
-        hasher.write(text.as_bytes());
         Finder {
             file,
             text,
             lines,
-            fingerprint: hasher.finish(),
             next: first,
             functions: Vec::new(),
+            counts: HashMap::new(),
             sites: Vec::new(),
             before: Vec::new(),
             after: Vec::new(),
@@ -103,12 +106,13 @@ impl<'a> Finder<'a> {
 
     fn add(&mut self, span: Span, change: Change) {
         let (from, to) = (self.offset(span.start()), self.offset(span.end()));
-        let text = self.text.get(from..to).unwrap_or_default();
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = code(self.text.get(from..to).unwrap_or_default());
         let number = self.next;
         self.next += 1;
-        let function = self.functions.last().cloned().unwrap_or_default();
-        let key = format!("{} {:016x} {}", self.file, self.fingerprint, self.sites.len());
+        let (function, fingerprint) = self.functions.last().cloned().unwrap_or_default();
+        let count = self.counts.entry((function.clone(), fingerprint)).or_default();
+        let key = format!("{} {function} {fingerprint:016x} {count}", self.file);
+        *count += 1;
         self.sites.push(Site { number, file: self.file.into(), line: span.start().line, function, change, text, key });
         let (before, after) = match change {
             Change::LeftOut => (format!("if !crate::mutant::on({number}) {{ "), " }".into()),
@@ -132,11 +136,20 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn within(&mut self, name: String, visit: impl FnOnce(&mut Self)) {
-        self.functions.push(name);
-        visit(self);
+    fn within(&mut self, name: String, block: &syn::Block) {
+        let (from, to) = (self.offset(block.span().start()), self.offset(block.span().end()));
+        let mut hasher = DefaultHasher::new();
+        hasher.write(code(self.text.get(from..to).unwrap_or_default()).as_bytes());
+        self.functions.push((name, hasher.finish()));
+        visit::visit_block(self, block);
         self.functions.pop();
     }
+}
+
+/// The text on one line, without the comments that have lines for themselves.
+fn code(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }
 
 fn is_test(attributes: &[syn::Attribute]) -> bool {
@@ -171,14 +184,14 @@ impl<'ast> Visit<'ast> for Finder<'_> {
 
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
         if function.sig.constness.is_none() && !is_test(&function.attrs) {
-            self.within(function.sig.ident.to_string(), |finder| visit::visit_block(finder, &function.block));
+            self.within(function.sig.ident.to_string(), &function.block);
         }
     }
 
     fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
         match item {
             syn::ImplItem::Fn(function) if function.sig.constness.is_none() && !is_test(&function.attrs) => {
-                self.within(function.sig.ident.to_string(), |finder| visit::visit_block(finder, &function.block));
+                self.within(function.sig.ident.to_string(), &function.block);
             }
             _ => {}
         }

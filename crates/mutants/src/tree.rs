@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::sites::{Site, woven};
 
-/// What the woven code asks. With STELE_MUTANTS_REACHED, a file, each site writes its number there when a test first
-/// reaches it.
+/// What the woven code asks. With STELE_MUTANTS_REACHED, a file, each site writes its number there
+/// when a test first reaches it.
 const MODULE: &str = "\
 //! The number of the active mutant, and which sites a test reaches.
 
@@ -42,8 +42,8 @@ pub struct Woven {
     copy: PathBuf,
 }
 
-/// Copies the repository and weaves the mutants into the array's files. An unchanged file keeps its date, so that it is
-/// not built again.
+/// Copies the repository and weaves the mutants into the array's files. An unchanged file keeps its
+/// date, so that it is not built again.
 pub fn weave(root: &Path, files: &[&str]) -> Result<Woven, String> {
     let copy = root.join("target/mutants/tree");
     let (from, sources) = (root.join("crates/array/src"), copy.join("crates/array/src"));

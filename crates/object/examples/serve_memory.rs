@@ -1,5 +1,6 @@
-//! The frontend on an archive in memory: `cargo run --release -p stele-object --example serve_memory --
-//! 127.0.0.1:9000`. It prints `ENDPOINT ACCESS_KEY SECRET_KEY` and serves until it is killed. Nothing outlives it.
+//! The frontend on an archive in memory:
+//! `cargo run --release -p stele-object --example serve_memory -- 127.0.0.1:9000`.
+//! It prints `ENDPOINT ACCESS_KEY SECRET_KEY` and serves until it is killed. Nothing outlives it.
 
 #[path = "../tests/frontend/server.rs"]
 mod server;

@@ -10,13 +10,15 @@ use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
 use stele_archive::{Caller, IfRange, RequestFacts};
 
-/// A request being served. The wire layer carries it as an extension from the connection to the operation.
+/// A request being served. The wire layer carries it as an extension from the connection to the
+/// operation.
 pub struct Call {
     /// The request's id, as the answer names it.
     pub id: String,
     /// The caller, once the signature has been verified.
     pub caller: Caller,
-    /// Whether eavesdropping is impossible: the connection is encrypted, or the peer is on this machine.
+    /// Whether eavesdropping is impossible: the connection is encrypted, or the peer is on this
+    /// machine.
     pub private: bool,
     /// The counters.
     pub metrics: Arc<Metrics>,
@@ -26,9 +28,11 @@ pub struct Call {
     pub if_none_match: Option<String>,
     /// `If-Range` of a read, which the wire crate does not know.
     pub if_range: Option<IfRange>,
-    /// The request's document, if it has one: the wire crate ignores elements that it does not know.
+    /// The request's document, if it has one: the wire crate ignores elements that it does not
+    /// know.
     pub document: Bytes,
-    /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy, or no batch.
+    /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy,
+    /// or no batch.
     pub facts: Option<Arc<RequestFacts>>,
     /// The object comes in a form of a page.
     pub form: bool,

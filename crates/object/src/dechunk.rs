@@ -1,12 +1,14 @@
 //! The aws-chunked framing: `SIZE[;chunk-signature=HEX] CRLF DATA CRLF ... 0 CRLF trailers CRLF`.
 //!
-//! A state machine over pieces of any size. The payload leaves as slices of the input, without a copy. The signature of
-//! a chunk is checked at its end, after its data has gone on. Nothing is acknowledged before the whole body has ended
-//! correctly, so the data of a forged chunk is dropped with the body.
+//! A state machine over pieces of any size. The payload leaves as slices of the input, without a
+//! copy. The signature of a chunk is checked at its end, after its data has gone on. Nothing is
+//! acknowledged before the whole body has ended correctly, so the data of a forged chunk is dropped
+//! with the body.
 //!
 //! A signed trailer may have an empty line before `x-amz-trailer-signature`, as minio-go writes it.
 //!
-//! Limits: a size line of 1 KiB, trailers of 16 KiB. A chunk may be of any size, since no chunk is stored here.
+//! Limits: a size line of 1 KiB, trailers of 16 KiB. A chunk may be of any size, since no chunk is
+//! stored here.
 
 use crate::sigv4::ChunkSigner;
 use bytes::{Buf, Bytes};
@@ -138,7 +140,8 @@ impl Dechunker {
         Ok(std::mem::take(&mut self.trailers))
     }
 
-    // Moves input into `line` up to the line end, which is left out; returns true when the line is complete.
+    // Moves input into `line` up to the line end, which is left out; returns true when the line is
+    // complete.
     fn take_line(&mut self, input: &mut Bytes, limit: usize, beyond: ChunkError) -> Result<bool, ChunkError> {
         let end = input.iter().position(|byte| *byte == b'\n');
         let piece = input.split_to(end.unwrap_or(input.len()));
@@ -198,8 +201,8 @@ impl Dechunker {
 
     fn take_trailer(&mut self, line: &[u8]) -> Result<(), ChunkError> {
         if line.is_empty() {
-            // minio-go ends the signed lines with LF, as they are signed, and puts an empty line before their
-            // signature.
+            // minio-go ends the signed lines with LF, as they are signed, and puts an empty line
+            // before their signature.
             let awaits_signature = self.trailer_signed && self.trailer_signature.is_none() && !self.trailers.is_empty();
             if awaits_signature && !self.parted {
                 self.parted = true;

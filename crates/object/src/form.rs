@@ -1,7 +1,9 @@
-//! Uploads by an HTML form (POST Object): the fields before the file, the policy that signs them, and the file itself.
+//! Uploads by an HTML form (POST Object): the fields before the file, the policy that signs them,
+//! and the file itself.
 //!
-//! Failure model: every byte may be forged or cut. The fields are bounded, and nothing is stored before the policy's
-//! signature and each of its conditions hold and the closing boundary has arrived.
+//! Failure model: every byte may be forged or cut. The fields are bounded, and nothing is stored
+//! before the policy's signature and each of its conditions hold and the closing boundary has
+//! arrived.
 
 mod fields;
 mod file;

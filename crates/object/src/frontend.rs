@@ -6,8 +6,8 @@
 //! 3. Let the wire crate route and the archive act.
 //! 4. Add the ids to the answer, and drain the rest of the client's data.
 //!
-//! An unidentified sender holds no shared resource: it gets neither a turn nor memory for a document. Nothing panics on
-//! a client's data. A refusal at any step is an S3 error document.
+//! An unidentified sender holds no shared resource: it gets neither a turn nor memory for a
+//! document. Nothing panics on a client's data. A refusal at any step is an S3 error document.
 
 mod access_log;
 mod admin;
@@ -51,8 +51,8 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// The unit in bytes for accounting whole bodies.
 const DOCUMENT_UNIT: u64 = 64 * 1024;
-/// Largest number of refusals before the archive that the audit log records in a second. Further ones are only counted,
-/// so that unidentified senders cannot fill the log.
+/// Largest number of refusals before the archive that the audit log records in a second. Further
+/// ones are only counted, so that unidentified senders cannot fill the log.
 const AUDITED_PER_SECOND: u64 = 20;
 
 /// The S3 frontend of one archive.
@@ -74,12 +74,14 @@ pub struct Frontend {
 }
 
 impl Frontend {
-    /// A frontend on an archive. `snapshot` returns the state of the store for `/health` and `/metrics`.
+    /// A frontend on an archive. `snapshot` returns the state of the store for `/health` and
+    /// `/metrics`.
     pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Frontend> {
         Frontend::with_shares(archive, None, settings, clock, snapshot)
     }
 
-    /// As `new`, with the S3 view of shares. Without it, shares refuse every operation on their objects.
+    /// As `new`, with the S3 view of shares. Without it, shares refuse every operation on their
+    /// objects.
     pub fn with_shares(
         archive: Archive,
         shares: Option<Arc<dyn Shares>>,
@@ -211,7 +213,8 @@ impl Frontend {
         }
         let rest = call.take_payload();
         if rest.is_some() {
-            // The request was refused before its end: the sender may take its time, but must not hold a turn.
+            // The request was refused before its end: the sender may take its time, but must not
+            // hold a turn.
             call.give_up_turn();
         }
         answer::read_away(&mut response, rest).await;

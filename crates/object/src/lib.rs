@@ -1,8 +1,9 @@
-//! Floor 4: the S3 frontend. It speaks S3 over a byte stream, and the archive decides. `rest` speaks the REST protocol
-//! of restic beside it, within the same limits.
+//! Floor 4: the S3 frontend. It speaks S3 over a byte stream, and the archive decides. `rest`
+//! speaks the REST protocol of restic beside it, within the same limits.
 //!
-//! The wire crate (`s3s`) routes requests, and reads and writes their documents. Signatures, bodies, limits and the
-//! codes of answers are implemented here. `SEMANTICS/object.md` states the promises and refusals of the frontend.
+//! The wire crate (`s3s`) routes requests, and reads and writes their documents. Signatures,
+//! bodies, limits and the codes of answers are implemented here. `SEMANTICS/object.md` states the
+//! promises and refusals of the frontend.
 
 mod call;
 mod dechunk;

@@ -1,7 +1,7 @@
 //! `/metrics` for Prometheus: the counters of the frontend, and a snapshot of the store.
 //!
-//! Counting a request takes no lock: operations and statuses are indices into a table of atomics. `SEMANTICS/object.md`
-//! documents the names; a test compares the two.
+//! Counting a request takes no lock: operations and statuses are indices into a table of atomics.
+//! `SEMANTICS/object.md` documents the names; a test compares the two.
 
 use crate::operation::Operation;
 use std::fmt::Write;
@@ -430,8 +430,8 @@ impl Snapshot {
                 let _ = writeln!(text, "{name}{{drive=\"{path}\",enclosure=\"{enclosure}\"}} {}", field(drive));
             }
         }
-        // A separate series for the state: a label that changes begins another series, and a counter must stay in its
-        // own.
+        // A separate series for the state: a label that changes begins another series, and a
+        // counter must stay in its own.
         head(text, "stele_drive_state", "gauge", "1 for the state that the drive is in.");
         for drive in &self.drives {
             let _ = writeln!(
@@ -464,8 +464,8 @@ impl Snapshot {
     }
 }
 
-// Label values of the exposition format and JSON strings share these escapes. Both know the line break. Other
-// characters that must not reach a terminal are spelled out first.
+// Label values of the exposition format and JSON strings share these escapes. Both know the line
+// break. Other characters that must not reach a terminal are spelled out first.
 fn escaped(text: &str) -> String {
     let lines = text.split('\n').map(|line| stele_ground::shown(line).replace('\\', "\\\\").replace('"', "\\\""));
     lines.collect::<Vec<_>>().join("\\n")

@@ -1,8 +1,8 @@
 //! The objects of buckets and of shares, for the operations of S3.
 //!
-//! A bucket's objects are the archive's own. Those of a share are files, which the file gateway finds by their paths: every
-//! operation goes through its view, or acts on the file's key as the caller that the view returns. No S3 key reaches the
-//! archive's own keys of a share.
+//! A bucket's objects are the archive's own. Those of a share are files, which the file gateway
+//! finds by their paths: every operation goes through its view, or acts on the file's key as the
+//! caller that the view returns. No S3 key reaches the archive's own keys of a share.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -383,8 +383,8 @@ impl Target {
         }
     }
 
-    /// The properties as the client sees them. The gateway's own metadata say where a file was when it was archived, which
-    /// may be a path that the client has no right to.
+    /// The properties as the client sees them. The gateway's own metadata say where a file was when
+    /// it was archived, which may be a path that the client has no right to.
     fn show(&self, info: &mut ObjectInfo, key: &str) {
         if self.placed {
             key.clone_into(&mut info.key);

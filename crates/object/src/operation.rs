@@ -9,7 +9,8 @@ macro_rules! operations {
                 #[allow(missing_docs)]
                 $name,
             )*
-            /// A request that was refused before its operation was known, or that names an unknown operation.
+            /// A request that was refused before its operation was known, or that names an unknown
+            /// operation.
             Unknown,
         }
 

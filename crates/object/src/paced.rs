@@ -1,5 +1,5 @@
-//! A byte stream whose peer must keep reading. A write that stays stuck fails instead of waiting for ever, and so do
-//! writes that a peer takes a few bytes at a time.
+//! A byte stream whose peer must keep reading. A write that stays stuck fails instead of waiting
+//! for ever, and so do writes that a peer takes a few bytes at a time.
 //!
 //! Reads need no such bound here: the code that parses heads and bodies limits their time.
 
@@ -10,14 +10,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Smallest average rate in bytes a second while writes wait for the peer: the same as for the sender of a body.
+/// Smallest average rate in bytes a second while writes wait for the peer: the same as for the
+/// sender of a body.
 const RATE_MIN: u64 = 1024;
 
 /// Wraps a stream; `patience` is the longest a write may make no progress.
 pub struct Paced<S> {
     stream: S,
     patience: Duration,
-    /// Time for which writes were stuck, and below the bytes that the peer took, since the last check.
+    /// Time for which writes were stuck, and below the bytes that the peer took, since the last
+    /// check.
     waited: Duration,
     taken: u64,
     // Armed while a write is stuck; kept afterwards so that the next write need not allocate.

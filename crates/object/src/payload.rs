@@ -1,10 +1,11 @@
 //! A request's payload on its way in: framing removed, length and signature checked, time bounded.
 //!
-//! Memory: one piece at a time, as it came from the socket. The last piece is returned before the end is checked. A
-//! consumer must therefore commit nothing until `next` has returned `None`.
+//! Memory: one piece at a time, as it came from the socket. The last piece is returned before the
+//! end is checked. A consumer must therefore commit nothing until `next` has returned `None`.
 //!
-//! Failure model: the sender may stop, send very slowly, announce a wrong length, cut off the end, or send other bytes
-//! than it signed. Each is an error with its S3 code, and the body is not read further.
+//! Failure model: the sender may stop, send very slowly, announce a wrong length, cut off the end,
+//! or send other bytes than it signed. Each is an error with its S3 code, and the body is not read
+//! further.
 
 use crate::dechunk::{ChunkError, Dechunker};
 use crate::form::FileEnd;
@@ -115,8 +116,9 @@ impl Payload {
         self
     }
 
-    /// Makes this the payload of a form's file, whose first bytes were read together with the form's fields. `rest` is
-    /// the length of the body from there on, and `range` the size that the policy allows.
+    /// Makes this the payload of a form's file, whose first bytes were read together with the
+    /// form's fields. `rest` is the length of the body from there on, and `range` the size that the
+    /// policy allows.
     pub fn of_form(mut self, end: FileEnd, read: Bytes, rest: u64, range: (u64, u64)) -> Payload {
         self.length = rest.saturating_sub(end.tail());
         self.remaining = self.length;
@@ -204,8 +206,8 @@ impl Payload {
         }
     }
 
-    /// Reads and drops the rest of an unwanted payload, up to `limit` bytes and `patience`, so that a refused sender
-    /// can read the refusal. Returns whether the body was read to its end.
+    /// Reads and drops the rest of an unwanted payload, up to `limit` bytes and `patience`, so that
+    /// a refused sender can read the refusal. Returns whether the body was read to its end.
     pub async fn drain(&mut self, limit: u64, patience: Duration) -> bool {
         if self.ended {
             return true;

@@ -38,7 +38,8 @@ impl Query {
     }
 }
 
-/// Percent-decodes; a `%` without two hexadecimal digits stays as it is. Returns `None` if the result is not UTF-8.
+/// Percent-decodes; a `%` without two hexadecimal digits stays as it is. Returns `None` if the
+/// result is not UTF-8.
 pub fn decode(text: &str, plus_is_blank: bool) -> Option<String> {
     if !text.bytes().any(|byte| byte == b'%' || (plus_is_blank && byte == b'+')) {
         return Some(text.to_owned());

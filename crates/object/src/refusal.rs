@@ -1,7 +1,8 @@
 //! Refusals: an S3 error code, a message for people, and the HTTP status that goes with it.
 //!
-//! Codes and statuses are those that AWS documents, since clients decide by the code whether to retry. All refusals are
-//! `S3Error` values, so that the same code writes those found before the wire layer and those found behind it.
+//! Codes and statuses are those that AWS documents, since clients decide by the code whether to
+//! retry. All refusals are `S3Error` values, so that the same code writes those found before the
+//! wire layer and those found behind it.
 
 use hyper::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 use hyper::{HeaderMap, StatusCode};
@@ -34,7 +35,8 @@ pub fn payload_hash_mismatch() -> S3Error {
     )
 }
 
-/// An aws-chunked trailer that cannot be parsed, or that lacks an entry announced by `x-amz-trailer`.
+/// An aws-chunked trailer that cannot be parsed, or that lacks an entry announced by
+/// `x-amz-trailer`.
 pub fn malformed_trailer(message: impl Into<Cow<'static, str>>) -> S3Error {
     custom("MalformedTrailerError", StatusCode::BAD_REQUEST, message)
 }

@@ -1,17 +1,19 @@
 //! restic's REST protocol, versions 1 and 2, over the objects of buckets.
 //!
-//! A repository is a bucket, or a prefix of one. Its files are objects under the keys of restic's own S3 layout, so
-//! that a repository can be read over either protocol. The archive decides about rights, retention and quotas, as for
-//! S3. A repository of its own bucket fits retention best: default retention, quota and protection level belong to
-//! buckets.
+//! A repository is a bucket, or a prefix of one. Its files are objects under the keys of restic's
+//! own S3 layout, so that a repository can be read over either protocol. The archive decides about
+//! rights, retention and quotas, as for S3. A repository of its own bucket fits retention best:
+//! default retention, quota and protection level belong to buckets.
 //!
-//! Files are immutable. A file is stored only if no file has its name, and acknowledged only if its content has the
-//! SHA-256 that is its name. A repeated upload of the same content is answered like the first one.
+//! Files are immutable. A file is stored only if no file has its name, and acknowledged only if its
+//! content has the SHA-256 that is its name. A repeated upload of the same content is answered like
+//! the first one.
 //!
-//! Clients identify themselves by HTTP basic authentication with an access key. The secret itself is on the wire, so
-//! the server offers this protocol without TLS only on a loopback address.
+//! Clients identify themselves by HTTP basic authentication with an access key. The secret itself
+//! is on the wire, so the server offers this protocol without TLS only on a loopback address.
 //!
-//! Turns, counters and the audit log's rate are those of the S3 frontend; connections are counted apart.
+//! Turns, counters and the audit log's rate are those of the S3 frontend; connections are counted
+//! apart.
 
 mod address;
 mod file;
@@ -47,7 +49,8 @@ pub struct Rest {
 }
 
 impl Rest {
-    /// Serves the archive of the S3 frontend, within its limits. Connections have limits of their own.
+    /// Serves the archive of the S3 frontend, within its limits. Connections have limits of their
+    /// own.
     pub fn new(frontend: Arc<Frontend>) -> Arc<Rest> {
         let connections = Connections::new(frontend.settings());
         Arc::new(Rest { frontend, connections })
@@ -162,7 +165,8 @@ impl Rest {
         Ok((address, caller))
     }
 
-    /// The caller with the access that the bucket's policy adds, unless the policy refuses the request.
+    /// The caller with the access that the bucket's policy adds, unless the policy refuses the
+    /// request.
     async fn policed(&self, caller: Caller, peer: &Peer, operation: Operation, address: &Address) -> S3Result<Caller> {
         let key = address.own_key();
         let (key, prefix, actions): (_, _, &[&'static str]) = match (operation, address.place) {
@@ -186,16 +190,16 @@ impl Rest {
             Err(ArchiveError::NoSuchAccessKey(_) | ArchiveError::ExpiredAccessKey(_)) => None,
             Err(other) => return Err(translated(other)),
         };
-        // Hashes have one length, so that the time of the comparison says nothing of the secret. An unknown key takes
-        // as long as a known one.
+        // Hashes have one length, so that the time of the comparison says nothing of the secret. An
+        // unknown key takes as long as a known one.
         let hash = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
         let right = hash(known.as_ref().map_or("", |known| known.secret.as_str()));
         let same = constant_time::verify_slices_are_equal(right.as_ref(), hash(&secret).as_ref()).is_ok();
         known.filter(|_| same).map(|known| known.caller).ok_or_else(wrong)
     }
 
-    /// Creates a repository: the bucket, if the caller may create buckets and it is missing. The folders of the
-    /// protocol need no creation.
+    /// Creates a repository: the bucket, if the caller may create buckets and it is missing. The
+    /// folders of the protocol need no creation.
     async fn create(&self, call: &Call, address: &Address) -> S3Result<Response<Body>> {
         let (archive, caller) = (self.archive(), &call.caller);
         match archive.bucket(caller, &address.bucket).await {
@@ -203,7 +207,8 @@ impl Rest {
             Err(ArchiveError::NoSuchBucket(_)) => {}
             Err(other) => return Err(translated(other)),
         }
-        // With versions a key without the right to delete cannot destroy a file over S3 either, by storing another one.
+        // With versions a key without the right to delete cannot destroy a file over S3 either, by
+        // storing another one.
         let new = NewBucket { region: self.settings().region.clone(), versioning: true, ..NewBucket::default() };
         match archive.create_bucket(caller, &address.bucket, new).await {
             Ok(_) | Err(ArchiveError::BucketExists { .. }) => Ok(done()),

@@ -1,8 +1,9 @@
-//! One connection from its first byte to its last. The server opens sockets and hands over a stream.
+//! One connection from its first byte to its last. The server opens sockets and hands over a
+//! stream.
 //!
-//! Bounded: the head, the time between heads, the time of a stuck write, and the number of connections. If a connection
-//! must close while its client still sends, it closes gently: first the answer, then our half, then a bounded drain. A
-//! reset thus cannot destroy the answer.
+//! Bounded: the head, the time between heads, the time of a stuck write, and the number of
+//! connections. If a connection must close while its client still sends, it closes gently: first
+//! the answer, then our half, then a bounded drain. A reset thus cannot destroy the answer.
 
 use crate::metrics::Metrics;
 use crate::paced::Paced;
@@ -84,15 +85,17 @@ impl Connections {
         }
     }
 
-    /// Lets every connection finish its present request, admits no new connection, and waits for the last one, at most
-    /// `patience`. It then interrupts the remaining connections. Returns whether all had ended by themselves.
+    /// Lets every connection finish its present request, admits no new connection, and waits for
+    /// the last one, at most `patience`. It then interrupts the remaining connections. Returns
+    /// whether all had ended by themselves.
     pub async fn close(&self, patience: Duration) -> bool {
         self.word.send_replace(Word::Finish);
         if timeout(patience, self.all_gone()).await.is_ok() {
             return true;
         }
         self.word.send_replace(Word::Break);
-        // An interrupted connection stops at its next await; one that is stuck elsewhere must not block closing.
+        // An interrupted connection stops at its next await; one that is stuck elsewhere must not
+        // block closing.
         let _ = timeout(BREAKING_OFF, self.all_gone()).await;
         false
     }
@@ -151,8 +154,8 @@ impl Drop for Admitted<'_> {
     }
 }
 
-/// The host of an address: one host has a whole /64 of IPv6 addresses, and an IPv4 address in IPv6 is that IPv4
-/// address.
+/// The host of an address: one host has a whole /64 of IPv6 addresses, and an IPv4 address in IPv6
+/// is that IPv4 address.
 pub fn host_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),
@@ -176,7 +179,8 @@ pub trait Endpoint: Send + Sync + 'static {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Serves an endpoint on one stream until it ends, fails, stays idle too long, or the connections close.
+/// Serves an endpoint on one stream until it ends, fails, stays idle too long, or the connections
+/// close.
 pub async fn serve_connection<S>(stream: S, peer: Peer, endpoint: Arc<dyn Endpoint>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -184,8 +188,9 @@ where
     serve_boxed(Box::new(stream), peer, endpoint).await;
 }
 
-/// HTTP is compiled here, once, with this crate's optimisation. One type of stream is not enough for that: the body of
-/// an async function is compiled where it is polled, unless its own crate makes a trait object of it.
+/// HTTP is compiled here, once, with this crate's optimisation. One type of stream is not enough
+/// for that: the body of an async function is compiled where it is polled, unless its own crate
+/// makes a trait object of it.
 fn serve_boxed(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn Endpoint>) -> BoxFuture<'static, ()> {
     Box::pin(serve_stream(stream, peer, endpoint))
 }
@@ -209,7 +214,8 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn End
     endpoint.metrics().connection(false);
 }
 
-/// Tells a peer beyond the limits to slow down. A peer that connects on and on is closed without a word.
+/// Tells a peer beyond the limits to slow down. A peer that connects on and on is closed without a
+/// word.
 async fn refuse(mut stream: Paced<Box<dyn Stream>>, endpoint: &Arc<dyn Endpoint>) {
     endpoint.metrics().connection_refused();
     let Ok(_place) = endpoint.connections().refusing.try_acquire() else { return };

@@ -15,10 +15,11 @@ pub struct Settings {
     pub domains: Vec<String>,
     /// Connections served at once; a further one is answered 503 and closed.
     pub connections_max: usize,
-    /// Connections of one host served at once; a further one gets the same answer. Below `requests_max`, so that one host
-    /// with slow requests leaves turns for others.
+    /// Connections of one host served at once; a further one gets the same answer. Below
+    /// `requests_max`, so that one host with slow requests leaves turns for others.
     pub connections_per_peer: usize,
-    /// Requests served at once; a further one waits for `queue_patience`, then is answered 503 SlowDown.
+    /// Requests served at once; a further one waits for `queue_patience`, then is answered 503
+    /// SlowDown.
     pub requests_max: usize,
     /// Requests of one access key served at once; a further one waits as long.
     pub requests_per_key: usize,

@@ -1,7 +1,7 @@
 //! The operations of S3, from the wire crate's inputs to the archive and back.
 //!
-//! It only translates: the archive decides about rights and retention. Missing operations answer `NotImplemented`, the
-//! wire crate's own default.
+//! It only translates: the archive decides about rights and retention. Missing operations answer
+//! `NotImplemented`, the wire crate's own default.
 
 mod arrival;
 mod bucket;

@@ -1,14 +1,16 @@
 //! The published machine as a profile: two controllers in front of arrays of ten drives.
 //!
-//! A controller owns every second array. It charges a time for each command that it sends to a drive and for each KiB
-//! of the command, one after another; the drives do the rest. RAID-5 writes read the old data and parity, then write
-//! both, in place and without a log. With the write cache enabled, a write is answered from the controller's memory
-//! while that has room. The cache writes out first in, first out, each write by itself, as many at once as fill the
-//! drives' command windows. Each write is two commands at a time: data and parity, or two copies.
+//! A controller owns every second array. It charges a time for each command that it sends to a
+//! drive and for each KiB of the command, one after another; the drives do the rest. RAID-5 writes
+//! read the old data and parity, then write both, in place and without a log. With the write cache
+//! enabled, a write is answered from the controller's memory while that has room. The cache writes
+//! out first in, first out, each write by itself, as many at once as fill the drives' command
+//! windows. Each write is two commands at a time: data and parity, or two copies.
 //!
 //! Streams have a layer of their own: `streams`.
 //!
-//! Left out: the Fibre Channel loops, and the cause of the fall of the published rates from 140 to 180 drives.
+//! Left out: the Fibre Channel loops, and the cause of the fall of the published rates from 140 to
+//! 180 drives.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -49,8 +51,8 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Solved from the random reads at 140 drives: 42,527 a second of 4 KiB and 30,040 of 8 KiB, the means of both
-    /// levels.
+    /// Solved from the random reads at 140 drives: 42,527 a second of 4 KiB and 30,040 of 8 KiB,
+    /// the means of both levels.
     pub const PUBLISHED: Charge = Charge { command_nanos: 13_740.0, kib_nanos: 2_444.0 };
 
     /// No controller.

@@ -1,7 +1,8 @@
-//! Results in the formats of other tools: fio's JSON, Iometer's results, and plain comma-separated values.
+//! Results in the formats of other tools: fio's JSON, Iometer's results, and plain comma-separated
+//! values.
 //!
-//! Each cell is represented by one run. Response times are those of the laboratory, from the intended start; fio's
-//! submission latency has no counterpart and is 0.
+//! Each cell is represented by one run. Response times are those of the laboratory, from the
+//! intended start; fio's submission latency has no counterpart and is 0.
 
 use std::fmt::Write as _;
 

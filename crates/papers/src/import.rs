@@ -1,6 +1,6 @@
-//! Jobs from the files of other tools: fio's job files, Iometer's configurations, FFSB's profiles. A setting that the
-//! laboratory lacks is an error that names its line, or with `lenient` a warning: a workload that differs from the
-//! author's is worse than none.
+//! Jobs from the files of other tools: fio's job files, Iometer's configurations, FFSB's profiles.
+//! A setting that the laboratory lacks is an error that names its line, or with `lenient` a
+//! warning: a workload that differs from the author's is worse than none.
 
 use stele_ground::Bytes;
 use stele_lab::error::LabError;

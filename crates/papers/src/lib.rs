@@ -1,5 +1,5 @@
-//! Floor 6: papers. The published papers as data, recipes that measure them again, the model of the DS4500, reports as
-//! PDF, and the formats of other tools.
+//! Floor 6: papers. The published papers as data, recipes that measure them again, the model of the
+//! DS4500, reports as PDF, and the formats of other tools.
 
 pub mod ds4500;
 pub mod export;

@@ -1,9 +1,9 @@
-//! Errors in tables of figures that arithmetic finds, whoever measured them: broken order, products that do not fit,
-//! values that contradict each other or the text beside them.
+//! Errors in tables of figures that arithmetic finds, whichever laboratory measured them: broken
+//! order, products that do not fit, values that contradict each other or the text beside them.
 //!
-//! Each check knows one relation between figures, and needs no opinion of the storage. More drives do not make it
-//! slower. A larger access does not increase the number of accesses. A cache does not halve the rate. A rate times a
-//! size is a throughput.
+//! Each check knows one relation between figures, and needs no opinion of the storage. More drives
+//! do not make it slower. A larger access does not increase the number of accesses. A cache does
+//! not halve the rate. A rate times a size is a throughput.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,8 @@ pub struct Oddity {
     pub why: String,
 }
 
-/// A rate below another by more than this share falls; a smaller difference is noise of a search, also in print.
+/// A rate below another by more than this share falls; a smaller difference is noise of a search,
+/// also in print.
 const FALL: f64 = 0.02;
 /// A rate per drive that rises by more than this share as drives are added is more than linear.
 const SUPERLINEAR: f64 = 0.10;
@@ -67,7 +68,8 @@ fn value(cell: &Printed) -> Option<f64> {
     cell.rate.or(cell.throughput)
 }
 
-/// Whether the second figure is below the first one, by more than their intervals explain. Printed figures have none.
+/// Whether the second figure is below the first one, by more than their intervals explain. Printed
+/// figures have none.
 fn falls((first, before): (&Printed, f64), (second, after): (&Printed, f64)) -> bool {
     before - after > first.margin.hypot(second.margin)
 }
@@ -268,7 +270,8 @@ fn archive() -> Vec<Oddity> {
     found
 }
 
-/// Percentages against the two values that they compare, and against the ranges that summarise them.
+/// Percentages against the two values that they compare, and against the ranges that summarise
+/// them.
 fn comparisons() -> Vec<Oddity> {
     let mut found = Vec::new();
     for row in rows(include_str!("../data/ds4500_comparisons.csv")) {

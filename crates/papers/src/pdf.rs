@@ -1,9 +1,11 @@
-//! A document as a PDF: A4 pages with numbers, a list of contents, charts as lines, tables that continue over pages with
-//! their head, figures in sentences that link to their place in a table, and an outline. Its fonts are embedded, so that
-//! a file looks the same on every machine. They have the letters of Western Europe; others become question marks.
+//! A document as a PDF: A4 pages with numbers, a list of contents, charts as lines, and an outline.
+//! Tables continue over pages with their head, and figures in sentences link to their place in a
+//! table. Its fonts are embedded, so that a file looks the same on every machine. They have the
+//! letters of Western Europe; others become question marks.
 //!
-//! A chart that does not fit on a page is drawn lower, or waits for the top of the next page while the text goes on, so
-//! that pages have no gaps. Two charts of lines that follow each other share the width.
+//! A chart that does not fit on a page is drawn lower, or waits for the top of the next page while
+//! the text goes on, so that pages have no gaps. Two charts of lines that follow each other share
+//! the width.
 
 mod file;
 mod font;

@@ -1,7 +1,8 @@
 //! The published figures as data, and the figures that contradict themselves.
 //!
-//! The files in `data/` hold every value as printed. A cell is suspect if its own table, or the text beside it,
-//! contradicts it. No parameter is fitted to a suspect cell, and errors are stated with and without them.
+//! The files in `data/` hold every value as printed. A cell is suspect if its own table, or the
+//! text beside it, contradicts it. No parameter is fitted to a suspect cell, and errors are stated
+//! with and without them.
 
 use stele_lab::csv::rows;
 use stele_lab::raid::Level;
@@ -19,7 +20,8 @@ pub struct Printed {
     pub rate: Option<f64>,
     /// MiB/s.
     pub throughput: Option<f64>,
-    /// Half the width of the interval of a measured figure, in its unit; 0 of a printed one, which has none.
+    /// Half the width of the interval of a measured figure, in its unit; 0 of a printed one, which
+    /// has none.
     pub margin: f64,
 }
 
@@ -106,7 +108,8 @@ pub fn ds4500_tables() -> Vec<Printed> {
     cells
 }
 
-/// The cells printed as accesses a second of one size: of tables 1, 4, 5 and 8, without those printed as N/A.
+/// The cells printed as accesses a second of one size: of tables 1, 4, 5 and 8, without those
+/// printed as N/A.
 pub fn rated() -> Vec<Printed> {
     ds4500_tables().into_iter().filter(|cell| cell.size.is_some() && cell.rate.is_some()).collect()
 }
@@ -249,7 +252,8 @@ pub fn cached() -> Vec<Cached> {
     rows(include_str!("../data/fc8_iops.csv")).filter_map(cell).collect()
 }
 
-/// One row of the Fibre Channel paper's Table 2: both directions at once, in MB/s of an unstated unit.
+/// One row of the Fibre Channel paper's Table 2: both directions at once, in MB/s of an unstated
+/// unit.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Duplex {
     pub depth: u32,

@@ -1,9 +1,10 @@
-//! Recipes: each repeats the measurements of one of the published papers, and writes that paper again for the new
-//! results.
+//! Recipes: each repeats the measurements of one of the published papers, and writes that paper
+//! again for the new results.
 //!
-//! A recipe's plan in virtual time follows from its name and from the quick option, and from nothing else. A stopped
-//! result can therefore be resumed, and the same plan gives the same digits, file and page. On real storage the plan
-//! follows from the job and from the kinds of targets.
+//! A recipe's plan in virtual time follows from its name and from the quick option, and from
+//! nothing else. A stopped result can therefore be resumed, and the same plan gives the same
+//! digits, file and page. On real storage the plan follows from the job and from the kinds of
+//! targets.
 
 use stele_ground::Duration;
 
@@ -124,7 +125,8 @@ fn cell_of(planned: &QueryPlan) -> JobCell {
     JobCell { axes, setup, goal, objective: None, precondition: None, buffered: false }
 }
 
-/// The cost of a question, in accesses of the profile: a pool's are ten to twenty times as expensive.
+/// The cost of a question, in accesses of the profile: a pool's are ten to twenty times as
+/// expensive.
 pub fn cost(planned: &QueryPlan) -> f64 {
     let (start, probes) = match &planned.ask {
         Query::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),

@@ -1,8 +1,9 @@
-//! The archive in the simulated world: several objects are put at a time, on a pool whose catalog and data volumes
-//! share its log. Crashes interrupt it at any drive operation.
+//! The archive in the simulated world: several objects are put at a time, on a pool whose catalog
+//! and data volumes share its log. Crashes interrupt it at any drive operation.
 //!
-//! After each crash every acknowledged object is there, intact. An object under way is there completely or not at all.
-//! The catalog therefore contains no object whose content, note or key did not become durable before it or with it.
+//! After each crash every acknowledged object is there, intact. An object under way is there
+//! completely or not at all. The catalog therefore contains no object whose content, note or key
+//! did not become durable before it or with it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,13 +43,14 @@ struct ArchiveWorld<'a, S> {
     surroundings: Arc<Still>,
     master: MasterKey,
     dice: Dice,
-    /// For each object, whether it was acknowledged. The content of an object follows from its number.
+    /// For each object, whether it was acknowledged. The content of an object follows from its
+    /// number.
     objects: BTreeMap<u64, bool>,
     coverage: Coverage,
 }
 
-/// Runs puts under crashes, for `rounds` lives of the machine. The pool's first volume is the catalog's, its second the
-/// data's.
+/// Runs puts under crashes, for `rounds` lives of the machine. The pool's first volume is the
+/// catalog's, its second the data's.
 pub fn run<S: System + 'static>(pool: &PoolWorld<S>, seed: u64, rounds: u64) -> Result<Coverage, Violation> {
     let surroundings = Arc::new(Still(Mutex::new(Dice::new(seed ^ 0xC057_0D1E))));
     let master = MasterKey::generate(&*surroundings);
@@ -106,7 +108,8 @@ impl<S: System + 'static> ArchiveWorld<'_, S> {
         }
     }
 
-    /// One life of the machine: open, check every object, then put until it crashes or has done enough.
+    /// One life of the machine: open, check every object, then put until it crashes or has done
+    /// enough.
     fn life(&mut self) -> Result<(), Violation> {
         let Some(archive) = self.open()? else { return Ok(()) };
         self.judge(&archive)?;
@@ -139,8 +142,8 @@ impl<S: System + 'static> ArchiveWorld<'_, S> {
         Ok(())
     }
 
-    /// Every object must have the content that was put. An unacknowledged object may be absent; its state must not
-    /// change afterwards.
+    /// Every object must have the content that was put. An unacknowledged object may be absent; its
+    /// state must not change afterwards.
     fn judge(&mut self, archive: &Archive) -> Result<(), Violation> {
         for (number, acknowledged) in std::mem::take(&mut self.objects) {
             match stage::block_on(get(archive, number)) {

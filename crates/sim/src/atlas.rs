@@ -1,8 +1,9 @@
 //! The atlas: the damaged drives, and the further damage that the array must still tolerate.
 //!
-//! A pool must give right answers in two cases. Either at most as many drives are absent or damaged as its weakest code
-//! tolerates, or one whole enclosure is, if every code's strips allow it. A damaged drive counts until a scrub found
-//! nothing. Damage may be anywhere on it and of any kind, silent or not.
+//! A pool must give right answers in two cases. Either at most as many drives are absent or damaged
+//! as its weakest code tolerates, or one whole enclosure is, if every code's strips allow it. A
+//! damaged drive counts until a scrub found nothing. Damage may be anywhere on it and of any kind,
+//! silent or not.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,8 @@
-//! The catalog in the simulated world: the embedded store on a volume, interrupted by crashes, against the simple twin.
+//! The catalog in the simulated world: the embedded store on a volume, interrupted by crashes,
+//! against the simple twin.
 //!
-//! After each crash the catalog must contain exactly the acknowledged transactions, or those and the complete
-//! transaction that was under way. The state seen then must stay.
+//! After each crash the catalog must contain exactly the acknowledged transactions, or those and
+//! the complete transaction that was under way. The state seen then must stay.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -95,8 +96,8 @@ impl<C: Carrier> CatalogWorld<'_, C> {
         for _ in 0..enough {
             let transaction = draw(&mut self.dice);
             let answer = catalog.commit(transaction.clone()).wait();
-            // A machine that stops while a precondition is read leaves the B-tree unreadable, and the commit is not
-            // undecided.
+            // A machine that stops while a precondition is read leaves the B-tree unreadable, and
+            // the commit is not undecided.
             let stopped = matches!(answer, Err(CatalogError::Stopped(_)));
             if stopped || (matches!(answer, Err(CatalogError::Damaged(_))) && !stage::is_up()) {
                 if stage::is_up() {
@@ -120,14 +121,16 @@ impl<C: Carrier> CatalogWorld<'_, C> {
         }
         drop(catalog);
         if stage::is_up() {
-            // The catalog is dropped in order, then the power goes: nothing may depend on the action of a destructor.
+            // The catalog is dropped in order, then the power goes: nothing may depend on the
+            // action of a destructor.
             self.coverage.count("catalog closes");
             stage::strike();
         }
         self.carrier.restart()
     }
 
-    /// Restarts the machine and checks every acknowledged transaction, with or without the last one.
+    /// Restarts the machine and checks every acknowledged transaction, with or without the last
+    /// one.
     fn after_crash(&mut self, last: Transaction) -> Result<(), Violation> {
         self.carrier.clear_fuse();
         loop {
@@ -192,7 +195,8 @@ fn content(view: &dyn Snapshot) -> Result<Content, CatalogError> {
 pub struct DriveCarrier {
     scene: Rc<RefCell<stage::Bare<stele_media::simulated::SimulatedDrive>>>,
     dice: RefCell<Dice>,
-    /// The drive's content at the previous restart, for a drive that falls back to it: no catalog survives that.
+    /// The drive's content at the previous restart, for a drive that falls back to it: no catalog
+    /// survives that.
     falls_back: Option<RefCell<stele_media::simulated::Platter>>,
 }
 

@@ -69,7 +69,8 @@ impl Coverage {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// The events that this many seeds should have caused, and did not: a passing run without them proves nothing.
+    /// The events that this many seeds should have caused, and did not: a passing run without them
+    /// proves nothing.
     pub fn lacks(&self, seeds: u64) -> Vec<String> {
         if seeds < FEW {
             return Vec::new();

@@ -1,6 +1,7 @@
-//! Tries every crash, not a sample. A short workload on a tiny pool is stopped at each drive operation. Of the sectors
-//! that were not yet durable, every subset is kept (up to [`EXHAUSTIVE`] of them; beyond, a sample). The pool is opened
-//! on each outcome and compared with the oracle. Outcomes with equal drives and equal promises are tried once.
+//! Tries every crash, not a sample. A short workload on a tiny pool is stopped at each drive
+//! operation. Of the sectors that were not yet durable, every subset is kept (up to [`EXHAUSTIVE`]
+//! of them; beyond, a sample). The pool is opened on each outcome and compared with the oracle.
+//! Outcomes with equal drives and equal promises are tried once.
 
 pub mod cases;
 mod snapshot;
@@ -95,7 +96,8 @@ pub struct Case {
 /// The thoroughness.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Largest number of outcomes tried at each crash point; `None`: all, up to [`EXHAUSTIVE`] places.
+    /// Largest number of outcomes tried at each crash point; `None`: all, up to [`EXHAUSTIVE`]
+    /// places.
     pub outcomes: u64,
     /// One crash point in this many is tried; 1 for all.
     pub stride: u64,
@@ -380,7 +382,8 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(false)
     }
 
-    /// Reads everything in pieces, and then whole: two reads, perhaps of different copies, must agree.
+    /// Reads everything in pieces, and then whole: two reads, perhaps of different copies, must
+    /// agree.
     fn look(&mut self) -> Result<(), Violation> {
         let size = self.oracle.size();
         let piece = (16 << 10).min(size);
@@ -482,7 +485,8 @@ fn in_case(case: &Case, place: &str, violation: &Violation) -> Violation {
     Violation(format!("case '{}', {place}: {violation}", case.name))
 }
 
-/// The choices of one outcome: in order if all are tried; otherwise the two extremes, then random ones.
+/// The choices of one outcome: in order if all are tried; otherwise the two extremes, then random
+/// ones.
 fn choices(
     places: &[(usize, Unsettled)],
     number: u64,
@@ -503,7 +507,7 @@ fn choices(
             match number {
                 0 => 0,
                 1 => place.choices - 1,
-                // A few losses among many survivors, and the reverse, are likelier to do harm than halves.
+                // A few losses among many survivors, and the reverse, do more harm than halves.
                 _ if number.is_multiple_of(3) && !dice.one_in(8) => 0,
                 _ if number % 3 == 1 && !dice.one_in(8) => place.choices - 1,
                 _ => dice.below(sides) as usize,
@@ -537,8 +541,8 @@ fn recover<S: System>(
     let away: BTreeSet<usize> =
         crashed.away.iter().copied().filter(|drive| case.absent.contains(drive) || dice.one_in(2)).collect();
     if dice.one_in(effort.again) {
-        // The recovery itself is interrupted somewhere, perhaps repeatedly; one drive may then have data that others
-        // lack.
+        // The recovery itself is interrupted somewhere, perhaps repeatedly; one drive may then have
+        // data that others lack.
         let favourite = dice.below(images.len() as u64) as usize;
         for _ in 0..=dice.below(3) {
             let mut drill = Drill::<S>::new(case, Some(&images), 0);
@@ -568,8 +572,8 @@ fn recover<S: System>(
     drill.away.clone_from(&away);
     drill.open()?;
     drill.look()?;
-    // The content seen must stay, also over another power cut, even one that takes a drive along if the code allows
-    // that.
+    // The content seen must stay, also over another power cut, even one that takes a drive along if
+    // the code allows that.
     for bay in &mut drill.machine.bays {
         bay.drive.power_cut(dice);
     }

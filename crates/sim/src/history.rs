@@ -1,4 +1,5 @@
-//! The history of a seed: the events on the pool while its hosts work, and the proof at the end that it healed.
+//! The history of a seed: the events on the pool while its hosts work, and the proof at the end
+//! that it healed.
 
 mod growth;
 mod healing;

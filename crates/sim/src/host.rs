@@ -1,4 +1,5 @@
-//! A host of one volume: draws operations, remembers those in flight, and lets the oracle check every answer.
+//! A host of one volume: draws operations, remembers those in flight, and lets the oracle check
+//! every answer.
 
 use std::collections::BTreeMap;
 
@@ -271,7 +272,8 @@ impl Host {
                 Ok(())
             }
             (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
-                // Parts of a page are kept or zeroed at the volume's choice; whole pages read as zeros.
+                // Parts of a page are kept or zeroed at the volume's choice; whole pages read as
+                // zeros.
                 let end = at + length;
                 let first = at.next_multiple_of(4096).min(end);
                 let last = (end / 4096 * 4096).max(first);

@@ -1,10 +1,11 @@
-//! The campaign against a real process: a pool on file drives, and a process that works on it. `kill -9` ends the
-//! process at a random moment, in the middle of opening, serving, destaging or checkpointing. The oracle then checks
-//! the state that the next process finds. At times drives are away for some kills and come back stale.
+//! The campaign against a real process: a pool on file drives, and a process that works on it.
+//! `kill -9` ends the process at a random moment, in the middle of opening, serving, destaging or
+//! checkpointing. The oracle then checks the state that the next process finds. At times drives are
+//! away for some kills and come back stale.
 //!
-//! A kill does not lose data that the kernel already has; the simulated world tries the losses of a power cut. This
-//! campaign tries the parts that are not simulated: the reactor, the ring, the files, and opening again after another
-//! process died.
+//! A kill does not lose data that the kernel already has; the simulated world tries the losses of a
+//! power cut. This campaign tries the parts that are not simulated: the reactor, the ring, the
+//! files, and opening again after another process died.
 
 mod journal;
 mod worker;
@@ -67,8 +68,8 @@ struct Campaign<'a> {
     tally: KillTally,
 }
 
-/// Kills a process `kills` times. `worker` is a program that calls [`work`] when started with `--worker DIRECTORY SEED
-/// FIRST-VALUE`. `progress` is called after each kill.
+/// Kills a process `kills` times. `worker` is a program that calls [`work`] when started with
+/// `--worker DIRECTORY SEED FIRST-VALUE`. `progress` is called after each kill.
 pub fn campaign(
     directory: &Path,
     worker: &Path,
@@ -129,13 +130,15 @@ fn create_pool(directory: &Path) -> Result<(), ArrayError> {
     server.close()
 }
 
-/// Small caches, so that destage and reads from drives happen; now and then a missing drive is rebuilt at once.
+/// Small caches, so that destage and reads from drives happen; now and then a missing drive is
+/// rebuilt at once.
 fn options(seed: u64) -> OpenOptions {
     let rebuild_after = if seed.is_multiple_of(2) { Duration(0) } else { Duration::from_secs(3600) };
     OpenOptions { block_cache: Bytes(2 * MIB), dirty_limit: Bytes(MIB), seed, rebuild_after, ..OpenOptions::default() }
 }
 
-/// The kernel may still be ending the operations of a dead process: its drives become free a moment later.
+/// The kernel may still be ending the operations of a dead process: its drives become free a moment
+/// later.
 fn open_pool(directory: &Path, seed: u64) -> Result<PoolServer, ArrayError> {
     let begun = WallInstant::now();
     loop {
@@ -176,7 +179,8 @@ impl Campaign<'_> {
             .spawn()
             .map_err(|error| Violation(format!("{}: {error}", self.worker.display())))?;
         let entries = listen(&mut child);
-        // One in four dies before, during or just after opening; the others after some of their operations.
+        // One in four dies before, during or just after opening; the others after some of their
+        // operations.
         let moment = self.dice.one_in(4).then(|| Wall::from_micros(self.dice.below(40_000)));
         let most = 1 << (3 + self.dice.below(9));
         let wanted = 1 + self.dice.below(most);
@@ -307,7 +311,8 @@ impl Campaign<'_> {
         self.away.retain(|(path, until)| *until > kill || std::fs::rename(path.with_extension("away"), path).is_err());
     }
 
-    /// At the end everything must be redundant again, a scrub must find nothing, and every byte must be right.
+    /// At the end everything must be redundant again, a scrub must find nothing, and every byte
+    /// must be right.
     fn end(&mut self) -> Result<(), Violation> {
         self.bring_back(u64::MAX);
         let server = self.open()?;
@@ -335,7 +340,8 @@ impl Campaign<'_> {
     }
 }
 
-/// Takes records until `wanted` operations were reported. If the process ends by itself, its last record says so.
+/// Takes records until `wanted` operations were reported. If the process ends by itself, its last
+/// record says so.
 fn while_it_works(entries: &Receiver<Entry>, wanted: u64, taken: &mut Vec<Entry>) -> Result<(), Violation> {
     for _ in 0..=wanted {
         match entries.recv_timeout(PATIENCE) {

@@ -1,10 +1,11 @@
-//! No simulation: a served pool of 8+2 on loop devices, under verified writes over NBD, while devices are pulled, given
-//! back and replaced.
+//! No simulation: a served pool of 8+2 on loop devices, under verified writes over NBD, while
+//! devices are pulled, given back and replaced.
 //!
-//! The checks after every round: the content is that written. Untouched drives have not counted a single error. A scrub
-//! finds nothing, both when the lost drives are rebuilt into spare space and when others have replaced them. The
-//! campaign needs root, for loop devices. At its end, also after a signal, it removes everything that it made, and the
-//! remains of an earlier killed campaign.
+//! The checks after every round: the content is that written. Untouched drives have not counted a
+//! single error. A scrub finds nothing, both when the lost drives are rebuilt into spare space and
+//! when others have replaced them. The campaign needs root, for loop devices. At its end, also
+//! after a signal, it removes everything that it made, and the remains of an earlier killed
+//! campaign.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -178,7 +179,8 @@ impl Campaign<'_> {
         Ok(())
     }
 
-    /// Waits until nothing is left to move; drives that were given up may be missing if `without_lost`.
+    /// Waits until nothing is left to move; drives that were given up may be missing if
+    /// `without_lost`.
     fn until_whole(&mut self, without_lost: bool) -> Result<(), Stop> {
         let end = Instant::now() + HEALING;
         loop {

@@ -1,7 +1,8 @@
-//! A machine: drives in bays, a clock, and the system that runs on them, stepped one event at a time.
+//! A machine: drives in bays, a clock, and the system that runs on them, stepped one event at a
+//! time.
 //!
-//! The machine judges nothing. It carries events and actions between the system and the drives, lets virtual time jump
-//! to the next event, and stops at a drive operation that the world chooses.
+//! The machine judges nothing. It carries events and actions between the system and the drives,
+//! lets virtual time jump to the next event, and stops at a drive operation that the world chooses.
 
 mod power;
 
@@ -250,8 +251,8 @@ impl<S: System> Machine<S> {
         self.finished.clear();
     }
 
-    /// Removes a drive while the system runs, without a notice. Operations under way fail at once, later ones fail too,
-    /// and the driver notices only after this time.
+    /// Removes a drive while the system runs, without a notice. Operations under way fail at once,
+    /// later ones fail too, and the driver notices only after this time.
     pub fn pull(&mut self, bay: usize, fault: MediaFault, noticed: Duration) {
         self.trace.note(self.now, "drive in bay {} is pulled", &[bay as u64]);
         let now = self.now;
@@ -264,7 +265,8 @@ impl<S: System> Machine<S> {
         place.noticed_at = Some(now + noticed);
     }
 
-    /// A drive of a bay is back, or new. The running system is informed. Returns the drive's index there.
+    /// A drive of a bay is back, or new. The running system is informed. Returns the drive's index
+    /// there.
     pub fn attach(&mut self, bay: usize) -> Option<usize> {
         if self.bays[bay].wired.is_some() {
             // It was pulled, and the driver has not noticed yet.

@@ -15,7 +15,8 @@ use stele_sim::loops::{self, Stop};
 use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
 use stele_sim::system::go_without;
 
-/// As in the served program. A seed makes and drops buffers all the time, and this saves a seventh of its time.
+/// As in the served program. A seed makes and drops buffers all the time, and this saves a seventh
+/// of its time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -157,8 +158,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Begins this program again with an allocator that gives no memory back: every seed takes as much as the one before,
-/// and memory fresh from the system costs a fifth of a run's time. The allocator reads its setting only at the start.
+/// Begins this program again with an allocator that gives no memory back: every seed takes as much
+/// as the one before, and memory fresh from the system costs a fifth of a run's time. The allocator
+/// reads its setting only at the start.
 fn keep_memory() {
     const SETTING: &str = "MIMALLOC_PURGE_DELAY";
     if std::env::var_os(SETTING).is_none()

@@ -1,12 +1,12 @@
 //! The oracle: for each block of a volume, the contents that a read may return under the promises.
 //!
-//! An acknowledged write replaces every write that had ended before it began. A write in flight, or one that a crash or
-//! an error interrupted, may or may not have happened, until a read shows which. Once a content was seen, no content
-//! that had ended before that read began may come back. Everything is counted in events of the oracle's own clock,
-//! never in time.
+//! An acknowledged write replaces every write that had ended before it began. A write in flight, or
+//! one that a crash or an error interrupted, may or may not have happened, until a read shows
+//! which. Once a content was seen, no content that had ended before that read began may come back.
+//! Everything is counted in events of the oracle's own clock, never in time.
 //!
-//! Every write fills its blocks with its own number and their places, so that a single read identifies the write of a
-//! block. A block that no write explains was invented.
+//! Every write fills its blocks with its own number and their places, so that a single read
+//! identifies the write of a block. A block that no write explains was invented.
 
 mod layers;
 
@@ -245,7 +245,8 @@ impl Oracle {
         }
     }
 
-    /// More was lost than the code tolerates: errors are allowed from here on, but wrong bytes never are.
+    /// More was lost than the code tolerates: errors are allowed from here on, but wrong bytes
+    /// never are.
     pub fn forgive(&mut self) {
         self.forgiven = true;
     }
@@ -291,8 +292,8 @@ fn paint_block(block: &mut [u8], index: u64, value: Value) {
     own.copy_from_slice(&checksum_of(body));
 }
 
-/// Bytes at the end of a block that give every block the same CRC-32C. Some software writes such blocks, and the array
-/// must not mistake one for another.
+/// Bytes at the end of a block that give every block the same CRC-32C. Some software writes such
+/// blocks, and the array must not mistake one for another.
 const CHECKSUM: usize = 8;
 
 fn checksum_of(body: &[u8]) -> [u8; CHECKSUM] {
@@ -301,8 +302,9 @@ fn checksum_of(body: &[u8]) -> [u8; CHECKSUM] {
     own
 }
 
-/// The word at place `n` of a block. No word depends on the previous one, so that a processor computes several at once.
-/// The seeds of neighbours have nothing in common; otherwise their sum, a parity, would be zeros.
+/// The word at place `n` of a block. No word depends on the previous one, so that a processor
+/// computes several at once. The seeds of neighbours have nothing in common; otherwise their sum, a
+/// parity, would be zeros.
 #[inline]
 fn word_of(n: usize, seed: u64) -> u64 {
     seed.wrapping_add(((n as u64) << 40) + n as u64 * 0x5851_F42D)
@@ -330,7 +332,8 @@ fn value_of(content: &[u8], index: u64) -> Option<Value> {
     let (own, words) = words.split_last()?;
     let (second, rest) = words[1..].split_first()?;
     let seed = context(first, index);
-    // Computes all differences: a comparison that stops at the first is several times slower on equal content.
+    // Computes all differences: a comparison that stops at the first is several times slower on
+    // equal content.
     let differences = rest.iter().zip(2..).fold(u64::from_le_bytes(*second) ^ index, |differences, (word, n)| {
         differences | (u64::from_le_bytes(*word) ^ word_of(n, seed))
     });

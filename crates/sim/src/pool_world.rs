@@ -1,7 +1,9 @@
-//! The world of a pool of simulated drives with volumes that carry a catalog or an archive through crashes.
+//! The world of a pool of simulated drives with volumes that carry a catalog or an archive through
+//! crashes.
 //!
-//! Between two lives of the machine a drive may be missing and come back stale, and drives may have damage, within the
-//! tolerance of the volume's code. The catalog or archive on the volume must notice nothing but the crashes.
+//! Between two lives of the machine a drive may be missing and come back stale, and drives may have
+//! damage, within the tolerance of the volume's code. The catalog or archive on the volume must
+//! notice nothing but the crashes.
 
 use std::cell::RefCell;
 use std::rc::Rc;

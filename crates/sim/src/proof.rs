@@ -1,9 +1,10 @@
-//! Proves the state that a pool reports: if it calls itself whole, as many drives as the code tolerates are removed,
-//! and everything must still be readable.
+//! Proves the state that a pool reports: if it calls itself whole, as many drives as the code
+//! tolerates are removed, and everything must still be readable.
 //!
-//! The proof uses a copy: the power goes now, the remaining drives move into another machine, and the pool is opened
-//! there. The history thus continues undisturbed, and the reads of the proof repair nothing in it. The copies hold either
-//! the drives' caches too, or only the durable data: a power cut may leave both.
+//! The proof uses a copy: the power goes now, the remaining drives move into another machine, and
+//! the pool is opened there. The history thus continues undisturbed, and the reads of the proof
+//! repair nothing in it. The copies hold either the drives' caches too, or only the durable data: a
+//! power cut may leave both.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +52,8 @@ fn choose<S: System>(world: &mut World<S>, number: usize) -> BTreeSet<usize> {
         let enclosure = dice.pick(&members).map(|bay| world.machine.bays[*bay].enclosure);
         let lost: BTreeSet<usize> =
             members.iter().copied().filter(|bay| Some(world.machine.bays[*bay].enclosure) == enclosure).collect();
-        // After drives were removed, an enclosure may hold half of the others: then the rest is no majority.
+        // After drives were removed, an enclosure may hold half of the others: then the rest is no
+        // majority.
         if 2 * lost.len() < world.members.len() {
             world.machine.coverage.count("proofs without an enclosure");
             return lost;

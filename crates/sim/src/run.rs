@@ -1,5 +1,5 @@
-//! Runs seeds: once, or twice with a comparison of the traces; many in parallel. Prints the command that repeats a
-//! failure.
+//! Runs seeds: once, or twice with a comparison of the traces; many in parallel. Prints the command
+//! that repeats a failure.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -108,8 +108,8 @@ pub fn run_pool_seed(seed: u64, tail: usize, twice: bool) -> Verdict {
     bounded(seed, || run_seed::<Pool>(seed, Campaign::of(seed), tail, twice))
 }
 
-/// Ends the process if a seed does not end: a pool that works without ever waiting blocks its own machine, which
-/// therefore cannot notice.
+/// Ends the process if a seed does not end: a pool that works without ever waiting blocks its own
+/// machine, which therefore cannot notice.
 fn bounded<T>(seed: u64, run: impl FnOnce() -> T) -> T {
     let (running, ended) = channel::<()>();
     let watch = std::thread::spawn(move || {

@@ -1,8 +1,9 @@
-//! A history in named steps: a script names every event on a pool of simulated drives, and leaves nothing to dice.
+//! A history in named steps: a script names every event on a pool of simulated drives, and leaves
+//! nothing to dice.
 //!
-//! A seed that found a defect no longer tests it once operations come in another order. A script names the decisive
-//! events: "the power goes while the labels are written, and only drive 0 keeps its cache". If the decisive place is
-//! unknown, the caller tries all places (see [`Trap`]).
+//! A seed that found a defect no longer tests it once operations come in another order. A script
+//! names the decisive events: "the power goes while the labels are written, and only drive 0 keeps
+//! its cache". If the decisive place is unknown, the caller tries all places (see [`Trap`]).
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,8 @@ pub struct Script<S> {
 }
 
 impl<S: System> Script<S> {
-    /// A pool with a drive in each named enclosure, and one volume of this code, completely written.
+    /// A pool with a drive in each named enclosure, and one volume of this code, completely
+    /// written.
     pub fn new(enclosures: &[u32], code: &str, seed: u64) -> Result<Script<S>, Violation> {
         let mut machine = Machine::new(Trace::new(crate::trace::TAIL));
         for enclosure in enclosures {
@@ -265,7 +267,8 @@ impl<S: System> Script<S> {
         self.machine.trap = Some(Trap { at, left, fuse: 1 });
     }
 
-    /// Gives a command, and processes events until this many operations on labels, or on anchors, began or ended.
+    /// Gives a command, and processes events until this many operations on labels, or on anchors,
+    /// began or ended.
     pub fn until_there(&mut self, command: Command, at: Landmark, left: u64) -> Result<(), Violation> {
         self.machine.command(0, command);
         self.machine.trap = Some(Trap { at, left, fuse: u64::MAX });
@@ -293,7 +296,8 @@ impl<S: System> Script<S> {
         self.machine.pull(bay, MediaFault::Gone, PATIENCE);
     }
 
-    /// Sets the time after which strips of a missing drive are rebuilt into spare space, from the next opening on.
+    /// Sets the time after which strips of a missing drive are rebuilt into spare space, from the
+    /// next opening on.
     pub fn rebuild_after(&mut self, span: Duration) {
         self.open.rebuild_after = span;
     }

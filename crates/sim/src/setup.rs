@@ -1,4 +1,5 @@
-//! The pool that a seed builds: drives, enclosures, volumes, and everything else that is drawn once.
+//! The pool that a seed builds: drives, enclosures, volumes, and everything else that is drawn
+//! once.
 //!
 //! Sizes are small, so that edges (a full log, an exhausted row, an evicting cache) are common.
 
@@ -98,7 +99,8 @@ impl Setup {
             seed: dice.roll(),
             background_rate: if dice.one_in(2) { None } else { Some(Bytes((1 + dice.below(50)) * MIB)) },
             rebuild_after: Duration::from_millis(if dice.one_in(2) { 0 } else { dice.below(3_000) }),
-            // From single strips to whole rows. Of dice of its own, so that the other choices of a seed stay.
+            // From single strips to whole rows. Of dice of its own, so that the other choices of a
+            // seed stay.
             background_run: Bytes((16 * KIB) << Dice::new(seed ^ 0x5E70_0000_0000_0001).below(8)),
             ..OpenOptions::default()
         };
@@ -115,7 +117,8 @@ impl Setup {
             tolerance,
             enclosure_may_go,
             steps: 4 + dice.below(16),
-            // Half of the seeds, but none of those that tests name for defects found before there were snapshots.
+            // Half of the seeds, but none of those that tests name for defects found before there
+            // were snapshots.
             snapshots: matches!(seed % 16, 1 | 4..=10),
             // Under crashes alone, under all faults, and beyond tolerance.
             growth: matches!(seed % 16, 1 | 4..=6 | 9 | 10),

@@ -1,10 +1,12 @@
-//! A stage: the simulated world behind a [`Port`], for parts of Stele that stand on a volume and block.
+//! A stage: the simulated world behind a [`Port`], for parts of Stele that stand on a volume and
+//! block.
 //!
-//! The catalog and the archive call a [`Handle`] and wait. On a stage everything happens on the caller's own thread: a
-//! blocked caller pumps the world until its answer is there, so one seed gives one order. The world of a thread lives
-//! in that thread, and a port only names a volume in it. When the machine crashes, all operations in flight and all
-//! later ones are answered with `Gone`, until the stage is set again. Code that runs while values are dropped can
-//! therefore not reach the drives.
+//! The catalog and the archive call a [`Handle`] and wait. On a stage everything happens on the
+//! caller's own thread: a blocked caller pumps the world until its answer is there, so one seed
+//! gives one order. The world of a thread lives in that thread, and a port only names a volume in
+//! it. When the machine crashes, all operations in flight and all later ones are answered with
+//! `Gone`, until the stage is set again. Code that runs while values are dropped can therefore not
+//! reach the drives.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,8 +27,8 @@ use crate::system::System;
 pub trait Scene {
     /// `ordered`: report when a write has its place in the order, if the scene has one.
     fn submit(&mut self, volume: VolumeId, request: Request, ordered: bool);
-    /// Processes one event, and moves ordered or ended operations to `said`. Returns false after a crash of the
-    /// machine.
+    /// Processes one event, and moves ordered or ended operations to `said`. Returns false after a
+    /// crash of the machine.
     fn step(&mut self, said: &mut Vec<Said>) -> bool;
 }
 
@@ -48,7 +50,8 @@ impl<S: System> Scene for Machine<S> {
         // Far enough for every timer of a pool, near enough to notice one that never fires.
         let limit = self.now + stele_ground::Duration::from_secs(60);
         let step = Machine::step(self, limit);
-        // Alarms and the like are in the trace; one left here would keep the machine from its next step.
+        // Alarms and the like are in the trace; one left here would keep the machine from its next
+        // step.
         for happening in self.happenings.drain(..) {
             match happening {
                 Happening::Ordered { tag, .. } => said.push(Said::Ordered { tag }),
@@ -130,8 +133,8 @@ thread_local! {
     static STAGE: RefCell<Stage> = RefCell::default();
 }
 
-/// Puts a scene on this thread's stage. Ports answer from it until it crashes or another one is set. It must not be
-/// borrowed while a port is used.
+/// Puts a scene on this thread's stage. Ports answer from it until it crashes or another one is
+/// set. It must not be borrowed while a port is used.
 pub fn set(scene: Rc<RefCell<dyn Scene>>) {
     strike();
     STAGE.with_borrow_mut(|stage| stage.scene = Some(scene));
@@ -168,7 +171,8 @@ impl Port for StagePort {
         self.geometry
     }
 
-    /// The volumes of a pool share its log; a bare drive reports a write as ordered when it is durable.
+    /// The volumes of a pool share its log; a bare drive reports a write as ordered when it is
+    /// durable.
     fn order(&self) -> Option<Order> {
         Some(Order(0))
     }
@@ -204,7 +208,8 @@ impl StagePort {
     }
 }
 
-/// Lets the world on this thread's stage take a step, and delivers the ended operations. Does nothing while it is down.
+/// Lets the world on this thread's stage take a step, and delivers the ended operations. Does
+/// nothing while it is down.
 pub fn step() {
     let Some(scene) = STAGE.with_borrow(|stage| stage.scene.clone()) else { return };
     let mut said = Vec::new();
@@ -233,8 +238,8 @@ pub fn step() {
     }
 }
 
-/// Runs a future on this thread, and steps the world while it waits. Returns `None` if the stage is empty and the
-/// future still waits: it then waits for something outside the world.
+/// Runs a future on this thread, and steps the world while it waits. Returns `None` if the stage is
+/// empty and the future still waits: it then waits for something outside the world.
 pub fn block_on<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());

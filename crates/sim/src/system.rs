@@ -1,4 +1,5 @@
-//! The system that the world runs: any value with the interface of a pool, events in and actions out.
+//! The system that the world runs: any value with the interface of a pool, events in and actions
+//! out.
 
 use std::sync::OnceLock;
 
@@ -21,10 +22,12 @@ pub trait System: Sized {
     }
 }
 
-/// Protections removed from every pool of this process, to see whether a test notices: see `./x mutants`.
+/// Protections removed from every pool of this process, to see whether a test notices: see
+/// `./x mutants`.
 static WITHOUT: OnceLock<Mutations> = OnceLock::new();
 
-/// Removes a protection from every pool opened from here on. Returns false if one was removed before.
+/// Removes a protection from every pool opened from here on. Returns false if one was removed
+/// before.
 pub fn go_without(mutation: Mutation) -> bool {
     WITHOUT.set(Mutations::default().with(mutation)).is_ok()
 }

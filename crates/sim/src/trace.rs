@@ -1,7 +1,7 @@
 //! The trace of a run: every event goes into one hash, and the last events are kept for reading.
 //!
-//! Two runs of one seed must end with equal hashes. If they do not, some code depended on chance or order that the seed
-//! does not decide.
+//! Two runs of one seed must end with equal hashes. If they do not, some code depended on chance or
+//! order that the seed does not decide.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,6 +1,6 @@
-//! A pool on simulated drives in virtual time, without chance, with one request after another. It measures
-//! times: of reads beside a slow drive, of the reaction to a drive that does not answer, of a rebuild. Every run gives
-//! the same digits.
+//! A pool on simulated drives in virtual time, without chance, with one request after another. It
+//! measures times: of reads beside a slow drive, of the reaction to a drive that does not answer,
+//! of a rebuild. Every run gives the same digits.
 
 use std::collections::BTreeMap;
 
@@ -211,8 +211,8 @@ impl VirtualPool {
         }
     }
 
-    /// Advances the time until the condition holds, with checks at an interval, at most this long; returns the
-    /// duration.
+    /// Advances the time until the condition holds, with checks at an interval, at most this long;
+    /// returns the duration.
     pub fn until(
         &mut self,
         every: Duration,

@@ -1,7 +1,7 @@
 //! The world of one seed: a machine, its hosts, and the loop that runs them.
 //!
-//! Safety is checked at every answer. Whatever the history does (see [`crate::history`]), the world brings the pool back
-//! after each crash and compares its state with its promises.
+//! Safety is checked at every answer. Whatever the history does (see [`crate::history`]), the world
+//! brings the pool back after each crash and compares its state with its promises.
 
 mod layers;
 mod openings;
@@ -198,7 +198,8 @@ impl<S: System> World<S> {
             }
             WaitOutcome::Reached(Ok(reply)) => Err(Violation(format!("CreateVolume was answered with {reply:?}"))),
             WaitOutcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
-                // The log may have stopped with the record on its way: the next opening shows the result.
+                // The log may have stopped with the record on its way: the next opening shows the
+                // result.
                 self.machine.coverage.count("volume creation left open");
                 Ok(())
             }
@@ -299,7 +300,8 @@ impl<S: System> World<S> {
         Ok(WaitOutcome::Reached(()))
     }
 
-    /// Waits until nothing is in flight on a volume. Returns true if the machine crashed in between (and is up again).
+    /// Waits until nothing is in flight on a volume. Returns true if the machine crashed in between
+    /// (and is up again).
     pub fn drain(&mut self, name: &str) -> Result<bool, Violation> {
         Ok(matches!(self.drain_host(name)?, WaitOutcome::Crashed))
     }
@@ -311,7 +313,8 @@ impl<S: System> World<S> {
         }
     }
 
-    /// Lets hosts work for this time. Returns true if the machine crashed in between (and is up again).
+    /// Lets hosts work for this time. Returns true if the machine crashed in between (and is up
+    /// again).
     pub fn work(&mut self, span: Duration) -> Result<bool, Violation> {
         let end = self.machine.now + span;
         while self.machine.now < end {
@@ -437,7 +440,8 @@ impl<S: System> World<S> {
         Ok(())
     }
 
-    /// The bay of a drive that the pool has given up, as an alarm reports, now or before it was opened.
+    /// The bay of a drive that the pool has given up, as an alarm reports, now or before it was
+    /// opened.
     fn given_up_in(&self, alarm: &Alarm) -> Option<usize> {
         let (now, before) = (AlarmKind::DriveFailed, AlarmKind::DriveRejected);
         let name = match alarm.message.split_once(" is given up: ") {

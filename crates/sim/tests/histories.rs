@@ -1,5 +1,5 @@
-//! Histories that once lost data, in steps, each within what the code tolerates. If the place of a power cut among
-//! several writes matters, every place is tried.
+//! Histories that once lost data, in steps, each within what the code tolerates. If the place of a
+//! power cut among several writes matters, every place is tried.
 
 use stele_array::mutation::Mutation;
 use stele_array::{Command, Pool};
@@ -152,7 +152,8 @@ fn a_drive_that_returned_over_a_power_cut_is_filled_after_the_next() {
     });
 }
 
-/// The drive is pulled at every moment of the write, and returns after a power cut that leaves only durable data.
+/// The drive is pulled at every moment of the write, and returns after a power cut that leaves only
+/// durable data.
 #[test]
 fn a_write_that_missed_a_drive_is_not_forgotten() {
     check(30, 7, |steps, drive| {
@@ -239,7 +240,8 @@ fn an_anchor_that_hardly_any_drive_took_does_not_count() {
 #[test]
 fn a_log_on_too_few_drives_acknowledges_nothing() {
     check(1, 4, |_, drive| {
-        // Three drives that answer are a majority, and all three hold what is acknowledged; two are none.
+        // Three drives that answer are a majority, and all three hold what is acknowledged; two are
+        // none.
         let mut pool = History::new(&[0, 1, 2, 3], "mirror-4", 1)?;
         pool.take(drive);
         pool.write(0, 4 * KIB)?;

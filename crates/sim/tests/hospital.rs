@@ -82,7 +82,8 @@ fn alarmed(pool: &VirtualPool, kind: AlarmKind) -> bool {
     pool.alarms.iter().any(|alarm| alarm.kind == kind)
 }
 
-/// Makes every operation of the drive stuck from now on, or answers it again, together with the stuck ones.
+/// Makes every operation of the drive stuck from now on, or answers it again, together with the
+/// stuck ones.
 fn stick(pool: &mut VirtualPool, drive: usize, stuck: bool) {
     let place = &mut pool.machine.bays[drive].drive;
     place.decider().set_rate(FaultKind::Stuck, u64::from(stuck));
@@ -99,7 +100,8 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
         let well = read_times(&mut pool, volume, 7, 1000);
         pool.machine.bays[3].drive.limp(Duration::from_millis(80));
         let first = read_times(&mut pool, volume, 8, 1000);
-        // While this drive of a mirror is busy, the other copy is read, so the slowness shows later.
+        // While this drive of a mirror is busy, the other copy is read, so the slowness shows
+        // later.
         for round in 0..20 {
             if health(&mut pool, 3) == DriveHealth::Suspect {
                 break;
@@ -109,7 +111,8 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
         let later = read_times(&mut pool, volume, 9, 1000);
         let [quiet, begun, settled] = [&well, &first, &later].map(|times| (mean(times), times[989], times[999]));
         println!("{code}: mean, 99 in 100, worst: well {quiet:?}, limp begins {begun:?}, goes on {settled:?}");
-        // Some of the first reads wait until they are overdue, a hundred-fold; after that no read waits any more.
+        // Some of the first reads wait until they are overdue, a hundred-fold; after that no read
+        // waits any more.
         assert!(begun.0.0 < quiet.0.0 * 4, "{code}: {begun:?} against {quiet:?}");
         assert!(settled.0.0 < quiet.0.0 * 3 / 2, "{code}: {settled:?} against {quiet:?}");
         assert!(settled.2 < Duration::from_millis(3), "{code}: {settled:?}");
@@ -167,7 +170,8 @@ fn a_drive_that_is_slower_by_less_than_a_late_read_is_left_as_it_is() {
     let mut pool = pool(8, 7);
     let volume = filled(&mut pool, "4+2");
     read_times(&mut pool, volume, 7, 1000);
-    // A third of its reads is late, as if the others answered from memory and this drive not always.
+    // A third of its reads is late, as if the others answered from memory and this drive not
+    // always.
     for round in 0..60 {
         pool.machine.bays[3].drive.limp(Duration::from_millis(3));
         read_times(&mut pool, volume, 100 + round, 20);

@@ -50,7 +50,8 @@ fn filled(pool: &mut VirtualPool, held: u64) -> VolumeId {
     volume
 }
 
-/// A host that issues an operation every five milliseconds, until the condition holds; returns the duration.
+/// A host that issues an operation every five milliseconds, until the condition holds; returns the
+/// duration.
 fn beside_a_host(pool: &mut VirtualPool, volume: VolumeId, mut enough: impl FnMut(&PoolStatus) -> bool) -> Duration {
     let begun: Instant = pool.machine.now;
     while !enough(&pool.status().expect("a status")) {

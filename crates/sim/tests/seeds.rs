@@ -1,4 +1,5 @@
-//! Seeds of the world as tests: those that once found a defect, by name, and the first few of every campaign.
+//! Seeds of the world as tests: those that once found a defect, by name, and the first few of every
+//! campaign.
 
 use std::sync::Mutex;
 

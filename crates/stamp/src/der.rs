@@ -1,8 +1,9 @@
 //! Reads DER (ITU-T X.690), as far as time stamps use it.
 //!
-//! The bytes come from the network. A length never reaches behind its surroundings, every step consumes bytes, and the
-//! reader calls nothing recursively; each caller goes down a fixed number of levels. Lengths that are indefinite or
-//! longer than necessary are refused, and so are tags of several bytes, which time stamps do not have.
+//! The bytes come from the network. A length never reaches behind its surroundings, every step
+//! consumes bytes, and the reader calls nothing recursively; each caller goes down a fixed number
+//! of levels. Lengths that are indefinite or longer than necessary are refused, and so are tags of
+//! several bytes, which time stamps do not have.
 
 use crate::Finding;
 

@@ -1,13 +1,15 @@
 //! Time stamps of RFC 3161: an authority signs that a digest existed at a time.
 //!
-//! The request names the SHA-256 of some bytes and a nonce. The reply holds a token: a signed message (CMS, RFC 5652)
-//! with the digest, the time and the nonce. [`Request::check`] checks a reply just received, [`verify`] one that was
-//! kept. Signatures and chains of certificates are checked by the library that checks those of TLS; the few structures
-//! around them are read here, since kept crates for them refuse tokens that real authorities give
+//! The request names the SHA-256 of some bytes and a nonce. The reply holds a token: a signed
+//! message (CMS, RFC 5652) with the digest, the time and the nonce. [`Request::check`] checks a
+//! reply just received, [`verify`] one that was kept. Signatures and chains of certificates are
+//! checked by the library that checks those of TLS; the few structures around them are read here,
+//! since kept crates for them refuse tokens that real authorities give
 //! (docs/decisions/026-time-stamps.md).
 //!
-//! Failure model: every byte of a reply may be hostile. What cannot be read, or is not signed as RFC 3161 and RFC 5816
-//! demand, is a [`Finding`]. Revocation is not checked: the verifier names the authorities that he trusts.
+//! Failure model: every byte of a reply may be hostile. What cannot be read, or is not signed as
+//! RFC 3161 and RFC 5816 demand, is a [`Finding`]. Revocation is not checked: the verifier names
+//! the authorities that he trusts.
 
 mod der;
 mod token;
@@ -63,7 +65,8 @@ impl Request {
         [&BEFORE_IMPRINT[..], &self.imprint.0, &[0x02, 0x08], &self.nonce, &[0x01, 0x01, 0xff]].concat()
     }
 
-    /// Checks the reply to this request. Without authorities, any certificate in the reply may have signed it.
+    /// Checks the reply to this request. Without authorities, any certificate in the reply may have
+    /// signed it.
     pub fn check(&self, reply: &[u8], authorities: Option<&Authorities>) -> Result<Stamp, Finding> {
         let stamp = verify(reply, self.imprint, authorities)?;
         match stamp.nonce.as_deref() == Some(&self.nonce) {

@@ -37,8 +37,8 @@ pub struct Stamp {
     pub nonce: Option<Vec<u8>>,
 }
 
-/// Checks that the reply is a time stamp of this imprint, whole and signed. With `authorities`, one of them must have
-/// certified the signer for time stamping, valid at the time of the stamp.
+/// Checks that the reply is a time stamp of this imprint, whole and signed. With `authorities`, one
+/// of them must have certified the signer for time stamping, valid at the time of the stamp.
 pub fn verify(reply: &[u8], imprint: Imprint, authorities: Option<&Authorities>) -> Result<Stamp, Finding> {
     if reply.len() > REPLY_MAX {
         return Err(format!("it has more than {REPLY_MAX} bytes"));

@@ -89,7 +89,7 @@ fn no_changed_or_cut_byte_keeps_a_stamp_valid() {
     for at in 0..reply.len() {
         let mut altered = reply.clone();
         altered[at] ^= 1;
-        // Some bytes are signed by nobody, such as version numbers: changing them says nothing else.
+        // Some bytes are not signed, such as version numbers: changing them says nothing else.
         if let Ok(other) = request.check(&altered, Some(&trusted)) {
             assert_eq!(other, stamp, "byte {at}");
         }
@@ -131,7 +131,8 @@ fn value(tag: u8, content: &[u8]) -> Vec<u8> {
     [&[tag, 0x82], &length[..], content].concat()
 }
 
-/// What `signer` signs over the stamp in a reply, as a reply. It names its certificate as RFC 5816 says.
+/// What `signer` signs over the stamp in a reply, as a reply. It names its certificate as RFC 5816
+/// says.
 fn signed_by(authority: &Authority, reply: &[u8], signer: &str) -> Vec<u8> {
     std::fs::write(authority.path("original"), reply).unwrap();
     authority.openssl(&["ts", "-reply", "-in", "original", "-token_out", "-out", "token"]);

@@ -1,9 +1,10 @@
 //! A client of S3 for one bucket: signed requests, repeated where the server could answer later.
 //!
-//! A repository of backups and a place for signed heads lie in such buckets. A request whose connection breaks, or that
-//! the server could answer later, is repeated after a pause. If its answer was lost, the repetition of a conditional PUT
-//! says that the object exists; [`BucketResponse::repeated`] tells the caller to compare it with what was sent. A
-//! listing that is not whole is an error.
+//! A repository of backups and a place for signed heads lie in such buckets. A request whose
+//! connection breaks, or that the server could answer later, is repeated after a pause. If its
+//! answer was lost, the repetition of a conditional PUT says that the object exists;
+//! [`BucketResponse::repeated`] tells the caller to compare it with what was sent. A listing that
+//! is not whole is an error.
 //!
 //! The requests block the thread that makes them, which must be none of the runtime's.
 
@@ -79,7 +80,8 @@ impl BucketResponse {
         self.head.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The code of an error. A success has none: its body may be tens of MiB of an object, and is no text.
+    /// The code of an error. A success has none: its body may be tens of MiB of an object, and is
+    /// no text.
     fn code(&self) -> String {
         match self.status {
             200..300 => String::new(),
@@ -101,7 +103,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl BucketClient {
-    /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. `what` says what the text should name.
+    /// `s3://HOST[:PORT]/BUCKET[/PREFIX]`, or `s3+http://` without TLS. `what` says what the text
+    /// should name.
     pub fn open(text: &str, what: &str, keys: Keys) -> Outcome<BucketClient> {
         let wrong = || {
             Failure::usage(format!("'{text}' is no {what}"))
@@ -186,14 +189,16 @@ impl BucketClient {
         let silent = |limit: Duration| {
             Broken::Connection(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()))
         };
-        // The time covers the sending of the body; that of the answer may take as long as bytes come.
+        // The time covers the sending of the body; that of the answer may take as long as bytes
+        // come.
         let limit = s3::patience(body.len() as u64);
         let answered = tokio::time::timeout(limit, self.begin(ask, body, digest)).await;
         let (sender, answer) = answered.map_err(|_| silent(limit))??;
         let status = answer.status();
         let head = answer.headers().clone();
         let max = if status.is_success() { ask.max } else { TEXT_MAX };
-        // A part of an object that is longer than asked for is an error of the server, or of the connection.
+        // A part of an object that is longer than asked for is an error of the server, or of the
+        // connection.
         let is_object =
             ask.method == "GET" && status.is_success() && ask.headers.iter().all(|(name, _)| *name != "range");
         let too_long = || Broken::TooLong(format!("{}: {} is longer than {max} bytes", self.place, ask.path));
@@ -254,7 +259,8 @@ impl BucketClient {
         Ok((sender, answer))
     }
 
-    /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a success.
+    /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a
+    /// success.
     pub fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
         judge(&self.place, ask, self.send(ask, body)?)
     }
@@ -346,7 +352,8 @@ mod tests {
         assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
     }
 
-    /// Asks a server that answers each connection like this. Gives the outcome, and the number of connections.
+    /// Asks a server that answers each connection like this. Gives the outcome, and the number of
+    /// connections.
     fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<BucketResponse>, usize) {
         use std::io::{Read, Write};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

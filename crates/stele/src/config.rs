@@ -1,4 +1,5 @@
-//! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read by every command.
+//! `stele.toml`: the settings of a server, written by `stele up` and `stele pool create`, and read
+//! by every command.
 
 mod archive;
 mod notification;
@@ -63,7 +64,8 @@ pub struct Pool {
     /// Seconds a drive may be missing before its strips are rebuilt elsewhere.
     #[serde(default = "ten_minutes")]
     pub rebuild_after: u64,
-    /// Bytes a second that rebuild, scrub and moving stripes may move together while hosts are active; `None`: 128 MiB.
+    /// Bytes a second that rebuild, scrub and moving stripes may move together while hosts are
+    /// active; `None`: 128 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_rate: Option<Size>,
 }
@@ -74,7 +76,8 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// The AWS region that clients sign for.
     pub region: String,
-    /// Refuse requests that are signed for another region, and requests to create a bucket in another region.
+    /// Refuse requests that are signed for another region, and requests to create a bucket in
+    /// another region.
     pub region_strict: bool,
     /// Host name with buckets as sub-domains; `None`: paths only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,7 +89,8 @@ pub struct S3 {
     pub tls_key: Option<PathBuf>,
     /// Connections served at once; the next ones are answered 503 and closed.
     pub connections_max: u32,
-    /// Connections of one host. Behind a proxy all clients are one host: set it to connections_max there.
+    /// Connections of one host. Behind a proxy all clients are one host: set it to connections_max
+    /// there.
     pub connections_per_peer: u32,
     /// Seconds after which lines of a bucket's access log are stored.
     pub access_log_every: u64,
@@ -108,7 +112,8 @@ impl Default for S3 {
     }
 }
 
-/// Backup repositories over restic's REST protocol. Certificate and limits of connections are those of `[s3]`.
+/// Backup repositories over restic's REST protocol. Certificate and limits of connections are those
+/// of `[s3]`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rest {
@@ -117,7 +122,8 @@ pub struct Rest {
     pub listen: Option<SocketAddr>,
 }
 
-/// Volumes as network block devices: the addresses for clients. `stele volume export` chooses the volumes.
+/// Volumes as network block devices: the addresses for clients. `stele volume export` chooses the
+/// volumes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Nbd {
@@ -228,10 +234,12 @@ pub struct Admin {
     /// Unix socket for the `stele` command; `None`: `stele.sock` in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Address of unsigned `/metrics` and `/health`; `None`: the S3 address serves them if it is a loopback address.
+    /// Address of unsigned `/metrics` and `/health`; `None`: the S3 address serves them if it is a
+    /// loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
-    /// Numbers of local users who may connect to the socket only to present a retention officer's key.
+    /// Numbers of local users who may connect to the socket only to present a retention officer's
+    /// key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub officers: Vec<u32>,
 }
@@ -272,7 +280,8 @@ pub struct Memory {
     pub table: Size,
     /// Dirty blocks held before writers wait.
     pub dirty: Size,
-    /// Percent of `dirty` above which dirty blocks are flushed; below, the percentage at which flushing stops.
+    /// Percent of `dirty` above which dirty blocks are flushed; below, the percentage at which
+    /// flushing stops.
     pub flush_high: u8,
     pub flush_low: u8,
     /// Seconds after which dirty blocks are always flushed.
@@ -395,10 +404,12 @@ impl Config {
     }
 }
 
-/// The text with other drives in it, otherwise unchanged; `None` if it has no literal list of drives.
+/// The text with other drives in it, otherwise unchanged; `None` if it has no literal list of
+/// drives.
 pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
     let (before, rest) = text.split_once("\ndrives = [").or_else(|| text.split_once("drives = ["))?;
-    // Paths may contain brackets: the list ends where the text is a configuration that names these drives.
+    // Paths may contain brackets: the list ends where the text is a configuration that names these
+    // drives.
     let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
     let ends = rest.match_indices(']').map(|(at, _)| at);
     ends.filter_map(|at| rest.get(at..))
@@ -420,8 +431,8 @@ pub fn with_data(text: &str, data: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A lock for reading and rewriting the file: a command and the server may both change it. The lock is on the
-/// directory, since the file itself is replaced.
+/// A lock for reading and rewriting the file: a command and the server may both change it. The lock
+/// is on the directory, since the file itself is replaced.
 fn locked(path: &Path) -> Outcome<std::fs::File> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let locked = std::fs::File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
@@ -440,8 +451,8 @@ pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
     }
 }
 
-/// Replaces the entry `old` by another drive, and changes nothing else. Returns false if the file has no literal entry
-/// for it.
+/// Replaces the entry `old` by another drive, and changes nothing else. Returns false if the file
+/// has no literal entry for it.
 pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -449,8 +460,8 @@ pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> O
     write_if(path, &changed, |config| config.pool.drives.contains(new) && !config.pool.drives.contains(old))
 }
 
-/// Adds drives after the last entry, and changes nothing else. Returns false if the file has no literal entry for the
-/// last one.
+/// Adds drives after the last entry, and changes nothing else. Returns false if the file has no
+/// literal entry for the last one.
 pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -463,7 +474,8 @@ pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
     write_if(path, &changed, |config| config.pool.drives == wanted)
 }
 
-/// Removes the entry of a drive, and changes nothing else. Returns false if the file has no literal entry for it.
+/// Removes the entry of a drive, and changes nothing else. Returns false if the file has no literal
+/// entry for it.
 pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
@@ -480,7 +492,8 @@ pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     Ok(false)
 }
 
-/// Removes the entry of a drive, if it is still there. Returns false if the file names the drive afterwards.
+/// Removes the entry of a drive, if it is still there. Returns false if the file names the drive
+/// afterwards.
 pub fn is_without(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     Ok(remove_drive(path, old)? || !Config::read(path)?.pool.drives.contains(old))
 }

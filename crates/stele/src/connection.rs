@@ -1,4 +1,5 @@
-//! The connection of a command: to the socket of a running server, or to the drives themselves if no server holds them.
+//! The connection of a command: to the socket of a running server, or to the drives themselves if
+//! no server holds them.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -19,7 +20,8 @@ use crate::output::answered;
 /// Names the file with an officer's key, for calls that only read and have no `--officer`.
 const OFFICER_VARIABLE: &str = "STELE_OFFICER";
 
-/// The officer whose key this command was given with `--officer`. Calls that only read show it beside them.
+/// The officer whose key this command was given with `--officer`. Calls that only read show it
+/// beside them.
 static SHOWN: OnceLock<Officer> = OnceLock::new();
 
 /// Shows an officer's key with the calls that follow.
@@ -71,7 +73,8 @@ impl Connection {
         answered(self.exact(call).await?)
     }
 
-    /// Makes a call, and returns the exact answer, for data that is kept or compared instead of displayed.
+    /// Makes a call, and returns the exact answer, for data that is kept or compared instead of
+    /// displayed.
     pub async fn exact<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         match self {
             Connection::Server(socket) => post(socket, &call).await,
@@ -88,7 +91,8 @@ impl Connection {
     }
 }
 
-/// Refuses if a server already serves this directory: it has locked the drives, and would lose its socket.
+/// Refuses if a server already serves this directory: it has locked the drives, and would lose its
+/// socket.
 pub async fn alone(site: &Site) -> Outcome<()> {
     let socket = site.socket();
     match UnixStream::connect(&socket).await {

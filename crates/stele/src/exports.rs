@@ -1,8 +1,10 @@
-//! The exports of this server: kept in `exports.json` of the data directory, and served while the server runs.
+//! The exports of this server: kept in `exports.json` of the data directory, and served while the
+//! server runs.
 //!
-//! The file is replaced atomically: after a kill it is the list before or after a change. Only its owner may read it.
-//! Whoever changes the list holds [`Changing`] from the first look at it until the change is served. So two changes do
-//! not lose each other, and what is served is what the list says.
+//! The file is replaced atomically: after a kill it is the list before or after a change. Only its
+//! owner may read it. A caller that changes the list holds [`Changing`] from the first look at it
+//! until the change is served. So two changes do not lose each other, and what is served is what
+//! the list says.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -42,7 +44,8 @@ pub struct Exports {
     changing: tokio::sync::Mutex<()>,
 }
 
-/// The right to change the exports, and to say which snapshots the served volumes have. One call has it at a time.
+/// The right to change the exports, and to say which snapshots the served volumes have. One call
+/// has it at a time.
 pub struct Changing<'a> {
     exports: &'a Exports,
     _turn: tokio::sync::MutexGuard<'a, ()>,
@@ -107,7 +110,8 @@ impl Exports {
                 && other.volume == export.volume
                 && !same(other)
         };
-        // Reservations and the order of commands belong to the target: two targets would each have their own.
+        // Reservations and the order of commands belong to the target: two targets would each have
+        // their own.
         if let Some(other) = list.iter().find(twice) {
             return Err(Failure::new(
                 Kind::Exists,
@@ -132,7 +136,8 @@ impl Exports {
 }
 
 impl Changing<'_> {
-    /// Keeps an export and serves it. It replaces one with the same protocol and name for the same volume.
+    /// Keeps an export and serves it. It replaces one with the same protocol and name for the same
+    /// volume.
     pub fn put(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
         check(&export, volume)?;
         self.exports.keep(&export)?;
@@ -163,8 +168,9 @@ impl Changing<'_> {
         Ok(())
     }
 
-    /// Sets the snapshots of the served volumes, so that clients can query the changes since each. The volumes were
-    /// listed under this right: a list from before a change could otherwise come after the list with it.
+    /// Sets the snapshots of the served volumes, so that clients can query the changes since each.
+    /// The volumes were listed under this right: a list from before a change could otherwise come
+    /// after the list with it.
     pub fn note_snapshots(&self, volumes: &[VolumeStatus]) {
         for target in self.exports.directory.list(None) {
             let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());

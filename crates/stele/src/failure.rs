@@ -1,6 +1,7 @@
 //! The failure of a command: kind, cause and place, and the next step.
 //!
-//! The kind decides the exit code, so that scripts need not read prose, and travels as JSON between server and command.
+//! The kind decides the exit code, so that scripts need not read prose, and travels as JSON between
+//! server and command.
 
 use std::fmt;
 
@@ -29,14 +30,15 @@ pub enum Kind {
     Stuck,
     /// The object to create exists already. Exit code 9.
     Exists,
-    /// The reader of the output has gone, as in `stele audit export | head -1`. No message is printed. Exit code 141,
-    /// as a shell reports for a program ended by SIGPIPE.
+    /// The reader of the output has gone, as in `stele audit export | head -1`. No message is
+    /// printed. Exit code 141, as a shell reports for a program ended by SIGPIPE.
     Unread,
     /// A measurement did not reach a steady state. Exit code 10.
     Unsteady,
     /// A measurement has no validity for its target: the generator was late. Exit code 11.
     Void,
-    /// A measurement was stopped, or its target or a host failed; the figures so far are kept. Exit code 12.
+    /// A measurement was stopped, or its target or a host failed; the figures so far are kept. Exit
+    /// code 12.
     Partial,
     /// A measurement became worse than its baseline, or missed its objective. Exit code 13.
     Regressed,
@@ -48,7 +50,8 @@ pub enum Kind {
     Locked,
     /// The password opens no key of the backup repository. Exit code 12.
     WrongPassword,
-    /// A signal ended a backup or restore; what is stored stays. Exit code 130, as a shell reports for SIGINT.
+    /// A signal ended a backup or restore; what is stored stays. Exit code 130, as a shell reports
+    /// for SIGINT.
     Interrupted,
 }
 
@@ -78,8 +81,8 @@ impl Kind {
     }
 }
 
-/// A failure for an operator. It may quote untrusted text: [`fmt::Display`] makes that safe to display, and JSON has
-/// the exact text.
+/// A failure for an operator. It may quote untrusted text: [`fmt::Display`] makes that safe to
+/// display, and JSON has the exact text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: Kind,

@@ -1,4 +1,5 @@
-//! Small files that are written atomically: a kill or a power cut leaves the old or the new contents.
+//! Small files that are written atomically: a kill or a power cut leaves the old or the new
+//! contents.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, Write};
@@ -12,12 +13,12 @@ const PUBLIC: u32 = 0o644;
 /// The umask of the process takes from it.
 const USUAL: u32 = 0o666;
 const PRIVATE: u32 = 0o600;
-/// What is kept of a mode: nobody but the owner may write a file of the server.
+/// What is kept of a mode: only the owner may write a file of the server.
 const KEPT: u32 = 0o755;
 const GROUP: u32 = 0o070;
 
-/// Writes a file, and replaces an existing one. Whoever could not read the old file cannot read the new one: it keeps
-/// mode and owner, without writing by others.
+/// Writes a file, and replaces an existing one. A user who could not read the old file cannot read
+/// the new one: it keeps mode and owner, without writing by others.
 pub fn replace(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let written =
         beside(path, bytes, Access::of(path)).and_then(|new| fs::rename(new, path)).and_then(|()| sync_folder(path));
@@ -32,8 +33,8 @@ pub fn replace_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
     written.map_err(|error| io_failure("write", path, &error))
 }
 
-/// Replaces a file that only its owner may read, or removes it (`None`). If that fails, the former contents are put back,
-/// so that the next start does not find a change that was refused.
+/// Replaces a file that only its owner may read, or removes it (`None`). If that fails, the former
+/// contents are put back, so that the next start does not find a change that was refused.
 pub fn change_private(path: &Path, bytes: Option<&[u8]>) -> Outcome<()> {
     let present = || match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -55,9 +56,9 @@ pub fn change_private(path: &Path, bytes: Option<&[u8]>) -> Outcome<()> {
     Err(Failure { error, ..failure }.next("repeat the command when the disk of the data directory takes writes again"))
 }
 
-/// Replaces a file in a directory where other people may write too. The bytes go to a new file under a name that they
-/// cannot foresee, so that no link planted there leads the bytes to a file elsewhere. A link in the file's own place is
-/// replaced, and not followed.
+/// Replaces a file in a directory where other people may write too. The bytes go to a new file
+/// under a name that they cannot foresee, so that no link planted there leads the bytes to a file
+/// elsewhere. A link in the file's own place is replaced, and not followed.
 pub fn replace_among_others(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let mut draft = Draft::open(path, PUBLIC).map_err(|error| io_failure("write", path, &error))?;
     draft.put(bytes)?;
@@ -78,8 +79,8 @@ pub fn create(path: &Path, bytes: &[u8]) -> Outcome<()> {
     draft.keep()
 }
 
-/// A new file that gets its name when all of it is durable. Until then it has a name in the same directory that nobody
-/// can foresee. What is not kept is removed.
+/// A new file that gets its name when all of it is durable. Until then it has a name in the same
+/// directory that no other user can foresee. What is not kept is removed.
 pub struct Draft {
     path: PathBuf,
     beside: PathBuf,
@@ -105,7 +106,8 @@ impl Draft {
         Ok(Draft { path: path.to_owned(), beside, file })
     }
 
-    /// Proves that the place takes so many bytes, before something is done that cannot be done twice.
+    /// Proves that the place takes so many bytes, before something is done that cannot be done
+    /// twice.
     pub fn reserve(&mut self, bytes: usize) -> Outcome<()> {
         let zeros = vec![0; bytes];
         let tried = self.file.write_all(&zeros).and_then(|()| self.file.sync_all()).and_then(|()| self.file.rewind());
@@ -192,8 +194,8 @@ fn taken(path: &Path) -> io::Result<()> {
     if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
 }
 
-/// Writes the bytes durably under another name in the same directory, over any remains of a killed process. That name
-/// is the server's own: files that operators name are made by a [`Draft`].
+/// Writes the bytes durably under another name in the same directory, over any remains of a killed
+/// process. That name is the server's own: files that operators name are made by a [`Draft`].
 fn beside(path: &Path, bytes: &[u8], access: Access) -> io::Result<PathBuf> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -237,7 +239,8 @@ impl Access {
         }
     }
 
-    /// A user other than root cannot give a file away. The group then is another one, and may not read it.
+    /// A user other than root cannot give a file away. The group then is another one, and may not
+    /// read it.
     fn keep(self, file: &File) -> io::Result<()> {
         let Access::Kept { mode, user, group } = self else { return Ok(()) };
         let about = file.metadata()?;

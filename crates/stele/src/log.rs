@@ -1,8 +1,9 @@
 //! The log on standard error. A server writes it on a thread of its own.
 //!
-//! Failure model: nobody waits for the log. While its reader stands still, or its disk is full, a server keeps at most
-//! [`WAITING_MAX`] lines; it counts and drops those that come then, and says how many once a line is written again. A
-//! command writes its few lines directly. No failure to write the log ends a process.
+//! Failure model: no task waits for the log. While its reader stands still, or its disk is full, a
+//! server keeps at most [`WAITING_MAX`] lines; it counts and drops those that come then, and says
+//! how many once a line is written again. A command writes its few lines directly. No failure to
+//! write the log ends a process.
 
 use std::io::{Result, Write};
 use std::sync::OnceLock;
@@ -146,7 +147,8 @@ mod tests {
         let writing = std::thread::spawn(move || {
             write_all(&receiver, &mut Slow { go_on, is_full: false, written }, &LOST);
         });
-        // Nobody reads: pushing and ending wait for nothing. One line may be with the thread already.
+        // The reader stands still: pushing and ending wait for nothing. The thread may have one
+        // line.
         let taken = (0..20).filter(|number| queue.push(format!("{number}\n").into_bytes())).count();
         assert!((4..=5).contains(&taken), "{taken}");
         assert!(!queue.flush(Duration::from_millis(1)));

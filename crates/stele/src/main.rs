@@ -33,8 +33,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The longest line of the log, in bytes: a library's message may quote the request.
 const LINE_MAX: usize = 8 << 10;
 
-/// Writes each event as one line. It cuts long events, and removes all characters that would begin another line or
-/// control the terminal, whatever names and errors the event quotes.
+/// Writes each event as one line. It cuts long events, and removes all characters that would begin
+/// another line or control the terminal, whatever names and errors the event quotes.
 struct OneLine<W>(W);
 
 impl<W: std::io::Write> std::io::Write for OneLine<W> {
@@ -54,14 +54,15 @@ impl<W: std::io::Write> std::io::Write for OneLine<W> {
     }
 }
 
-/// The filter of the log: STELE_LOG, or a default that is more than enough. Notices of a modelled array are left out.
+/// The filter of the log: STELE_LOG, or a default that is more than enough. Notices of a modelled
+/// array are left out.
 fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
     let usual = match cli.command {
         cli::Command::Lab(_) => "error",
         _ => "info",
     };
-    // The S3 protocol's crate logs every refusal as an error, and quotes the client. Our own frontend logs the relevant
-    // events.
+    // The S3 protocol's crate logs every refusal as an error, and quotes the client. Our own
+    // frontend logs the relevant events.
     let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
     let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
     let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());
@@ -84,7 +85,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(spoken(&cli))
         .with_writer(|| OneLine(log::Log))
-        // It would tell of a log that cannot be written where it cannot be written, and panic there.
+        // It would tell of a log that cannot be written where it cannot be written, and panic
+        // there.
         .log_internal_errors(false)
         // All escapes in a line come from quoted text.
         .with_ansi(false)
@@ -119,9 +121,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no report. Output that
-/// cannot be written for another reason, such as a full disk, is a failure like any other. A server goes on: nobody waits
-/// for its log.
+/// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no
+/// report. Output that cannot be written for another reason, such as a full disk, is a failure like
+/// any other. A server goes on: no client waits for its log.
 fn end_when_output_fails() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,5 @@
-//! Moments in JSON: RFC 3339 in UTC, from seconds since 1970. For `#[serde(with = "crate::moment")]`.
+//! Moments in JSON: RFC 3339 in UTC, from seconds since 1970. For
+//! `#[serde(with = "crate::moment")]`.
 //!
 //! It also reads plain seconds: earlier versions wrote them into `alarms.jsonl`.
 

@@ -1,7 +1,8 @@
 //! Matches the entries of `[pool] drives` with the drives of the pool.
 //!
-//! The label on the drive decides: paths can be spelled in several ways, and a device may have another name after a
-//! start. A drive that cannot be read is identified by its path, or by being the only one left.
+//! The label on the drive decides: paths can be spelled in several ways, and a device may have
+//! another name after a start. A drive that cannot be read is identified by its path, or by being
+//! the only one left.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -96,7 +97,8 @@ pub fn refuse_member(path: &Path, status: &StatusView) -> Outcome<()> {
     }
 }
 
-/// The same for a drive that is to replace another. A drive that is away may be replaced by itself, or by one at its path.
+/// The same for a drive that is to replace another. A drive that is away may be replaced by itself,
+/// or by one at its path.
 pub fn refuse_other_member(path: &Path, old: u32, status: &StatusView) -> Outcome<()> {
     match member_at(path, status) {
         Some(member) if member.drive == old && is_away(member) => Ok(()),
@@ -122,8 +124,8 @@ pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
     member_at(path, status).is_some() || is_labelled_ahead(path, &status.pool, status.epoch)
 }
 
-/// Whether a drive has a label of this pool that is newer than what the pool agreed on: the next start may find it in
-/// force.
+/// Whether a drive has a label of this pool that is newer than what the pool agreed on: the next
+/// start may find it in force.
 pub fn is_labelled_ahead(path: &Path, pool: &str, epoch: u64) -> bool {
     label_at(path)
         .is_some_and(|label| label.configuration.pool.to_string() == pool && label.configuration.epoch > epoch)

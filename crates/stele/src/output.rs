@@ -1,8 +1,9 @@
-//! Output for people: aligned tables, bars, durations. Colour only on a terminal, and never as the only sign.
+//! Output for people: aligned tables, bars, durations. Colour only on a terminal, and never as the
+//! only sign.
 //!
-//! Names, keys and errors are untrusted text. Every answer to a command passes [`answered`] before it is printed, which
-//! makes all its texts safe to display. Machines get the exact text as JSON, whose escapes leave no control characters
-//! for a terminal.
+//! Names, keys and errors are untrusted text. Every answer to a command passes [`answered`] before
+//! it is printed, which makes all its texts safe to display. Machines get the exact text as JSON,
+//! whose escapes leave no control characters for a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -51,7 +52,8 @@ fn make_safe(value: &mut Value) {
     }
 }
 
-/// JSON on one line without control characters for a terminal: only texts can contain them, and there they are escaped.
+/// JSON on one line without control characters for a terminal: only texts can contain them, and
+/// there they are escaped.
 pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string(value)?;
     if !text.contains(is_unsafe) {
@@ -96,8 +98,8 @@ pub enum Align {
 /// Columns of a terminal into which every table fits.
 const WIDTH: usize = 80;
 
-/// The largest width of a table: the value of COLUMNS, or the columns of the terminal, but at least 80. Elsewhere, where
-/// programs may read the table, nothing is cut.
+/// The largest width of a table: the value of COLUMNS, or the columns of the terminal, but at least
+/// 80. Elsewhere, where programs may read the table, nothing is cut.
 fn room() -> usize {
     if cfg!(test) {
         return WIDTH;
@@ -111,8 +113,9 @@ fn room() -> usize {
 /// The smallest width to which a column of text is cut.
 const COLUMN_MIN: usize = 8;
 
-/// Rows under headings, each column as wide as its widest cell. In a table that is too wide, long texts lose their
-/// middle. If it is too wide even so, each row becomes a record of lines, one for each heading.
+/// Rows under headings, each column as wide as its widest cell. In a table that is too wide, long
+/// texts lose their middle. If it is too wide even so, each row becomes a record of lines, one for
+/// each heading.
 #[derive(Debug)]
 pub struct Table {
     heads: Vec<(&'static str, Align)>,
@@ -194,7 +197,8 @@ impl Table {
     }
 }
 
-/// The text in at most `most` characters: beginning and end stay, since they distinguish names and paths.
+/// The text in at most `most` characters: beginning and end stay, since they distinguish names and
+/// paths.
 fn elided(text: &str, most: usize) -> Cow<'_, str> {
     if width(text) <= most || text.contains('\u{1b}') {
         return text.into();

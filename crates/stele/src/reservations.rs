@@ -1,9 +1,9 @@
-//! Persistent reservations of iSCSI initiators that outlive the server: a file for each volume in `reservations` of the
-//! data directory (`FORMAT/reservations.md`). Each file is replaced atomically, and is durable before the initiator
-//! gets its answer.
+//! Persistent reservations of iSCSI initiators that outlive the server: a file for each volume in
+//! `reservations` of the data directory (`FORMAT/reservations.md`). Each file is replaced
+//! atomically, and is durable before the initiator gets its answer.
 //!
-//! A thread of its own writes them, since a reactor must not wait for a file. At most [`WAITING_MAX`] changes wait for
-//! it. Beyond that the initiator is asked to try again.
+//! A thread of its own writes them, since a reactor must not wait for a file. At most
+//! [`WAITING_MAX`] changes wait for it. Beyond that the initiator is asked to try again.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

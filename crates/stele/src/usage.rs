@@ -1,5 +1,5 @@
-//! An invalid command line, reported like every other failure: kind, cause and next step, and as JSON if --json was
-//! given.
+//! An invalid command line, reported like every other failure: kind, cause and next step, and as
+//! JSON if --json was given.
 
 use std::process::ExitCode;
 
@@ -27,8 +27,8 @@ pub fn tell(error: &clap::Error) -> ExitCode {
     ExitCode::from(Kind::Usage.exit_code())
 }
 
-/// The message, safe for a terminal: the parser gets the arguments in their safe form, and quotes those in the same
-/// message.
+/// The message, safe for a terminal: the parser gets the arguments in their safe form, and quotes
+/// those in the same message.
 fn safe(error: &clap::Error, arguments: &[String]) -> String {
     let text = match arguments.iter().any(|word| word.contains(is_unsafe)) {
         false => error.render().to_string(),

@@ -1,12 +1,14 @@
 //! `stele witness`: a small process on another machine that countersigns heads of audit logs.
 //!
-//! A store can show different logs to different readers, after a restore or on purpose. A witness signs one line of
-//! heads for each store: each later head must come with the proof that its log begins with the one signed before. It
-//! refuses everything else, and keeps the head that contradicts.
+//! A store can show different logs to different readers, after a restore or on purpose. A witness
+//! signs one line of heads for each store: each later head must come with the proof that its log
+//! begins with the one signed before. It refuses everything else, and keeps the head that
+//! contradicts.
 //!
-//! Failure model: every byte of a request may be hostile; only heads that a known store signed are looked at. A head is
-//! durable in the witness's log before its countersignature leaves, so a witness that was killed never signs a second
-//! line. A witness whose disk was set back could; keep its directory on storage that is not the store's.
+//! Failure model: every byte of a request may be hostile; only heads that a known store signed are
+//! looked at. A head is durable in the witness's log before its countersignature leaves, so a
+//! witness that was killed never signs a second line. A witness whose disk was set back could; keep
+//! its directory on storage that is not the store's.
 
 mod journal;
 pub mod service;
@@ -65,7 +67,8 @@ pub fn unhex(text: &str) -> Option<Vec<u8>> {
     digits?.chunks(2).map(pair).collect()
 }
 
-/// Whether the text is the name of a store: 32 hexadecimal digits, and therefore also the name of a file.
+/// Whether the text is the name of a store: 32 hexadecimal digits, and therefore also the name of a
+/// file.
 pub fn is_store(text: &str) -> bool {
     text.len() == 32 && unhex(text).is_some()
 }
@@ -106,8 +109,8 @@ impl Countersigned {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Verdict {
     Sign,
-    /// The witness has signed that much, at this head's date or later. To sign it again would let anyone who holds the
-    /// head fill the disk.
+    /// The witness has signed that much, at this head's date or later. To sign it again would let
+    /// anyone who holds the head fill the disk.
     Signed,
     /// The witness has signed more already. This is no fork by itself: old heads may be sent again.
     Behind(u64),

@@ -25,7 +25,8 @@ fn place(name: &str) -> Place {
     place
 }
 
-/// Adds a file of every kind, and all metadata that rsync compares. What this user or file system cannot have is said.
+/// Adds a file of every kind, and all metadata that rsync compares. What this user or file system
+/// cannot have is said.
 fn every_kind(place: &Place) {
     let kinds = place.path("files/kinds");
     std::fs::create_dir_all(format!("{kinds}/empty")).unwrap();
@@ -290,7 +291,8 @@ fn a_locked_snapshot_outlasts_every_credential() {
     // Both may be of one second, so that their order is open.
     let locks: Vec<Option<&str>> = listed.as_array().unwrap().iter().map(|one| one["locked_until"].as_str()).collect();
     assert!(locks.len() == 2 && locks.contains(&None) && locks.contains(&Some(until.as_str())), "{listed}");
-    // A key that may not set retention is refused before it reads a file, and so is a date that is past.
+    // A key that may not set retention is refused before it reads a file, and so is a date that is
+    // past.
     let refused = run(&less, &["run", &data]);
     // Exit code 3 would say that the snapshot was made.
     code(&refused, 1);

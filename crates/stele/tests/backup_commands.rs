@@ -1,4 +1,5 @@
-//! What scripts rely on in `stele backup`: which snapshot `latest` is, exit codes, schedules and reports, policies, locks.
+//! What scripts rely on in `stele backup`: which snapshot `latest` is, exit codes, schedules and
+//! reports, policies, locks.
 
 mod support;
 
@@ -173,7 +174,8 @@ fn a_signal_ends_a_backup_with_130_and_without_a_snapshot() {
     desk.run(0, &["init"]);
     let noted = desk.place.path("after");
     let after = format!("echo $STELE_BACKUP_EXIT > {noted}");
-    // In the command before: it ends, and the command behind runs, which may start what the first one stopped.
+    // In the command before: it ends, and the command behind runs, which may start what the first
+    // one stopped.
     let before = "kill -INT $PPID; exec sleep 1000";
     let failed = desk.run(130, &["run", &desk.files, "--before", before, "--after", &after, "--json"]);
     assert_eq!(failed["kind"], "interrupted");
@@ -272,7 +274,8 @@ fn a_policy_is_shown_tried_and_applied() {
     assert_eq!((&shown["least_days"], names), (&0.into(), vec!["records", "all"]));
     let classes = desk.run(0, &["policy", &file, "/x/file 0", "/x/file 1", "--json"]);
     assert_eq!((&classes[0]["class"], &classes[1]["class"]), (&"records".into(), &"all".into()));
-    // A file of the class `all` changes from one snapshot to the next; that of `records` never does.
+    // A file of the class `all` changes from one snapshot to the next; that of `records` never
+    // does.
     let ids = [1, 2, 3].map(|round| {
         desk.write("files/1/file 1", &format!("round {round}"));
         desk.save(&[])

@@ -1,7 +1,8 @@
-//! Two processes on one store: two agents write one repository at the same time, beside prunes. One of them is killed; the
-//! server is killed under both, and a second one takes its pool over.
+//! Two processes on one store: two agents write one repository at the same time, beside prunes. One
+//! of them is killed; the server is killed under both, and a second one takes its pool over.
 //!
-//! The repository has segments of 1 MiB, so that each backup stores many, and a kill falls between them.
+//! The repository has segments of 1 MiB, so that each backup stores many, and a kill falls between
+//! them.
 
 mod support;
 
@@ -40,7 +41,8 @@ impl Surroundings for Fixed {
     }
 }
 
-/// A place with two trees, a password, and an empty repository of small segments in its directory `repository`.
+/// A place with two trees, a password, and an empty repository of small segments in its directory
+/// `repository`.
 fn prepared(name: &str) -> Place {
     let place = Place::new(name);
     std::fs::write(place.path("password"), PASSWORD).unwrap();
@@ -181,8 +183,8 @@ fn whole(store: &Store<'_>, turn: &str) {
     }
 }
 
-/// Runs both agents beside prunes. When some segments are stored both stand still, and `meanwhile` happens. Then the
-/// second one is killed and repeated, and the first one goes on.
+/// Runs both agents beside prunes. When some segments are stored both stand still, and `meanwhile`
+/// happens. Then the second one is killed and repeated, and the first one goes on.
 fn both_agents(store: &Store<'_>, meanwhile: impl FnOnce() + Send) {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -214,10 +216,12 @@ fn both_agents(store: &Store<'_>, meanwhile: impl FnOnce() + Send) {
         assert!(prunes.join().unwrap() > 0, "prunes ran beside");
     });
     whole(store, "first");
-    // The session of the killed agent holds its segments for a day; no prune takes what a snapshot needs.
+    // The session of the killed agent holds its segments for a day; no prune takes what a snapshot
+    // needs.
     (0..3).for_each(|_| drop(store.good(&["prune"])));
     whole(store, "pruned");
-    // Prunes condemn what is in no snapshot yet, and then it is stored again. Without them nothing is stored twice.
+    // Prunes condemn what is in no snapshot yet, and then it is stored again. Without them nothing
+    // is stored twice.
     let tree = store.place.path("two");
     let again = store.good(&["run", &tree, "--host", "two", "--read-all"]);
     assert!(again["new_bytes"].as_u64() < Some(1 << 20), "{again}");

@@ -1,5 +1,5 @@
-//! Volumes in backups, as a user meets them: a server with an exported volume, an agent beside it, and hosts that write
-//! meanwhile.
+//! Volumes in backups, as a user meets them: a server with an exported volume, an agent beside it,
+//! and hosts that write meanwhile.
 
 mod support;
 
@@ -72,7 +72,8 @@ fn owned(place: &Place, name: &str) -> u64 {
     place.json(&["volume", "show", name])["refers_bytes"].as_u64().unwrap()
 }
 
-/// The backup restored into a new volume is the array's snapshot, and owns no more space. The new volume goes again.
+/// The backup restored into a new volume is the array's snapshot, and owns no more space. The new
+/// volume goes again.
 #[track_caller]
 fn comes_back(place: &Place, saved: &Value) {
     let (snapshot, taken) = (saved["snapshot"].as_str().unwrap(), saved["volume"]["array_snapshot"].as_str().unwrap());
@@ -130,7 +131,8 @@ fn a_volume_is_saved_while_hosts_write_and_comes_back() {
             comes_back(place, &saved);
         }
     });
-    // Without any writes nothing is read. The command behind the snapshot of the array runs before the backup stores one.
+    // Without any writes nothing is read. The command behind the snapshot of the array runs before
+    // the backup stores one.
     let stored = || std::fs::read_dir(place.path("repository/snapshots")).unwrap().count();
     let (before, noted) = (stored(), place.path("after"));
     let after =
@@ -148,7 +150,7 @@ fn a_volume_is_saved_while_hosts_write_and_comes_back() {
     let place = &host.place;
     let (third, _) = backup(place, 0, &["run", "--volume", "vm", "--json"]);
     assert_eq!(third["volume"]["read_bytes"].as_u64(), Some(0));
-    // Somebody deletes the base: everything is read, and right.
+    // An operator deletes the base: everything is read, and right.
     place.json(&["volume", "delete", third["volume"]["array_snapshot"].as_str().unwrap(), "--yes"]);
     let (full, _) = backup(place, 0, &["run", "--volume", "vm", "--json"]);
     assert_eq!((&full["parent"], full["volume"]["unchanged_bytes"].as_u64()), (&Value::Null, Some(0)));

@@ -1,7 +1,9 @@
-//! Volumes as block devices for clients of other projects, unmodified: nbdinfo, nbdcopy, qemu-img, qemu-io and fio.
+//! Volumes as block devices for clients of other projects, unmodified: nbdinfo, nbdcopy, qemu-img,
+//! qemu-io and fio.
 //!
-//! Each test has a server of its own on file drives and Unix sockets, and removes all its files. If a client is not
-//! installed, the test says so and passes, except in CI; `.ci/run` installs all clients.
+//! Each test has a server of its own on file drives and Unix sockets, and removes all its files. If
+//! a client is not installed, the test says so and passes, except in CI; `.ci/run` installs all
+//! clients.
 
 mod support;
 
@@ -220,7 +222,8 @@ impl Drop for Running {
     }
 }
 
-/// qemu-nbd as a client, without the kernel's driver: it serves the export that it reaches over NBD.
+/// qemu-nbd as a client, without the kernel's driver: it serves the export that it reaches over
+/// NBD.
 #[test]
 fn qemu_nbd_lists_exports_and_passes_one_on() {
     if !installed(&["qemu-nbd", "--version"]) || !installed(&["nbdcopy", "--version"]) {
@@ -261,7 +264,8 @@ fn fio_verifies_what_it_wrote_with_drives_failing_and_after_a_kill() {
     let wrote = fio(&host, VERIFY);
     assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
 
-    // After the server was killed, with one drive gone, every write that fio got an answer for is there.
+    // After the server was killed, with one drive gone, every write that fio got an answer for is
+    // there.
     let wrote = fio(&host, &[VERIFY, &["--do_verify=0", "--verify_backlog=0"]].concat());
     assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
     host.kill();
@@ -314,7 +318,8 @@ fn a_kill_in_the_middle_of_writing_loses_nothing_that_was_answered() {
     host.kill();
     assert!(writer.wait().is_ok(), "the client ends when its server does");
     host.restart();
-    // Every block is intact: it comes from an answered write, or from one under way, but never from two.
+    // Every block is intact: it comes from an answered write, or from one under way, but never from
+    // two.
     let back = host.place.path("back.img");
     good("nbdcopy", &[&host.unix("vm"), &back]);
     let bytes = std::fs::read(back).unwrap();

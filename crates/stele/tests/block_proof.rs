@@ -1,5 +1,6 @@
-//! Proof that hosts may trust a volume over NBD. Content is verified while drives fail, the server is killed and
-//! connections drop. A file system stays intact, and malicious peers keep no other client out.
+//! Proof that hosts may trust a volume over NBD. Content is verified while drives fail, the server
+//! is killed and connections drop. A file system stays intact, and malicious peers keep no other
+//! client out.
 //!
 //! Here each proof runs for some seconds; `./x soak --block SECONDS` runs it for the given time
 //! (`STELE_BLOCK_SECONDS`).
@@ -33,8 +34,9 @@ fn wait_until_whole(place: &Place) {
     });
 }
 
-/// One fault after the other, while hosts work on the volume: damage below the server, and connections that end. Then a
-/// kill and a start without a drive, and a kill and a start with a drive that missed writes.
+/// One fault after the other, while hosts work on the volume: damage below the server, and
+/// connections that end. Then a kill and a start without a drive, and a kill and a start with a
+/// drive that missed writes.
 fn faults(host: &mut Host, round: u64) {
     let drive = |number: u64| host.place.path(&format!("d{number}.img"));
     let (damaged, missing) = (round % 5, (round + 2) % 5);
@@ -215,8 +217,8 @@ fn peers_that_are_silent_lying_or_oversized_keep_nobody_out_and_hold_no_more_tha
     good(&tcp);
     assert!(Nbd::unix(&socket, "vm").unwrap().ask(nbd::READ, 0, 512, &[]).is_ok(), "and nobody is kept out locally");
 
-    // Oversized and lying requests: announced payloads that do not come, lengths beyond every limit, reads whose
-    // replies the client does not take, and bytes that are no request.
+    // Oversized and lying requests: announced payloads that do not come, lengths beyond every
+    // limit, reads whose replies the client does not take, and bytes that are no request.
     let mut links = Vec::new();
     for number in 0u64..48 {
         let mut link = Nbd::unix(&socket, "vm").unwrap();

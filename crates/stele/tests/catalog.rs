@@ -103,7 +103,8 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     assert!(server.ready.get("key_file").is_none(), "access keys come back too");
     check(&place, &server, &stored);
     server.stop();
-    // Two volumes as before, both protected; the operator's own lines of the configuration are kept.
+    // Two volumes as before, both protected; the operator's own lines of the configuration are
+    // kept.
     let volumes = place.json(&["volume", "list"]);
     let names: Vec<&str> = volumes.as_array().unwrap().iter().filter_map(|volume| volume["name"].as_str()).collect();
     assert_eq!(names.len(), 2, "{volumes}");

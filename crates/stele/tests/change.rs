@@ -1,4 +1,5 @@
-//! Changes to existing buckets, keys and exports. Nothing stored becomes weaker, and no key gets more rights.
+//! Changes to existing buckets, keys and exports. Nothing stored becomes weaker, and no key gets
+//! more rights.
 
 mod support;
 

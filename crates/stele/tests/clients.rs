@@ -1,7 +1,9 @@
-//! Clients of other projects, unmodified: boto3, the AWS command line, rclone and restic against `stele up`.
+//! Clients of other projects, unmodified: boto3, the AWS command line, rclone and restic against
+//! `stele up`.
 //!
-//! Each test starts a server of its own and stops it at the end. If a client is not installed, the test says so and
-//! passes, except in CI; `.ci/run` installs all clients, those from PyPI under `target/clients`.
+//! Each test starts a server of its own and stops it at the end. If a client is not installed, the
+//! test says so and passes, except in CI; `.ci/run` installs all clients, those from PyPI under
+//! `target/clients`.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};

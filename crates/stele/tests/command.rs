@@ -1,4 +1,5 @@
-//! The `stele` command as a user meets it: help, errors, exit codes, and the whole way from a first start to an audit.
+//! The `stele` command as a user meets it: help, errors, exit codes, and the whole way from a first
+//! start to an audit.
 
 mod support;
 
@@ -160,7 +161,8 @@ fn from_a_first_start_to_an_audit() {
     assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
     server.stop();
 
-    // Without a server the drives answer. The archive refuses changes, and its volumes refuse deletion.
+    // Without a server the drives answer. The archive refuses changes, and its volumes refuse
+    // deletion.
     assert!(is_whole(&place.json(&["pool", "status"])));
     assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
     place.refused(3, &["read"], &["bucket", "create", "another"]);

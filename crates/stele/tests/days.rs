@@ -1,13 +1,16 @@
-//! The operator's days: an operator's events on a pool, day after day, on real processes. Drives are pulled, lost,
-//! moved, damaged and replaced, while volumes and objects are written and compared.
+//! The operator's days: an operator's events on a pool, day after day, on real processes. Drives
+//! are pulled, lost, moved, damaged and replaced, while volumes and objects are written and
+//! compared.
 //!
-//! After each day there is no wrong byte, no alarm without a cause, none that outlasts it, and none that did not come.
-//! No command needs a restart, exit codes are the documented ones, no log line reports a defect, and no status
-//! contradicts itself. A seed draws the same days again, as far as real processes repeat.
+//! After each day there is no wrong byte, no alarm without a cause, none that outlasts it, and none
+//! that did not come. No command needs a restart, exit codes are the documented ones, no log line
+//! reports a defect, and no status contradicts itself. A seed draws the same days again, as far as
+//! real processes repeat.
 //!
-//! `./x soak --days N [SEED]` runs a chosen number; the tests live two days on files. If this machine gives root loop
-//! devices, drives are pulled under load; `STELE_DAYS_FILES=1` does without. A campaign ends after its own work, also
-//! when it fails or a signal ends it: servers, loop devices and files are gone then.
+//! `./x soak --days N [SEED]` runs a chosen number; the tests live two days on files. If this
+//! machine gives root loop devices, drives are pulled under load; `STELE_DAYS_FILES=1` does
+//! without. A campaign ends after its own work, also when it fails or a signal ends it: servers,
+//! loop devices and files are gone then.
 
 mod support;
 
@@ -45,7 +48,8 @@ use tally::Failed;
 /// One day in this many loses more drives than the codes tolerate.
 const THREE_LOSSES: u64 = 9;
 
-/// The days that the tests live, and their seed: a restart, a kill, damage and a scrub, a removal, an export.
+/// The days that the tests live, and their seed: a restart, a kill, damage and a scrub, a removal,
+/// an export.
 const DAYS_TESTED: u64 = 2;
 const SEED_TESTED: u64 = 5;
 
@@ -58,7 +62,8 @@ fn days_of_an_operator_pass_without_a_surprise() {
     if !installed(&["fio", "--version"]) {
         return;
     }
-    // The tests live a few short days without loop devices; a campaign of many days stands by itself.
+    // The tests live a few short days without loop devices; a campaign of many days stands by
+    // itself.
     let chosen = setting("STELE_DAYS");
     let days = chosen.unwrap_or(DAYS_TESTED);
     let files = chosen.is_none() || setting("STELE_DAYS_FILES").is_some();

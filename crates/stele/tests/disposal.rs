@@ -11,9 +11,9 @@ use support::server::good;
 
 const DRIVES: usize = 5;
 
-/// Entries of the key table anywhere on the drives: the object, and the number of copies of its wrapped key. An entry
-/// is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as FORMAT/archive.md says; the master key unwraps
-/// it.
+/// Entries of the key table anywhere on the drives: the object, and the number of copies of its
+/// wrapped key. An entry is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as
+/// FORMAT/archive.md says; the master key unwraps it.
 fn wrapped_keys(place: &Path) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     for number in 0..DRIVES {

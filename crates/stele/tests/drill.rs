@@ -1,5 +1,5 @@
-//! The restore drill: a machine is lost and its drives move into another machine. The backup of the configuration makes
-//! that machine the server.
+//! The restore drill: a machine is lost and its drives move into another machine. The backup of the
+//! configuration makes that machine the server.
 
 mod documents;
 mod support;

@@ -1,5 +1,5 @@
-//! An operator's everyday problems: output that cannot be written, files that other users could write, exports that are
-//! open by mistake, and counters that a restart forgets.
+//! An operator's everyday problems: output that cannot be written, files that other users could
+//! write, exports that are open by mistake, and counters that a restart forgets.
 
 mod support;
 
@@ -47,7 +47,8 @@ fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_no
     server.stop();
 }
 
-/// Files and directories that other users may write, without sockets: a socket asks for the user's identity.
+/// Files and directories that other users may write, without sockets: a socket asks for the user's
+/// identity.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {
     let about = std::fs::symlink_metadata(dir).unwrap();
     let mode = about.permissions().mode();

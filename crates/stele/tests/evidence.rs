@@ -1,4 +1,5 @@
-//! Receipts and retention proofs, from the server to an auditor on another machine with a public key.
+//! Receipts and retention proofs, from the server to an auditor on another machine with a public
+//! key.
 
 mod support;
 

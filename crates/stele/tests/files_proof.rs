@@ -1,5 +1,5 @@
-//! Proof that people may trust a share. Files change through NFS, a mount and S3 at once, while the server is killed, a
-//! drive lies and another one is away. Every byte is compared with a model.
+//! Proof that people may trust a share. Files change through NFS, a mount and S3 at once, while the
+//! server is killed, a drive lies and another one is away. Every byte is compared with a model.
 //!
 //! Here the proof runs for some seconds; `./x soak --files SECONDS` runs it for the given time
 //! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
@@ -250,7 +250,8 @@ impl Proof {
         let length = self.dice.below(400_000);
         let data = content(self.dice.roll(), length as usize);
         let server = self.server.as_ref().expect("a server runs");
-        // The kernel tells of the end of a writer after its close: until then S3 clients are to ask again.
+        // The kernel tells of the end of a writer after its close: until then S3 clients are to ask
+        // again.
         let answer = wait_for("the file to be closed", || {
             let answer = server.put(&format!("/{SHARE}/{name}"), &data);
             (answer.status != 503).then_some(answer)

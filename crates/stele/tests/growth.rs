@@ -1,5 +1,5 @@
-//! `pool add` and `pool remove` on file drives: with a running server, across a kill in the middle, and without a
-//! server.
+//! `pool add` and `pool remove` on file drives: with a running server, across a kill in the middle,
+//! and without a server.
 
 mod support;
 
@@ -184,7 +184,8 @@ fn the_configuration_names_each_drive_where_it_is() {
     place.pool(6);
     let server = place.serve();
     let whole = || wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
-    // A drive that left, was wiped and was added again under its path is named, although it left once.
+    // A drive that left, was wiped and was added again under its path is named, although it left
+    // once.
     let (again, moved) = (place.path("d5.img"), place.path("elsewhere.img"));
     place.json(&["pool", "remove", "5", "--wait"]);
     place.json(&["drive", "wipe", &again, "--yes"]);
@@ -197,7 +198,8 @@ fn the_configuration_names_each_drive_where_it_is() {
     place.json(&["pool", "add", "--drive", &format!("{given}@6"), "--wait"]);
     whole();
     server.stop();
-    // Drives found at other paths are named there. If two moved, their former entries cannot be told apart.
+    // Drives found at other paths are named there. If two moved, their former entries cannot be
+    // told apart.
     let pair =
         [3, 4].map(|number| (number, place.path(&format!("d{number}.img")), place.path(&format!("e{number}.img"))));
     pair.iter().for_each(|(_, from, to)| std::fs::rename(from, to).unwrap());
@@ -261,8 +263,8 @@ fn no_entry_stays_of_drives_that_moved_or_were_replaced() {
     }
 }
 
-/// A server in the place of the real one: it shows this status, and answers `pool/add` and `pool/replace` with a failure,
-/// or not at all.
+/// A server in the place of the real one: it shows this status, and answers `pool/add` and
+/// `pool/replace` with a failure, or not at all.
 struct Impostor {
     socket: std::path::PathBuf,
 }

@@ -1,4 +1,5 @@
-//! Heads of the audit log elsewhere: stamped by a time stamp authority, and in a bucket of another server.
+//! Heads of the audit log elsewhere: stamped by a time stamp authority, and in a bucket of another
+//! server.
 
 mod support;
 
@@ -58,7 +59,8 @@ fn serve(authority: &Arc<Authority>) -> (SocketAddr, Receiver<usize>) {
     (address, given)
 }
 
-/// The heads in the place of the data directory that have a time stamp, in the order of their names.
+/// The heads in the place of the data directory that have a time stamp, in the order of their
+/// names.
 fn stamped(place: &Place) -> Vec<PathBuf> {
     let files = std::fs::read_dir(place.0.join("heads")).unwrap().map(|file| file.unwrap().path());
     let mut heads: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "head")).collect();
@@ -109,7 +111,8 @@ fn heads_are_stamped_and_the_stamps_verify_here_and_in_openssl() {
     place.refused(2, &["no certificate"], &["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &anchor]);
     assert!(place.stele(&["bucket", "create", "later"]).status.success());
     server.stop();
-    // The stop sent a later head, with a stamp of its own. The stamp of one head is none of the other.
+    // The stop sent a later head, with a stamp of its own. The stamp of one head is none of the
+    // other.
     let later = stamped(&place).pop().unwrap().with_extension("tsr").display().to_string();
     assert_ne!(later, reply.display().to_string());
     let swapped = ["audit", "verify", "--anchor", &anchor, "--timestamp-ca", &ca, "--timestamp", &later];
@@ -378,7 +381,7 @@ fn a_witness_signs_what_goes_on_and_shows_a_store_that_forked() {
     let server = place.serve();
     assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
     server.stop();
-    // Somebody lets it go on differently, without the witness, and then shows the new log to it.
+    // An operator lets it go on differently, without the witness, and then shows the new log to it.
     place.edit_config(|_| alone);
     std::fs::remove_dir_all(&heads).unwrap();
     let server = place.serve();

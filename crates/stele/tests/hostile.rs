@@ -1,5 +1,5 @@
-//! Names chosen by outsiders, with line breaks, escape sequences and direction marks: they have no effect in any
-//! command or log line.
+//! Names chosen by outsiders, with line breaks, escape sequences and direction marks: they have no
+//! effect in any command or log line.
 
 mod support;
 
@@ -7,7 +7,8 @@ use std::process::Output;
 
 use support::{Place, Server};
 
-/// It begins a line of its own, clears the screen, reverses the text, and contains a second C1 sequence and a delete.
+/// It begins a line of its own, clears the screen, reverses the text, and contains a second C1
+/// sequence and a delete.
 const FORGED: &str = "FORGED\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}31m\u{202e}\u{2028}\u{7f}\r";
 
 fn hostile() -> String {
@@ -96,7 +97,8 @@ fn no_command_and_no_log_line_lets_a_name_do_anything() {
     shows(&place, &["audit", "show", "--limit", "1000"], &name);
     said(&place, &["key", "create", "--name", &name, "--role", "auditor"]);
     shows(&place, &["key", "list"], &name);
-    // Names of volumes have no control characters; the characters that they may have are displayed all the same.
+    // Names of volumes have no control characters; the characters that they may have are displayed
+    // all the same.
     said(&place, &["volume", "create", &name, "--code", "mirror-2", "--size", "8MiB"]);
     let (volume, copy) = ("vm\u{202e}FORGED\u{200b}", "copy\u{2066}FORGED\u{feff}");
     place.json(&["volume", "create", volume, "--code", "mirror-2", "--size", "8MiB"]);

@@ -1,4 +1,5 @@
-//! iSCSI with initiators of other projects: libiscsi's tools and test suite, and QEMU, against `stele serve`.
+//! iSCSI with initiators of other projects: libiscsi's tools and test suite, and QEMU, against
+//! `stele serve`.
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 
@@ -53,14 +54,15 @@ fn counts(said: &str) -> (u32, u32) {
     (numbers.get(2).copied().unwrap_or(0), numbers.get(3).copied().unwrap_or(u32::MAX))
 }
 
-/// A volume for the suite: its reservation tests write 512 bytes as a block, and a GET LBA STATUS test takes logical
-/// blocks for physical ones.
+/// A volume for the suite: its reservation tests write 512 bytes as a block, and a GET LBA STATUS
+/// test takes logical blocks for physical ones.
 fn suite_target(place: &Place) -> String {
     place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
     export(place, "vm1", &["--removable", "--native-blocks"])
 }
 
-/// Runs a part of the suite over two paths: returns the number of passed, failed and skipped tests, and the output.
+/// Runs a part of the suite over two paths: returns the number of passed, failed and skipped tests,
+/// and the output.
 fn suite(part: &str, url: &str) -> ((u32, u32, usize), String) {
     let output = run("iscsi-test-cu", &["-d", "-v", "-t", part, url, url]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

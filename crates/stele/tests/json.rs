@@ -1,5 +1,6 @@
-//! Compares the output of `--json` with SEMANTICS/json.md: every printed field is documented there with its kind, and
-//! every documented field is printed, unless its entry says that it may be absent.
+//! Compares the output of `--json` with SEMANTICS/json.md: every printed field is documented there
+//! with its kind, and every documented field is printed, unless its entry says that it may be
+//! absent.
 
 mod support;
 
@@ -8,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use support::{Place, wait_for};
 
-/// Fields of one command by path, `drives[].size_bytes`: the kind, and whether it may be null or absent.
+/// Fields of one command by path, `drives[].size_bytes`: the kind, and whether it may be null or
+/// absent.
 type Fields = BTreeMap<String, (String, bool)>;
 
 /// The tables of the document, by the heading above each.

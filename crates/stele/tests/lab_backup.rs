@@ -1,4 +1,5 @@
-//! The laboratory against repositories of backups: sessions that save and restore generated streams.
+//! The laboratory against repositories of backups: sessions that save and restore generated
+//! streams.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! The loads of the laboratory beyond a fixed one, as commands: objectives, profiles, tenants and traces; and the views
-//! of runs, live and over days.
+//! The loads of the laboratory beyond a fixed one, as commands: objectives, profiles, tenants and
+//! traces; and the views of runs, live and over days.
 
 mod support;
 
@@ -23,7 +23,8 @@ fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
     let (results, page) = (place.path("results"), place.path("trends.html"));
     std::fs::create_dir(&results).unwrap();
     place.refused(4, &["holds no whole result"], &["lab", "history", &results]);
-    // In virtual time, results of the same array are equal; in a directory, the starting time names the file.
+    // In virtual time, results of the same array are equal; in a directory, the starting time names
+    // the file.
     let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", "40", "--virtual", "array=ds4500", "raid=5"];
     let kept = place.stele(&[&run[..], &["drives=40", "--out", &results]].concat());
     assert!(kept.status.success(), "{kept:?}");

@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use support::{Place, Server, installed, wait_for};
 
-/// Long enough for a server to answer some large accesses beside other tests: rounds end on the clock in any case.
+/// Long enough for a server to answer some large accesses beside other tests: rounds end on the
+/// clock in any case.
 const SHORT: [&str; 6] = ["--time", "600ms", "--round", "50ms", "--warm-up", "0s"];
 
 /// A process that ends together with its test.
@@ -132,8 +133,8 @@ fn units_of_tgt_are_measured_and_checked() {
     place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("")]);
 }
 
-/// The port mapper that the NFS server needs: the machine's, or one that ends with the test. `None`: it may not be
-/// started here.
+/// The port mapper that the NFS server needs: the machine's, or one that ends with the test.
+/// `None`: it may not be started here.
 fn port_mapper() -> Option<Option<Guarded>> {
     let there = || TcpStream::connect(("127.0.0.1", 111)).ok();
     if there().is_some() {
@@ -227,7 +228,8 @@ fn a_server_with_tls_is_measured_if_its_certificate_is_trusted() {
     assert!(Place::measured(&output), "{output:?}");
     let left = place.json(&["bucket", "show", "bench"]);
     assert!(!left.to_string().contains("stele-lab"), "{left}");
-    // Another server's certificate is refused, and none of the system's authorities has signed this one.
+    // Another server's certificate is refused, and none of the system's authorities has signed this
+    // one.
     let other = Place::new("lab-s3-tls-other");
     let stranger = other.up_with(&["--tls"]);
     for more in [&["--ca", stranger.ready["certificate"].as_str().unwrap()][..], &[]] {

@@ -1,5 +1,5 @@
-//! More drives are lost than the code tolerates: the store names the lost data, serves everything else, and invents
-//! nothing.
+//! More drives are lost than the code tolerates: the store names the lost data, serves everything
+//! else, and invents nothing.
 
 mod support;
 
@@ -48,8 +48,8 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
         }
         assert!(whole > 0, "round {round}: stripes that lie beside the lost drives are readable");
         assert!(named > 0, "round {round}: three drives of twelve meet some stripes three times");
-        // A write that cannot have its full protection is refused, whether the data volume still takes some writes or
-        // none.
+        // A write that cannot have its full protection is refused, whether the data volume still
+        // takes some writes or none.
         let put = server.send(server.ask("PUT", "/records/new").body("new"));
         assert!(put.status == 200 || put.status >= 500, "{}\n{}", put.head, put.text());
         let status = place.json(&["pool", "status"]);

@@ -1,4 +1,5 @@
-//! The server's memory under hostile clients: uploads that crawl, never end or are large, and documents.
+//! The server's memory under hostile clients: uploads that crawl, never end or are large, and
+//! documents.
 
 mod support;
 

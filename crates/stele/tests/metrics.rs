@@ -100,7 +100,8 @@ fn metrics_and_health_say_how_the_store_is() {
 fn strangers_get_metrics_only_where_they_are_meant_to() {
     let place = Place::new("metrics-open");
     place.up().stop();
-    // On another address than loopback, an unsigned request counts as one for a bucket, and is refused.
+    // On another address than loopback, an unsigned request counts as one for a bucket, and is
+    // refused.
     place.edit_config(|text| text.replace("127.0.0.1:0", "0.0.0.0:0"));
     let server = place.serve();
     let here = |server: &support::Server, target: &str| -> Answer { server.plain(target) };

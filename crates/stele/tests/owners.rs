@@ -1,4 +1,5 @@
-//! Wrong names, missing drives and rolled-back pools: an alarm and a next step, and never a lost record.
+//! Wrong names, missing drives and rolled-back pools: an alarm and a next step, and never a lost
+//! record.
 
 mod support;
 
@@ -112,8 +113,8 @@ fn a_rebuild_needs_every_drive_or_holds_what_it_cannot_prove() {
     let carry = |from: &Path, to: &Path, lost: &[&String; 3]| {
         lost.iter().for_each(|name| std::fs::rename(from.join(name), to.join(name)).unwrap());
     };
-    // Chance places the stripes. If even the note of the store's identity is lost, nothing is rebuilt, and a repetition
-    // with other drives succeeds.
+    // Chance places the stripes. If even the note of the store's identity is lost, nothing is
+    // rebuilt, and a repetition with other drives succeeds.
     let home = place.0.join("drives");
     let held = (0..12).any(|first| {
         let lost = [0, 4, 7].map(|step| &drives[(first + step) % 12]);
@@ -173,7 +174,7 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     server.stop();
     std::fs::rename(&drives, &newer).unwrap();
     std::fs::rename(&older, &drives).unwrap();
-    // Somebody who may only add to the place adds an old head under a great name.
+    // A user who may only add to the place adds an old head under a great name.
     let heads = place.0.join("heads");
     let oldest = std::fs::read_dir(&heads).unwrap().map(|file| file.unwrap().path()).min().unwrap();
     std::fs::copy(oldest, heads.join("99999999999999999999.head")).unwrap();
@@ -207,7 +208,8 @@ fn what_is_done_without_a_server_or_a_catalog_is_recorded() {
     place.up().stop();
     place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "8MiB"]);
     assert_eq!(acts(&place), ["about to do: volume/create vm", "volume/create vm"]);
-    // Without a catalog there is no log: acts on drives are carried out, and recorded once there is a log.
+    // Without a catalog there is no log: acts on drives are carried out, and recorded once there is
+    // a log.
     wreck_volume(&place, "catalog");
     let kept = place.0.join("unrecorded-acts");
     place.json(&["pool", "add", "--size", "256MiB", "--drive", &format!("{}@10", place.path("more.img"))]);

@@ -1,4 +1,5 @@
-//! Pools with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and commands without a server.
+//! Pools with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and commands
+//! without a server.
 
 mod formats;
 mod support;

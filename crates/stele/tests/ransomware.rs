@@ -1,5 +1,6 @@
-//! The ransomware drill of OPERATIONS.md. An intruder has root on the client: the agent's access key, the repository's
-//! password, and any clock. The intruder tries everything; every locked snapshot restores.
+//! The ransomware drill of OPERATIONS.md. An intruder has root on the client: the agent's access
+//! key, the repository's password, and any clock. The intruder tries everything; every locked
+//! snapshot restores.
 
 mod support;
 
@@ -21,7 +22,8 @@ const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{
     "arn:aws:s3:::vault/epochs/*", "arn:aws:s3:::vault/repository", "arn:aws:s3:::vault/defaults"],
   "Condition": {"StringNotEquals": {"s3:if-none-match": "*"}}}]}"#;
 
-/// Snapshots of nothing that push out good ones; a test in the crate `stele-backup` does it with a thousand.
+/// Snapshots of nothing that push out good ones; a test in the crate `stele-backup` does it with a
+/// thousand.
 const PUSHING: usize = 5;
 /// Planted snapshots and keys. A repository has at most 64 keys.
 const PLANTED: usize = 70;
@@ -73,7 +75,8 @@ fn same(first: &str, second: &str) {
 }
 
 impl Drill {
-    /// A repository in a bucket with a lock, and two locked snapshots: their ids, with copies of what was saved.
+    /// A repository in a bucket with a lock, and two locked snapshots: their ids, with copies of
+    /// what was saved.
     fn new(name: &str, policy: bool) -> (Drill, [(String, String); 2]) {
         let place = Place::new(name);
         std::fs::write(place.path("password"), "correct horse\n").unwrap();
@@ -285,7 +288,8 @@ impl Drill {
         assert_eq!(answer.status, 200, "{key}: {}", answer.text());
     }
 
-    /// Segments that claim the chunks of good ones and hold junk, and twins of the names of good ones. Returns the keys.
+    /// Segments that claim the chunks of good ones and hold junk, and twins of the names of good
+    /// ones. Returns the keys.
     fn plants_segments(&self, needed: &[Version]) -> Vec<String> {
         let mut planted = Vec::new();
         for version in needed.iter().filter(|version| version.key.contains("/segments/")) {
@@ -323,7 +327,8 @@ impl Drill {
         panic!("the quota let {} objects pass", stored.len());
     }
 
-    /// Fills the bucket with parts that are never completed, until the quota refuses one. Returns the upload.
+    /// Fills the bucket with parts that are never completed, until the quota refuses one. Returns
+    /// the upload.
     fn fills_with_parts(&self) -> String {
         let target = "/vault/laptop/unfinished";
         let begun = self.server.send(self.ask("POST", &format!("{target}?uploads="))).text();
@@ -373,7 +378,8 @@ fn every_locked_snapshot_outlasts_an_intruder() {
     drill.restores(&drill.repository, &drill.agent, &good, "clean");
     std::fs::write(drill.place.path("files/more"), content(5, 12 << 20)).unwrap();
     assert_ne!(drill.backup(&drill.agent, &["run", &files]).status.code(), Some(0));
-    // The owner's rules pass over what is locked, whatever was pushed over it; planted objects stop no restore.
+    // The owner's rules pass over what is locked, whatever was pushed over it; planted objects stop
+    // no restore.
     let _ = drill.backup(&drill.owner, &["forget", "--keep-last", "2"]);
     (0..3).for_each(|_| drop(drill.backup(&drill.owner, &["prune"])));
     all_there();

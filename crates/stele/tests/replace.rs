@@ -1,5 +1,5 @@
-//! `pool replace` where something else goes wrong: an enclosure is lost afterwards, a second drive fails meanwhile, or
-//! the configuration cannot be written.
+//! `pool replace` where something else goes wrong: an enclosure is lost afterwards, a second drive
+//! fails meanwhile, or the configuration cannot be written.
 
 mod support;
 
@@ -13,7 +13,8 @@ use support::{Place, Server, content, is_whole, wait_for};
 const OBJECTS: u64 = 16;
 const LENGTH: usize = 1 << 20;
 
-/// Two drives in each of three enclosures. A stripe of 2+1 loses no more than one strip with an enclosure.
+/// Two drives in each of three enclosures. A stripe of 2+1 loses no more than one strip with an
+/// enclosure.
 fn three_enclosures(name: &str) -> Place {
     let place = Place::new(name);
     let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "2+1", "--spare", "1"];
@@ -123,8 +124,8 @@ fn a_replacement_during_which_stripes_are_lost_is_not_called_good() {
     drop(server);
 }
 
-/// A drive leaves in good health while another is away. Its copies stay until the new one has them, whatever ends
-/// meanwhile; nor does it leave when the operator changes their mind.
+/// A drive leaves in good health while another is away. Its copies stay until the new one has them,
+/// whatever ends meanwhile; nor does it leave when the operator changes their mind.
 #[test]
 fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     let place = Place::new("replace-beside");
@@ -207,7 +208,8 @@ fn a_configuration_that_cannot_be_written_leaves_the_pool_right() {
     check(&server);
     server.stop();
 
-    // The old drive is gone, and the operator named the new one by hand: the pool takes it, and the old entry stays.
+    // The old drive is gone, and the operator named the new one by hand: the pool takes it, and the
+    // old entry stays.
     std::fs::remove_dir(&obstacle).unwrap();
     std::fs::rename(place.path("d3.img"), place.path("away.img")).unwrap();
     place.edit_config(|text| text.replacen("drives = [", &format!("drives = [\n    \"{new}@3\","), 1));

@@ -177,7 +177,8 @@ fn a_committed_file_stays_whatever_an_operator_or_a_client_tries() {
     let file = client.lookup(&root, "ledger").unwrap();
     let verifier = client.verifier(&file);
     place.refused(3, &["not empty"], &["share", "remove", "records", "--yes"]);
-    // A share that was opened a second time would have another verifier, and its clients the files of the first.
+    // A share that was opened a second time would have another verifier, and its clients the files
+    // of the first.
     assert!(client.verifier(&file) == verifier, "the refused removal opened the share anew");
     server.kill();
     let server = serve(&place);
@@ -370,7 +371,8 @@ fn smb_clients_reach_a_share_and_commit_its_files() {
     support::wait_for("smbd to end", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err().then_some(()));
 }
 
-/// Speaks RPC-with-TLS as RFC 9289 says: the probe in the clear, the handshake with its protocol name, then a call.
+/// Speaks RPC-with-TLS as RFC 9289 says: the probe in the clear, the handshake with its protocol
+/// name, then a call.
 const TLS_CLIENT: &str = r#"
 import socket, ssl, struct, sys
 port = int(sys.argv[1])

@@ -1,4 +1,5 @@
-//! One share for clients of S3 and of NFS: boto3, the AWS command line and libnfs's tools, against `stele serve`.
+//! One share for clients of S3 and of NFS: boto3, the AWS command line and libnfs's tools, against
+//! `stele serve`.
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 

@@ -1,4 +1,5 @@
-//! Alarms that stand in the status and end with their cause: unreadable data, a drive given up, overcommitted space.
+//! Alarms that stand in the status and end with their cause: unreadable data, a drive given up,
+//! overcommitted space.
 
 mod support;
 
@@ -28,8 +29,8 @@ fn standing(place: &Place) -> Vec<String> {
     lasting.map(|alarm| alarm["kind"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Whether an alarm counts: on a busy machine files answer late now and then, and slow drives do not matter in these
-/// tests.
+/// Whether an alarm counts: on a busy machine files answer late now and then, and slow drives do
+/// not matter in these tests.
 fn lasts(alarm: &Value) -> bool {
     alarm["kind"] != "drive-slow"
 }
@@ -135,8 +136,8 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     server.stop();
 }
 
-/// The drives that the archive needs for writing differ between pools, since the pool's identity decides the layout.
-/// Pairs are detached until the archive opens read-only.
+/// The drives that the archive needs for writing differ between pools, since the pool's identity
+/// decides the layout. Pairs are detached until the archive opens read-only.
 #[test]
 fn an_archive_opened_for_reading_takes_changes_when_its_drives_are_back() {
     let place = Place::new("again");
@@ -160,7 +161,8 @@ fn an_archive_opened_for_reading_takes_changes_when_its_drives_are_back() {
         .find_map(|lost| {
             moved(lost, false);
             if let Ok(server) = Server::start(&place, &["serve"]) {
-                // It reports the truth from the first moment on. Two drives of five need not share a stripe.
+                // It reports the truth from the first moment on. Two drives of five need not share
+                // a stripe.
                 let told = place.stele(&["affected"]).status.code();
                 let unreadable = place.json(&["pool", "status"])["unreadable_stripes"].as_u64() > Some(0);
                 assert_eq!(told, Some(if unreadable { 5 } else { 0 }), "{lost:?} are away");
@@ -203,7 +205,8 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     let put = |seed: u64| drop(server.put(&format!("/records/{seed}"), &content(seed, 1 << 20)));
     (0..24).for_each(put);
     assert_eq!(place.json(&["pool", "scrub", "--wait"])["scrub_damage_found"], 0);
-    // A faulty cable: the drive is unreadable for a while. Its contents are there afterwards, and outdated.
+    // A faulty cable: the drive is unreadable for a while. Its contents are there afterwards, and
+    // outdated.
     let path = place.0.join("d3.img");
     let whole = std::fs::read(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();

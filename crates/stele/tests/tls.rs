@@ -1,4 +1,5 @@
-//! HTTPS for a client that verifies: the generated certificate, certificate files, and the remains of a killed start.
+//! HTTPS for a client that verifies: the generated certificate, certificate files, and the remains
+//! of a killed start.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! The initial file system of the virtual machine: busybox, this program, their libraries, and modules of the kernel.
+//! The initial file system of the virtual machine: busybox, this program, their libraries, and
+//! modules of the kernel.
 //!
 //! It is written as the kernel wants it (`cpio`, the format `newc`).
 
@@ -57,7 +58,8 @@ fn read(path: &Path) -> Done<Vec<u8>> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// The libraries that a program loads, under the paths where it looks for them. None for a static one.
+/// The libraries that a program loads, under the paths where it looks for them. None for a static
+/// one.
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let Ok(said) = Command::new("ldd").arg(program).output() else { return Vec::new() };
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

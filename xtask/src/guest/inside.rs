@@ -292,7 +292,8 @@ fn locks() -> Done {
     ensure(two.try_lock().is_err(), "a shared lock became exclusive beside another one")
 }
 
-/// A file is being written and locked while the server dies: the client claims both again, and loses nothing.
+/// A file is being written and locked while the server dies: the client claims both again, and
+/// loses nothing.
 fn killed() -> Done {
     let path = Path::new("/mnt/4.1/survivor");
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(said("create"))?;

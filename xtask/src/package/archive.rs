@@ -1,4 +1,5 @@
-//! The two kinds of archive that a Debian package is made of: gzipped tarballs, in an `ar` archive (deb(5)).
+//! The two kinds of archive that a Debian package is made of: gzipped tarballs, in an `ar` archive
+//! (deb(5)).
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -53,8 +54,8 @@ pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>, String> {
     writer.write_all(bytes).and_then(|()| writer.finish()).map_err(|error| format!("cannot compress: {error}"))
 }
 
-/// An `ar` archive: a magic number, and for each member a header of 60 characters and its bytes, padded to an even
-/// length.
+/// An `ar` archive: a magic number, and for each member a header of 60 characters and its bytes,
+/// padded to an even length.
 pub fn ar(members: &[(&str, Vec<u8>)], date: u64) -> Vec<u8> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, bytes) in members {

@@ -1,8 +1,10 @@
-//! `./x package --check`: the package on a machine. The machine is this one, behind an overlay in namespaces of its
-//! own, so that the installation does not change it. The check installs, starts as the unit does, upgrades under an
-//! edited configuration, removes and purges. It takes root, `unshare`, `dpkg` and `curl`, no network and less than a
-//! minute. With `--clean` the machine is a minimal Debian, which debootstrap fetches once. systemd itself is not started: the check is the service manager and receives the server's notifications.
-//! `systemd-analyze` judges the unit if it is installed.
+//! `./x package --check`: the package on a machine. The machine is this one, behind an overlay in
+//! namespaces of its own, so that the installation does not change it. The check installs, starts
+//! as the unit does, upgrades under an edited configuration, removes and purges. It takes root,
+//! `unshare`, `dpkg` and `curl`, no network and less than a minute. With `--clean` the machine is a
+//! minimal Debian, which debootstrap fetches once. systemd itself is not started: the check is the
+//! service manager and receives the server's notifications. `systemd-analyze` judges the unit if it
+//! is installed.
 
 use std::fs;
 use std::io::Read;
@@ -71,8 +73,8 @@ fn architecture(deb: &Path) -> &str {
     deb.file_stem().and_then(|name| name.to_str()).and_then(|name| name.rsplit('_').next()).unwrap_or("all")
 }
 
-/// Checks the exposure of the machine that the unit allows, alone and with the drop-ins of OPERATIONS.md, and that
-/// OPERATIONS.md states these figures.
+/// Checks the exposure of the machine that the unit allows, alone and with the drop-ins of
+/// OPERATIONS.md, and that OPERATIONS.md states these figures.
 fn security(root: &Path) -> Done<()> {
     let unit = read(&root.join("contrib/package/stele.service"))?;
     let folder = root.join("target/package/unit");
@@ -272,7 +274,8 @@ fn used(_: &Server) -> Done<()> {
     output(put.args(["--upload-file", "/run/ledger", url]))?;
     let why = stele(&["why", "records/ledger"])?;
     expect(why.contains("cannot be deleted now"), || format!("the object is not locked: {why}"))?;
-    // An officer is another user, who may not read the configuration, and finds the socket without any path.
+    // An officer is another user, who may not read the configuration, and finds the socket without
+    // any path.
     let key = stele(&["key", "create", "--name", "anna", "--role", "retention-officer", "--json"])?;
     write(Path::new("/run/anna.json"), key.as_bytes())?;
     let mut officer = Command::new("setpriv");
@@ -280,7 +283,8 @@ fn used(_: &Server) -> Done<()> {
     output(officer.arg("/run/anna.json")).map(drop)
 }
 
-/// Installs a newer package over an edited configuration: the configuration and the stored data are kept.
+/// Installs a newer package over an edited configuration: the configuration and the stored data are
+/// kept.
 fn upgraded() -> Done<()> {
     let edited = format!("{}# Edited here.\n", read(Path::new("/etc/stele/stele.toml"))?);
     write(Path::new("/etc/stele/stele.toml"), edited.as_bytes())?;

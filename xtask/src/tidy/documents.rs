@@ -30,8 +30,8 @@ pub fn check(root: &Path, name: &str, text: &str, files: &[PathBuf], faults: &mu
     }
 }
 
-/// Checks every `stele` command in the documents against the binary itself: each must have help, and the help must list
-/// each flag.
+/// Checks every `stele` command in the documents against the binary itself: each must have help,
+/// and the help must list each flag.
 pub fn commands(root: &Path) -> Vec<String> {
     let binary = root.join("target/release/stele");
     if !binary.exists() {
@@ -84,7 +84,8 @@ fn is_task(name: &str) -> bool {
     crate::Arguments::command().get_subcommands().any(|task| task.get_name() == name)
 }
 
-/// The paths in a line: in backquotes or as a link, beginning with a directory of ours or ending in `.md`.
+/// The paths in a line: in backquotes or as a link, beginning with a directory of ours or ending in
+/// `.md`.
 fn paths(line: &str) -> Vec<&str> {
     let quoted = line.split('`').skip(1).step_by(2);
     let links = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
@@ -100,7 +101,8 @@ fn paths(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Whether the path exists relative to the repository or the document, has the test behind `::` if it names one, or, with `*`, matches any file.
+/// Whether the path exists relative to the repository or the document, has the test behind `::` if
+/// it names one, or, with `*`, matches any file.
 fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     let path = path.split('#').next().unwrap_or(path).trim_end_matches('/');
     if let Some((file, test)) = path.split_once("::") {
@@ -114,8 +116,9 @@ fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     root.join(path).exists() || root.join(beside).join(path).exists()
 }
 
-/// The words after each mention of a program as a command: at the start of an indented line, of a line after `$ ` in a
-/// fence, or of a quoted span. Alternatives (`create|list`) give one command each.
+/// The words after each mention of a program as a command: at the start of an indented line, of a
+/// line after `$ ` in a fence, or of a quoted span. Alternatives (`create|list`) give one command
+/// each.
 fn commands_named(line: &str, program: &str) -> Vec<Vec<String>> {
     let spans = line.split('`').skip(1).step_by(2);
     let block = line.starts_with("    ").then(|| line.trim_start()).or_else(|| line.strip_prefix("$ "));

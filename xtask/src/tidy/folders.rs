@@ -1,7 +1,9 @@
-//! Folders of a crate import only from folders below them, as crates do. Tests may import everything.
+//! Folders of a crate import only from folders below them, as crates do. Tests may import
+//! everything.
 //!
-//! A folder is a module that `lib.rs` declares: `x.rs` with the files under `x/`. The rule reads paths that begin with
-//! `crate::`. It also demands that no path of `super` leaves its folder, so that there is no other way.
+//! A folder is a module that `lib.rs` declares: `x.rs` with the files under `x/`. The rule reads
+//! paths that begin with `crate::`. It also demands that no path of `super` leaves its folder, so
+//! that there is no other way.
 
 use super::source::is_test;
 

@@ -1,4 +1,5 @@
-//! The names of public types: each is declared once in its crate, so that a name alone says which type is meant.
+//! The names of public types: each is declared once in its crate, so that a name alone says which
+//! type is meant.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! Plain English in Markdown: lines and sentences of a bounded length, and no riddles.
+//! Plain English in Markdown and in comments: lines and sentences of a bounded length, and no
+//! riddles.
 //!
-//! The rules hold for the documents in [`KEPT`]. A document joins the list in the commit that makes it keep them, and
-//! never leaves it.
+//! The rules hold for the documents in [`KEPT`], and for comments that have a line of their own in
+//! every Rust file. A document joins the list in the commit that makes it keep them, and never
+//! leaves it.
 
 use std::ops::Range;
 
@@ -31,11 +33,36 @@ pub fn is_kept(name: &str) -> bool {
     name.ends_with(".md") && KEPT.iter().any(|kept| name.starts_with(kept))
 }
 
+/// Checks a document.
 pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
+    check_lines(name, text.lines().map(|line| Some((line.chars().count(), line))), faults);
+}
+
+/// Checks the comments of a Rust file.
+pub fn check_comments(name: &str, text: &str, faults: &mut Vec<String>) {
+    let lines = text.lines().map(|line| Some((line.chars().count(), comment(line)?)));
+    check_lines(name, lines, faults);
+}
+
+/// The text of a comment that has the line for itself.
+fn comment(line: &str) -> Option<&str> {
+    let text = line.trim_start().strip_prefix("//")?;
+    let text = text.strip_prefix(['/', '!']).unwrap_or(text);
+    Some(text.strip_prefix(' ').unwrap_or(text))
+}
+
+/// Checks lines of prose, each with the columns that it takes. A line without prose ends the
+/// passage before it.
+fn check_lines<'a>(name: &str, lines: impl Iterator<Item = Option<(usize, &'a str)>>, faults: &mut Vec<String>) {
     let mut fault = |line: usize, what: String| faults.push(format!("{name}:{}: {what}", line + 1));
     let mut fenced = false;
     let mut passage = Passage::default();
-    for (number, line) in text.lines().enumerate() {
+    for (number, line) in lines.enumerate() {
+        let Some((width, line)) = line else {
+            fenced = false;
+            passage.end(&mut fault);
+            continue;
+        };
         let fence = line.trim_start().starts_with("```");
         fenced ^= fence;
         if fence || fenced || is_apart(line, &passage) {
@@ -45,7 +72,6 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
         if line.trim().is_empty() || item(line).is_some() {
             passage.end(&mut fault);
         }
-        let width = line.chars().count();
         if width > COLUMNS_MAX && !line.contains("](") {
             fault(number, format!("{width} columns; at most {COLUMNS_MAX}"));
         }
@@ -57,8 +83,8 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
     passage.end(&mut fault);
 }
 
-/// Whether the line is a heading, a row of a table, or code: indented by four, and no continuation of a paragraph or an
-/// item.
+/// Whether the line is a heading, a row of a table, or code: indented by four, and no continuation
+/// of a paragraph or an item.
 fn is_apart(line: &str, before: &Passage) -> bool {
     line.starts_with(['#', '|']) || (line.starts_with("    ") && before.words.is_empty())
 }
@@ -123,7 +149,8 @@ impl Passage {
         sentences
     }
 
-    /// Whether a full stop ends a sentence, and not an abbreviation: a capital, code or a number follows.
+    /// Whether a full stop ends a sentence, and not an abbreviation: a capital, code or a number
+    /// follows.
     fn ends_sentence(&self, at: usize) -> bool {
         let word = self.words[at].1.trim_end_matches([')', '"', '*', '\'']);
         let next = self.words.get(at + 1).map(|(_, next)| next.trim_start_matches(['(', '"', '*', '\'', '[']));

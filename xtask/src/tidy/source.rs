@@ -1,7 +1,7 @@
 //! Rules for Rust files.
 
-/// The files that may contain `unsafe`: the io_uring drivers, the SIMD kernels, the binding of a test oracle, and loop
-/// devices that fail.
+/// The files that may contain `unsafe`: the io_uring drivers, the SIMD kernels, the binding of a
+/// test oracle, and loop devices that fail.
 const UNSAFE: &[&str] = &[
     "crates/codes/src/kernel/avx2.rs",
     "crates/codes/src/kernel/gfni.rs",

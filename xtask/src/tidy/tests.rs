@@ -84,7 +84,8 @@ fn the_second_verifier_stays_as_short_as_documented() {
     assert!(faults.len() == 1 && faults[0].contains("300 lines"), "{faults:?}");
 }
 
-/// The suite applies these rules to the repository in a step of its own; this test only checks that they find it.
+/// The suite applies these rules to the repository in a step of its own; this test only checks that
+/// they find it.
 #[test]
 fn the_repository_is_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -1,7 +1,8 @@
-//! Access keys: creation, listing, narrowing, revocation, and the lookup by frontends that check signatures.
+//! Access keys: creation, listing, narrowing, revocation, and the lookup by frontends that check
+//! signatures.
 //!
-//! Secrets are stored sealed. A decoded key stays in memory, and counts only while the catalog holds the row that it
-//! came from.
+//! Secrets are stored sealed. A decoded key stays in memory, and counts only while the catalog
+//! holds the row that it came from.
 
 use std::sync::Arc;
 
@@ -49,9 +50,9 @@ impl Store {
         }
     }
 
-    /// How many officers' keys were ever valid, and the row that stores that number. Revoked and narrowed keys count
-    /// too, so that revoking or narrowing all of them does not begin the set-up again. Older stores and rebuilt catalogs have no row; there the
-    /// keys are counted.
+    /// How many officers' keys were ever valid, and the row that stores that number. Revoked and
+    /// narrowed keys count too, so that revoking or narrowing all of them does not begin the set-up
+    /// again. Older stores and rebuilt catalogs have no row; there the keys are counted.
     fn officers_ever(&self) -> Result<(u64, Option<Bytes>)> {
         match self.snapshot()?.get(SETTINGS, OFFICERS)? {
             Some(raw) => Ok((decode(SETTINGS, OFFICERS, &raw)?, Some(raw))),
@@ -72,13 +73,14 @@ impl Store {
 }
 
 impl Archive {
-    /// The secret of an access key, and the caller that it stands for once the signature is verified.
+    /// The secret of an access key, and the caller that it stands for once the signature is
+    /// verified.
     pub async fn credentials(&self, id: &str) -> Result<Credentials> {
         self.credentials_of(id, false).await
     }
 
-    /// As [`Archive::credentials`], also for a key that the matter `rebuild` suspends, in order to decide about the
-    /// matter.
+    /// As [`Archive::credentials`], also for a key that the matter `rebuild` suspends, in order to
+    /// decide about the matter.
     pub async fn officer_credentials(&self, id: &str) -> Result<Credentials> {
         self.credentials_of(id, true).await
     }
@@ -92,7 +94,8 @@ impl Archive {
         if !even_suspended && store.suspends(id) {
             return Err(missing());
         }
-        // Read from the catalog each time: a key is void from the moment its revocation is committed.
+        // Read from the catalog each time: a key is void from the moment its revocation is
+        // committed.
         let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
         let known = store.caches().access_key(id).filter(|known| known.raw == raw);
         let known = match known {
@@ -127,8 +130,8 @@ impl Archive {
         Ok(Credentials { secret: known.secret.clone(), caller, expires: known.expires })
     }
 
-    /// Creates an access key. Once there have been two officers, a further officer's key is void until another
-    /// officer approves it.
+    /// Creates an access key. Once there have been two officers, a further officer's key is void
+    /// until another officer approves it.
     pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
         self.make_access_key(caller, description, rights, None, Quota::default(), false).await
     }
@@ -156,13 +159,14 @@ impl Archive {
         self.make_access_key(caller, description, rights, Some(life), quota, false).await
     }
 
-    /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
-    /// refuses it. An alarm stands through that month.
+    /// Creates a new officer's key after all officers were lost. It becomes valid after a month
+    /// unless an officer refuses it. An alarm stands through that month.
     pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
         self.make_access_key(caller, description, Rights::officer(), None, Quota::default(), true).await
     }
 
-    /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting time instead.
+    /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting
+    /// time instead.
     async fn make_access_key(
         &self,
         caller: &Caller,
@@ -188,7 +192,8 @@ impl Archive {
         let mut pending = false;
         if rights.approves() {
             let (officers, counted) = self.store().officers_ever()?;
-            // Under the matter `rebuild`, officers' keys may be among the losses. It is then no first set-up.
+            // Under the matter `rebuild`, officers' keys may be among the losses. It is then no
+            // first set-up.
             pending = officers >= FIRST_OFFICERS || self.store().doubt().is_some();
             if !pending {
                 // Of two keys that are made at once, only one can be the last of the set-up.
@@ -273,7 +278,8 @@ impl Archive {
             return Err(ArchiveError::NoSuchAccessKey(id.into()));
         }
         row.revoked = Some(store.wall());
-        // Changes that the key has under way require that this row is absent, so none of them is committed any more.
+        // Changes that the key has under way require that this row is absent, so none of them is
+        // committed any more.
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw).put(
             REVOKED,
             id.to_string(),
@@ -283,8 +289,8 @@ impl Archive {
         self.write_access_key(id, row, unchanged, event, lock).await
     }
 
-    /// Reduces the rights of a key to these, which must be within its present rights. The rights of a key never grow;
-    /// a caller that needs more rights needs another key.
+    /// Reduces the rights of a key to these, which must be within its present rights. The rights of
+    /// a key never grow; a caller that needs more rights needs another key.
     pub async fn narrow_access_key(&self, caller: &Caller, id: &str, rights: Rights) -> Result<AccessKeyInfo> {
         let said = rights.to_string();
         let result = self.try_narrow(caller, id, rights, &said).await;
@@ -319,7 +325,8 @@ impl Archive {
                 "access key {id} is a storage administrator's; without that role it would be a retention officer's, and those are                  made new and approved; create an officer's key, and narrow this one to other roles or revoke it"
             )));
         }
-        // It stays known that the key was an officer's: a catalog that is rebuilt has only the keys' notes.
+        // It stays known that the key was an officer's: a catalog that is rebuilt has only the
+        // keys' notes.
         row.officer = row.was_officer().then_some(true);
         row.rights = rights;
         let info = row.info(id, store.key_now(), owned(&*store.snapshot()?, id)?);
@@ -329,15 +336,15 @@ impl Archive {
         Ok(info)
     }
 
-    /// Records a refusal that a frontend made before the request reached the archive: wrong signature, expired,
-    /// unknown key.
+    /// Records a refusal that a frontend made before the request reached the archive: wrong
+    /// signature, expired, unknown key.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
         let event = Event::new(caller, Action::Frontend).detail(format!("{action} {place}")).refused(reason.into());
         self.store().record_refusal(event).await
     }
 
-    /// Records an operator's action below the archive, or its refusal: a volume created, a drive replaced, a quorum
-    /// overridden.
+    /// Records an operator's action below the archive, or its refusal: a volume created, a drive
+    /// replaced, a quorum overridden.
     pub async fn audit_administration(&self, caller: &Caller, detail: &str, refused: Option<&str>) -> Result<()> {
         let event = Event::new(caller, Action::Administer).detail(detail.into());
         if let Some(refused) = refused {

@@ -1,12 +1,16 @@
-//! The end of an access key, and its quota: stated when the key is made, and changed later by `stele key set`.
+//! The end of an access key, and its quota: stated when the key is made, and changed later by
+//! `stele key set`.
 //!
-//! A key ends by [`crate::store::Store::key_now`], which a system clock that is set back does not move back. One that was
-//! set forward while the store was open, and then back, does: SEMANTICS/object.md says so. An ended key stays ended: it is not prolonged, and a new key takes its place. An officer's key is not prolonged either, since the
-//! approval by which it came covers the stated end alone.
+//! A key ends by [`crate::store::Store::key_now`], which a system clock that is set back does not
+//! move back. One that was set forward while the store was open, and then back, does:
+//! SEMANTICS/object.md says so. An ended key stays ended: it is not prolonged, and a new key takes
+//! its place. An officer's key is not prolonged either, since the approval by which it came covers
+//! the stated end alone.
 //!
-//! Failure model: an older version of Stele does not know the field, and would accept an ended key. The format of the
-//! store is therefore raised before the first such key is stored. It does not know quotas either, and lets a key own
-//! more; its next change of the key loses the quota. No format is raised for that, since nothing stored is at risk.
+//! Failure model: an older version of Stele does not know the field, and would accept an ended key.
+//! The format of the store is therefore raised before the first such key is stored. It does not
+//! know quotas either, and lets a key own more; its next change of the key loses the quota. No
+//! format is raised for that, since nothing stored is at risk.
 
 use stele_catalog::Transaction;
 

@@ -1,7 +1,7 @@
 //! Whether the one who began something long may still go on with it.
 //!
-//! A request is judged when it comes. What it begins may outlast the key: a job of a matter, a list of releases, an
-//! approved request. Each step of it requires the key's row to be as it was judged.
+//! A request is judged when it comes. What it begins may outlast the key: a job of a matter, a list
+//! of releases, an approved request. Each step of it requires the key's row to be as it was judged.
 
 use stele_catalog::Transaction;
 
@@ -17,8 +17,8 @@ impl Store {
         self.while_valid(transaction, actor, |rights| rights.roles.contains(&Role::RetentionOfficer))
     }
 
-    /// Makes a transaction require that the actor's key is still valid and has such rights, or refuses. A local user
-    /// needs no key.
+    /// Makes a transaction require that the actor's key is still valid and has such rights, or
+    /// refuses. A local user needs no key.
     pub(crate) fn while_valid(
         &self,
         transaction: Transaction,

@@ -1,17 +1,18 @@
 //! Sessions: temporary credentials by which an access key lends its rights, or a part of them.
 //!
-//! A session is not stored. Its token carries everything about it, sealed under a key that only the server has, and
-//! bound to the temporary access key. This has four reasons. Sessions take one audit record each, and no row that would
-//! have to be removed at their end. They survive restarts. A token cannot be changed, since the seal authenticates it.
-//! Each request reads the lending key again, so its revocation, narrowing or end binds every session at once. The price
-//! is that one session alone cannot be ended early; revoking its key ends all of them.
+//! A session is not stored. Its token carries everything about it, sealed under a key that only the
+//! server has, and bound to the temporary access key. This has four reasons. Sessions take one
+//! audit record each, and no row that would have to be removed at their end. They survive restarts.
+//! A token cannot be changed, since the seal authenticates it. Each request reads the lending key
+//! again, so its revocation, narrowing or end binds every session at once. The price is that one
+//! session alone cannot be ended early; revoking its key ends all of them.
 //!
-//! A session never has more rights than its key has at that moment. Its policy only takes rights away. A session
-//! cannot make another session, so none prolongs itself.
+//! A session never has more rights than its key has at that moment. Its policy only takes rights
+//! away. A session cannot make another session, so none prolongs itself.
 //!
-//! Failure model: everything that a client sends may be invented. A token that does not open, belongs to another
-//! temporary key, or was made by another store is refused without a difference. The temporary secret is in the token,
-//! so the seal must also hide it.
+//! Failure model: everything that a client sends may be invented. A token that does not open,
+//! belongs to another temporary key, or was made by another store is refused without a difference.
+//! The temporary secret is in the token, so the seal must also hide it.
 
 use std::sync::Arc;
 
@@ -137,7 +138,8 @@ impl Archive {
         };
         let plain = Zeroizing::new(encode(&token).to_vec());
         let sealed = seal_note(store.surroundings(), &store.token_key(), id.as_bytes(), &plain);
-        // The client compares the end with its own clock, which is rather the system's than the compliance clock.
+        // The client compares the end with its own clock, which is rather the system's than the
+        // compliance clock.
         let expires = Timestamp(store.wall().0.saturating_add(end.0.saturating_sub(now.0)));
         let limits = if token.policy.is_some() { ", limited by a policy" } else { "" };
         let detail = format!("session {id} ({}) of {key}; expires {end}{limits}", token.name);
@@ -146,7 +148,8 @@ impl Archive {
         Ok(NewSession { id, secret, token: Zeroizing::new(to_base64(&sealed)), expires, key: key.clone() })
     }
 
-    /// The temporary secret of a session, and the caller that it stands for once the signature is verified.
+    /// The temporary secret of a session, and the caller that it stands for once the signature is
+    /// verified.
     pub async fn session_credentials(&self, id: &str, token: &str) -> Result<Credentials> {
         let store = &self.store();
         let invalid = || ArchiveError::InvalidToken("the session token is malformed or of another session".into());

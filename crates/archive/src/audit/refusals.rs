@@ -1,11 +1,13 @@
-//! How much of the audit log refusals may take: a budget for each actor. Refusals beyond it are counted and summed up.
+//! How much of the audit log refusals may take: a budget for each actor. Refusals beyond it are
+//! counted and summed up.
 //!
-//! A client that reaches a port, or that has a key, can be refused as fast as its requests come. Each actor has a burst and
-//! then a rate. Refusals beyond it are counted. The count is recorded with the actor's next refusal, by background work, or
-//! when the store is closed. Refusals never use the catalog's reserve: that is for deletions, holds, revocations and the
-//! clock.
+//! A client that reaches a port, or that has a key, can be refused as fast as its requests come.
+//! Each actor has a burst and then a rate. Refusals beyond it are counted. The count is recorded
+//! with the actor's next refusal, by background work, or when the store is closed. Refusals never
+//! use the catalog's reserve: that is for deletions, holds, revocations and the clock.
 //!
-//! Failure model: a crash loses the counts since the last summary, of some minutes at most, and no record.
+//! Failure model: a crash loses the counts since the last summary, of some minutes at most, and no
+//! record.
 
 use stele_catalog::Transaction;
 
@@ -21,7 +23,8 @@ use crate::store::Store;
 const NAMED_MAX: usize = 10;
 
 impl Store {
-    /// Records a refusal within its actor's budget, and never on the reserve. A refusal beyond the budget is counted.
+    /// Records a refusal within its actor's budget, and never on the reserve. A refusal beyond the
+    /// budget is counted.
     pub(crate) async fn record_refusal(&self, mut event: Event) -> Result<()> {
         let at = self.surroundings().now();
         let Some((key, before)) = self.refusals().admit(event.actor(), at) else { return Ok(()) };
@@ -36,7 +39,8 @@ impl Store {
         recorded
     }
 
-    /// Records how many refusals of each actor were left out. `all`: also those that were left out only just now.
+    /// Records how many refusals of each actor were left out. `all`: also those that were left out
+    /// only just now.
     pub(crate) async fn summarise_refusals(&self, all: bool) {
         let at = self.surroundings().now();
         for (key, left_out) in self.refusals().take_due(all, at) {
@@ -50,7 +54,8 @@ impl Store {
         }
     }
 
-    /// Stands for an hour after refusals of a known actor were left out: a key that is refused that often does harm.
+    /// Stands for an hour after refusals of a known actor were left out: a key that is refused that
+    /// often does harm.
     pub(crate) fn refusal_alarm(&self) -> Option<Alarm> {
         let names: Vec<String> =
             self.refusals().alarming(NAMED_MAX, self.surroundings().now()).iter().map(name).collect();

@@ -1,10 +1,12 @@
-//! Signs the end of the log and its checkpoints. The signature shows a log that was changed and chained again.
+//! Signs the end of the log and its checkpoints. The signature shows a log that was changed and
+//! chained again.
 //!
-//! The chain itself needs no secret: a program that can write the catalog can change a record and chain all later
-//! ones again. Background work therefore signs the end of the log whenever it has grown, after walking from the last
-//! signed end to the new one. Everything before a signed end is fixed. A log with another link there, or without its
-//! checkpoint, fails every verification and is not signed again. A log that was set back together with its signed end
-//! is found only by a head that was kept elsewhere.
+//! The chain itself needs no secret: a program that can write the catalog can change a record and
+//! chain all later ones again. Background work therefore signs the end of the log whenever it has
+//! grown, after walking from the last signed end to the new one. Everything before a signed end is
+//! fixed. A log with another link there, or without its checkpoint, fails every verification and is
+//! not signed again. A log that was set back together with its signed end is found only by a head
+//! that was kept elsewhere.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, link};
@@ -60,8 +62,8 @@ pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<Se
 }
 
 impl Store {
-    /// Signs the end of the audit log. Returns the number of checkpoints written, and an alarm for the first refusal
-    /// to sign.
+    /// Signs the end of the audit log. Returns the number of checkpoints written, and an alarm for
+    /// the first refusal to sign.
     pub(crate) async fn seal_step(&self) -> Result<(u64, Option<Alarm>)> {
         match self.seal_audit().await? {
             Ok(checkpoints) => {
@@ -88,8 +90,8 @@ impl Store {
         }
     }
 
-    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Returns their number. The
-    /// inner error says why the log is not the one that was signed.
+    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Returns
+    /// their number. The inner error says why the log is not the one that was signed.
     pub async fn seal_audit(&self) -> Result<Result<usize, String>> {
         let mut written = 0;
         loop {
@@ -99,7 +101,8 @@ impl Store {
                 Ok(row) => row,
                 Err(finding) => return Ok(Err(finding)),
             };
-            // The end that this session signed counts even if the catalog was set back while the store was open.
+            // The end that this session signed counts even if the catalog was set back while the
+            // store was open.
             let known = self.audit_end().signed().filter(|known| known.records > row.records);
             if let Some(known) = known {
                 return Ok(Err(format!(
@@ -149,7 +152,8 @@ impl Store {
         }
     }
 
-    /// The end of the chain, at most `WALK_MAX` records behind the signed end, if it follows from that end.
+    /// The end of the chain, at most `WALK_MAX` records behind the signed end, if it follows from
+    /// that end.
     fn walk_on(&self, snapshot: &dyn Snapshot, row: &SealedRow, head: &Head) -> Result<Result<Head, String>> {
         let mut end = Head { count: row.records, link: row.link };
         while end.count < head.count && end.count < row.records + WALK_MAX {
@@ -176,8 +180,9 @@ impl Store {
         })
     }
 
-    /// Notes records up to `last` on the data volume where they are not noted yet, so that a rebuilt catalog has
-    /// them. A crash before the commit makes the next pass note them again, which is harmless.
+    /// Notes records up to `last` on the data volume where they are not noted yet, so that a
+    /// rebuilt catalog has them. A crash before the commit makes the next pass note them again,
+    /// which is harmless.
     async fn note_audit(&self, transaction: Transaction, last: u64) -> Result<Transaction> {
         let snapshot = self.snapshot()?;
         let below = fetch::<ReservedRow>(&*snapshot, SETTINGS, AUDIT_NOTED)?.map(|row| row.below);
@@ -205,7 +210,8 @@ impl Store {
         Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))
     }
 
-    /// Notes the records behind the last full run, so that a rebuild after an orderly close finds the whole log.
+    /// Notes the records behind the last full run, so that a rebuild after an orderly close finds
+    /// the whole log.
     pub async fn note_audit_end(&self) -> Result<()> {
         let Some(sealed) = self.audit_end().signed() else { return Ok(()) };
         match self.note_audit(Transaction::new().with_reserve(), sealed.records).await {
@@ -244,7 +250,8 @@ fn run_checkpoint(
     Ok(Ok(CheckpointRow { last, link: previous, root, signature }))
 }
 
-/// Signs a log that a rebuild has just filled. Its records come from notes that are sealed under the master key.
+/// Signs a log that a rebuild has just filled. Its records come from notes that are sealed under
+/// the master key.
 pub(crate) async fn sign_rebuilt(catalog: &dyn Catalog, signing: &Signing, store: &[u8; 16]) -> Result<()> {
     let mut covered = 0;
     loop {

@@ -1,10 +1,11 @@
 //! Reading and verifying the audit log, and signing its head.
 //!
-//! The chain shows any edit and any gap before its head. The signed end and the checkpoints show a log that was
-//! chained again. Only a head kept elsewhere, the anchor, shows a log that was rolled back as a whole.
+//! The chain shows any edit and any gap before its head. The signed end and the checkpoints show a
+//! log that was chained again. Only a head kept elsewhere, the anchor, shows a log that was rolled
+//! back as a whole.
 //!
-//! A checkpoint covers a full run of records and carries the signed Merkle root over their links. The root of a head
-//! is over the checkpoints' roots and the links behind them.
+//! A checkpoint covers a full run of records and carries the signed Merkle root over their links.
+//! The root of a head is over the checkpoints' roots and the links behind them.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
@@ -32,7 +33,8 @@ impl Archive {
         let allowed = caller.require_role(&[Role::Auditor], Action::Audit);
         store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
         let snapshot = store.snapshot()?;
-        // The link of a record depends on all records before it. The walk can start at a checkpoint.
+        // The link of a record depends on all records before it. The walk can start at a
+        // checkpoint.
         let from = from.max(1);
         let run = (from - 1) / RUN * RUN + 1;
         let (mut previous, mut number) = match run.checked_sub(RUN) {
@@ -145,8 +147,8 @@ impl Archive {
         })
     }
 
-    /// The signed head, to be sent elsewhere. The data volume's witness is written first: where a later head counts
-    /// more records than the witness, the volume was set back.
+    /// The signed head, to be sent elsewhere. The data volume's witness is written first: where a
+    /// later head counts more records than the witness, the volume was set back.
     pub async fn audit_head_to_send(&self) -> Result<SignedHead> {
         let head = self.audit_head().await?;
         if !self.store().is_read_only() {
@@ -273,7 +275,8 @@ impl Walk<'_> {
         merkle(&leaves)
     }
 
-    /// Ends a full run, and compares it with its checkpoint. A checkpoint is due as soon as a later end is signed.
+    /// Ends a full run, and compares it with its checkpoint. A checkpoint is due as soon as a later
+    /// end is signed.
     fn close_run(
         &mut self,
         snapshot: &dyn Snapshot,

@@ -1,6 +1,7 @@
 //! Deleting the events of a target that left the configuration.
 //!
-//! Failure model: the audit log has the record before the first event goes. A crash leaves the rest, for another call.
+//! Failure model: the audit log has the record before the first event goes. A crash leaves the
+//! rest, for another call.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::store::events::{PAGE_MAX, pending};
 use crate::store::{Archive, Store};
 
 impl Archive {
-    /// Deletes the events that wait for a target which is no longer in the configuration, and the counts of dropped
-    /// ones. Its numbers go on. Returns the number of deleted events.
+    /// Deletes the events that wait for a target which is no longer in the configuration, and the
+    /// counts of dropped ones. Its numbers go on. Returns the number of deleted events.
     pub async fn forget_events(&self, caller: &Caller, target: &str) -> Result<u64> {
         let store: Arc<Store> = self.store();
         store.writable()?;

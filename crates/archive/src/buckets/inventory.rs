@@ -1,11 +1,12 @@
 //! Making inventories: CSV files, a manifest that names them, and the checksum of the manifest.
 //!
-//! Failure model: the manifest is stored last. Before its first file a run notes in the catalog what the names of its
-//! files begin with. If it fails, it deletes them; after a crash the next run does so first. What retention keeps stays.
-//! From the moment at which the manifest may be there, nothing is deleted any more.
+//! Failure model: the manifest is stored last. Before its first file a run notes in the catalog
+//! what the names of its files begin with. If it fails, it deletes them; after a crash the next run
+//! does so first. What retention keeps stays. From the moment at which the manifest may be there,
+//! nothing is deleted any more.
 //!
-//! A run reads the bucket a page at a time; changes meanwhile are in it or not, as on AWS. It lets other work go on
-//! after each page, and a stop ends it there.
+//! A run reads the bucket a page at a time; changes meanwhile are in it or not, as on AWS. It lets
+//! other work go on after each page, and a stop ends it there.
 
 use std::io::Write;
 
@@ -32,7 +33,8 @@ use crate::store::Archive;
 const PAGE: usize = 500;
 /// Bytes of a compressed file, all of them in memory, at which the next one begins.
 const FILE_MAX: usize = 4 << 20;
-/// Milliseconds by which the clock may have been ahead when a run began. A run of a later time counts as none.
+/// Milliseconds by which the clock may have been ahead when a run began. A run of a later time
+/// counts as none.
 const AHEAD_MAX: u64 = 3_600_000;
 /// The writer of inventories in the audit log.
 const WRITER: &str = "inventory";
@@ -92,7 +94,8 @@ impl Archive {
         Ok(inventories)
     }
 
-    /// The bucket and id of each inventory whose time has come, and which neither runs nor waits after a failure.
+    /// The bucket and id of each inventory whose time has come, and which neither runs nor waits
+    /// after a failure.
     pub fn inventories_due(&self) -> Result<Vec<(String, String)>> {
         let store = self.store();
         let (snapshot, now, elapsed) = (store.snapshot()?, store.wall(), store.elapsed());
@@ -292,7 +295,8 @@ impl Run<'_> {
         let checksum = Bytes::from(stored.etag.to_string());
         let place = format!("{folder}/manifest.checksum");
         let checksum = self.archive.store_report(WRITER, self.source, to, &place, "text/plain", checksum).await;
-        // The manifest is there and names the files, so this error must not look like one of the manifest.
+        // The manifest is there and names the files, so this error must not look like one of the
+        // manifest.
         checksum.map_err(|error| ArchiveError::InvalidState(format!("the checksum of the manifest: {error}")))?;
         Ok(InventoryReport {
             bucket: self.source.name().into(),

@@ -1,9 +1,9 @@
-//! Where the store may write objects for a bucket's administrators: access logs and inventories (see
-//! `objects/reports.rs`).
+//! Where the store may write objects for a bucket's administrators: access logs and inventories
+//! (see `objects/reports.rs`).
 //!
-//! The store writes them with its own rights. The author of the setting must therefore be allowed to write there. The
-//! bucket must have the same owner, and be neither a share nor one with a default retention, which would keep every
-//! report.
+//! The store writes them with its own rights. The author of the setting must therefore be allowed
+//! to write there. The bucket must have the same owner, and be neither a share nor one with a
+//! default retention, which would keep every report.
 
 use super::settings::PolicyRequest;
 use crate::model::error::{ArchiveError, Result};
@@ -26,8 +26,8 @@ impl Archive {
         Ok(self.visible(caller, bucket).await?.row.logging.clone())
     }
 
-    /// Checks that reports of a bucket may go to another, by the word of this caller: it must be allowed to write there
-    /// itself, by its grants, its session and the target's policy.
+    /// Checks that reports of a bucket may go to another, by the word of this caller: it must be
+    /// allowed to write there itself, by its grants, its session and the target's policy.
     pub(super) async fn check_report_target(
         &self,
         caller: &Caller,
@@ -47,8 +47,8 @@ impl Archive {
         self.fits_reports(from, to)
     }
 
-    /// Checks that the author of an inventory may list the keys whose names it tells: by its grants, its session and
-    /// the bucket's policy.
+    /// Checks that the author of an inventory may list the keys whose names it tells: by its
+    /// grants, its session and the bucket's policy.
     pub(super) async fn check_listed(&self, caller: &Caller, bucket: &Bucket, inventory: &Inventory) -> Result<()> {
         let prefix = inventory.filter.as_deref().unwrap_or_default();
         let request = |action| PolicyRequest { action, key: None, version: None, prefix };
@@ -71,7 +71,8 @@ impl Archive {
     }
 }
 
-/// Checks that a bucket may take reports of another. A write into it requires that its settings are still these.
+/// Checks that a bucket may take reports of another. A write into it requires that its settings are
+/// still these.
 pub(crate) fn check_fit(from: &Bucket, target: &Bucket) -> Result<()> {
     let to = target.name();
     if target.row.owner != from.row.owner {

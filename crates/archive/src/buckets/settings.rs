@@ -1,4 +1,5 @@
-//! The settings of buckets that S3 clients make as documents: lifecycle, CORS, the policy, the block of public access.
+//! The settings of buckets that S3 clients make as documents: lifecycle, CORS, the policy, the
+//! block of public access.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::record::ACCESS_KEYS;
 use crate::state::buckets::{Bucket, Policing};
 use crate::store::{Archive, lookup};
 
-/// Actions on the policy itself. No policy binds a storage administrator here, so that none locks everybody out.
+/// Actions on the policy itself. No policy binds a storage administrator here, so that none locks
+/// everybody out.
 const OF_THE_POLICY: [&str; 3] = ["DeleteBucketPolicy", "GetBucketPolicy", "PutBucketPolicy"];
 /// Actions by which an officer sees and extends protection. A policy cannot keep him from them.
 const OF_OFFICERS: [&str; 6] = [
@@ -43,8 +45,8 @@ pub struct PolicyRequest<'r> {
     pub prefix: &'r str,
 }
 
-/// Bytes of the longest value that conditions of a session's policy are compared with. Its author is any client, and each
-/// pattern costs its length times the value's.
+/// Bytes of the longest value that conditions of a session's policy are compared with. Its author
+/// is any client, and each pattern costs its length times the value's.
 const SESSION_FACT_BYTES_MAX: usize = 1024;
 
 impl Archive {
@@ -99,7 +101,8 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Read).bucket(name)).await
     }
 
-    /// Whether the caller's requests on the bucket have to be judged by a policy, the bucket's or the session's.
+    /// Whether the caller's requests on the bucket have to be judged by a policy, the bucket's or
+    /// the session's.
     pub fn is_policed(&self, caller: &Caller, bucket: &str) -> bool {
         is_limited(caller)
             || self.store().buckets().by_name(bucket).is_ok_and(|bucket| !matches!(bucket.policy, Policing::None))
@@ -114,8 +117,9 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Frontend).detail(format!("s3:{action}"))).await
     }
 
-    /// Judges a request of a frontend by the policies of the session and the bucket. Returns the caller with the access
-    /// that the bucket's policy adds for this request. A denial is an error, and is audited.
+    /// Judges a request of a frontend by the policies of the session and the bucket. Returns the
+    /// caller with the access that the bucket's policy adds for this request. A denial is an error,
+    /// and is audited.
     pub async fn permit(
         &self,
         caller: &Caller,
@@ -184,7 +188,8 @@ impl Archive {
         Ok(permitted)
     }
 
-    /// Refuses what the policy of the caller's session does not allow. Neither a role nor an office exempts from it.
+    /// Refuses what the policy of the caller's session does not allow. Neither a role nor an office
+    /// exempts from it.
     fn judge_session(
         &self,
         caller: &Caller,

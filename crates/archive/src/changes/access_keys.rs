@@ -16,7 +16,8 @@ use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
 
 impl Store {
-    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the
+    /// commit.
     pub(crate) async fn write_access_key(
         self: &Arc<Store>,
         id: &str,

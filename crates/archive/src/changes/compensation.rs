@@ -1,20 +1,23 @@
 //! Compensating notes: for changes that were noted and then refused.
 //!
-//! A change is noted on the data volume before it is committed, and a rebuild of the catalog takes the newest note of each
-//! thing. Where the catalog refuses the commit, a compensating note states the thing as it is in the catalog, before the
-//! refusal is answered. Otherwise a rebuild would find the refused change. Background work writes the compensating notes
-//! that could not be written then, and those of requests that went away. Of a thing that the catalog does not have, the
-//! note says that its creation is withdrawn; reclamation keeps such a note, since the creation's may still lie anywhere.
+//! A change is noted on the data volume before it is committed, and a rebuild of the catalog takes
+//! the newest note of each thing. Where the catalog refuses the commit, a compensating note states
+//! the thing as it is in the catalog, before the refusal is answered. Otherwise a rebuild would
+//! find the refused change. Background work writes the compensating notes that could not be written
+//! then, and those of requests that went away. Of a thing that the catalog does not have, the note
+//! says that its creation is withdrawn; reclamation keeps such a note, since the creation's may
+//! still lie anywhere.
 //!
 //! Failure model, by the place of a crash or of the close:
 //!
 //! 1. Before the note is on the volume: nothing took place.
-//! 2. Between note and commit: the next opening finds that the catalog does not have the note, and compensates it. After a
-//!    close in order the catalog lists the things; otherwise the notes in the open segments are compared as well (see
-//!    `opening::unsettled`).
+//! 2. Between note and commit: the next opening finds that the catalog does not have the note, and
+//!    compensates it. After a close in order the catalog lists the things; otherwise the notes in
+//!    the open segments are compared as well (see `opening::unsettled`).
 //! 3. Behind the commit: the change took place.
 //!
-//! If the catalog is lost before that opening, a rebuild cannot tell 2 from 3, and the newest note counts.
+//! If the catalog is lost before that opening, a rebuild cannot tell 2 from 3, and the newest note
+//! counts.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,8 +38,8 @@ use crate::space::header::Kind;
 use crate::store::{Store, lookup};
 
 impl Store {
-    /// Passes on the answer to the commit of a change that was noted. A refusal is compensated first. The caller has given
-    /// the lock of the change back.
+    /// Passes on the answer to the commit of a change that was noted. A refusal is compensated
+    /// first. The caller has given the lock of the change back.
     pub async fn compensated<T>(self: &Arc<Store>, answer: std::result::Result<T, CatalogError>) -> Result<T> {
         // A catalog that has stopped does not say which commits it refused.
         if !matches!(answer, Ok(_) | Err(CatalogError::Stopped(_))) {
@@ -57,15 +60,16 @@ impl Store {
         outcome
     }
 
-    /// Writes every compensating note that is due, if possible. Background work tries the others again.
+    /// Writes every compensating note that is due, if possible. Background work tries the others
+    /// again.
     pub async fn compensate_or_warn(self: &Arc<Store>) {
         if let Err(failure) = self.compensate().await {
             tracing::warn!("a refused change is still noted on the data volume, to be tried again: {failure}");
         }
     }
 
-    /// Writes every compensating note that is due. Dropping this midway loses nothing. Those that cannot be written are
-    /// listed in the catalog, for the next opening.
+    /// Writes every compensating note that is due. Dropping this midway loses nothing. Those that
+    /// cannot be written are listed in the catalog, for the next opening.
     pub fn compensate(self: &Arc<Store>) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
         Box::pin(async move {
             let mut failure = None;
@@ -106,7 +110,8 @@ impl Store {
         Ok(())
     }
 
-    /// A completion is noted as a version of the upload's object. Where the upload goes on, a later note takes that back.
+    /// A completion is noted as a version of the upload's object. Where the upload goes on, a later
+    /// note takes that back.
     async fn compensate_upload(self: &Arc<Store>, at: &VersionRef) -> Result<()> {
         let Some(bucket) = self.buckets().by_number(at.bucket) else { return Ok(()) };
         let _lock = self.lock(at.bucket, &at.key).await?;

@@ -21,7 +21,8 @@ impl Store {
         self.lock(0, &format!("matter:{name}")).await
     }
 
-    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the
+    /// commit.
     pub(crate) async fn write_matter(
         self: &Arc<Store>,
         name: &str,

@@ -26,8 +26,8 @@ use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::{self, Found};
 use crate::store::{Archive, Store};
 
-/// Milliseconds, far more than a transaction takes from its making to its commit. If one takes longer, the daily pass
-/// finds its version.
+/// Milliseconds, far more than a transaction takes from its making to its commit. If one takes
+/// longer, the daily pass finds its version.
 const COMMIT_WITHIN: u64 = 3_600_000;
 
 impl Archive {
@@ -80,9 +80,9 @@ impl Archive {
 }
 
 impl Store {
-    /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
-    /// found. A change of the retention or the tags also requires the bucket's settings to be as they are here. Returns
-    /// the number of the event's record.
+    /// Changes the row of a stored version: notes the new row, then commits it with its event, if
+    /// the row is still as found. A change of the retention or the tags also requires the bucket's
+    /// settings to be as they are here. Returns the number of the event's record.
     pub async fn change_version(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -111,8 +111,9 @@ impl Store {
         self.compensated(answer).await
     }
 
-    /// As `change_version_if`, under a guard of the bucket's settings. A compensating note takes locks whose holders may wait
-    /// for a change of settings, which waits for the guard. So the guard goes first.
+    /// As `change_version_if`, under a guard of the bucket's settings. A compensating note takes
+    /// locks whose holders may wait for a change of settings, which waits for the guard. So the
+    /// guard goes first.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn change_version_settled(
         self: &Arc<Store>,
@@ -130,7 +131,8 @@ impl Store {
         self.compensated(answer?).await
     }
 
-    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the
+    /// commit.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn write_version_anew(
         self: &Arc<Store>,
@@ -169,8 +171,9 @@ impl Store {
             raw.clone(),
         );
         let mut transaction = self.reindex(transaction, &at, &found.row, &row);
-        // The bucket's settings decided whether the retention may change, and what expiration does. Its rules decide who
-        // is told of new tags. A hold does not wait for that: it must not fail because a setting changes.
+        // The bucket's settings decided whether the retention may change, and what expiration does.
+        // Its rules decide who is told of new tags. A hold does not wait for that: it must not fail
+        // because a setting changes.
         if row.retention != found.row.retention || row.notified != found.row.notified || row.tags != found.row.tags {
             transaction = bucket.unchanged(transaction);
         }
@@ -225,7 +228,8 @@ impl Store {
         if may_go && !after.is_held() { self.judge_again(transaction, at, after) } else { transaction }
     }
 
-    /// Makes expiration judge a version again, if its pass is or will soon be behind the end of the version's retention.
+    /// Makes expiration judge a version again, if its pass is or will soon be behind the end of the
+    /// version's retention.
     pub fn judge_again(&self, transaction: Transaction, at: &VersionRef, row: &VersionRow) -> Transaction {
         // The pass may go by between now and the commit.
         let soon = Timestamp(self.compliance_now().0.saturating_add(COMMIT_WITHIN));

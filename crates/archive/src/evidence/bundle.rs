@@ -1,7 +1,9 @@
-//! The files of a retention proof, and their verification without a store. FORMAT/evidence.md describes them.
+//! The files of a retention proof, and their verification without a store. FORMAT/evidence.md
+//! describes them.
 //!
-//! Input is not trusted: a file may be missing, cut, altered or exchanged. The signature covers the manifest, the
-//! manifest covers each file, and the records in the bundle must lead to the signed head and agree with the versions.
+//! Input is not trusted: a file may be missing, cut, altered or exchanged. The signature covers the
+//! manifest, the manifest covers each file, and the records in the bundle must lead to the signed
+//! head and agree with the versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read};
@@ -115,7 +117,8 @@ type Kept = (String, String);
 /// What the records say of a version.
 #[derive(Default)]
 struct History {
-    /// The records of its storing: number, size and BLAKE3 if stated. A null version is stored again and again.
+    /// The records of its storing: number, size and BLAKE3 if stated. A null version is stored
+    /// again and again.
     stored: Vec<(u64, Option<Content>)>,
     /// Retentions that were set, and holds, with the number of the record.
     retentions: Vec<(u64, Option<Kept>)>,
@@ -131,8 +134,8 @@ pub fn verify_bundle(files: &dyn BundleFiles, public: Option<&[u8]>) -> Result<P
     verify_bundle_with(files, public, &mut |_| Ok(()))
 }
 
-/// As [`verify_bundle`]. `each` is called with every version that holds, in the order of the bundle: by key, the newest
-/// version of a key first. Its finding refutes the bundle.
+/// As [`verify_bundle`]. `each` is called with every version that holds, in the order of the
+/// bundle: by key, the newest version of a key first. Its finding refutes the bundle.
 pub fn verify_bundle_with(
     files: &dyn BundleFiles,
     public: Option<&[u8]>,

@@ -1,9 +1,10 @@
-//! A disposal certificate: what a removed version was, why it could go, and when its key was destroyed. It is verified
-//! without a store.
+//! A disposal certificate: what a removed version was, why it could go, and when its key was
+//! destroyed. It is verified without a store.
 //!
-//! Nothing here is believed because the file says so. Every statement about the version is read from records of the
-//! audit log, once by the store and again by the verifier, and each record is proven to be under the signed head. The
-//! signature covers the statements and the choice of records.
+//! Nothing here is believed because the file says so. Every statement about the version is read
+//! from records of the audit log, once by the store and again by the verifier, and each record is
+//! proven to be under the signed head. The signature covers the statements and the choice of
+//! records.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
@@ -60,7 +61,8 @@ pub struct PastSegment {
     pub overwritten: Option<String>,
 }
 
-/// What records say of a removed version. Times are RFC 3339 on the wall clock, except the compliance time.
+/// What records say of a removed version. Times are RFC 3339 on the wall clock, except the
+/// compliance time.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Removal {
@@ -165,9 +167,9 @@ fn approval_in(row: &AuditRow) -> Option<PastApproval> {
     })
 }
 
-/// Whether an approval is about this version, or about a matter that it was under. A key may have any characters, so
-/// words alone do not tell one object from another. Records of older versions have words alone: with grave accents but
-/// the two around the name, they are about no version.
+/// Whether an approval is about this version, or about a matter that it was under. A key may have
+/// any characters, so words alone do not tell one object from another. Records of older versions
+/// have words alone: with grave accents but the two around the name, they are about no version.
 pub(crate) fn approves(row: &AuditRow, bucket: &str, key: &str, version: &str, holds: &[PastHold]) -> bool {
     let Some(PastApproval { says, .. }) = approval_in(row) else { return false };
     let closes = |matter: &str| says.starts_with(&format!("the matter `{matter}` is closed for good"));
@@ -208,7 +210,8 @@ fn field<'a>(words: &'a str, name: &str) -> Option<&'a str> {
     words.split(", ").find_map(|part| part.strip_prefix(name)?.strip_prefix(' '))
 }
 
-/// Mode, end, and the class with its version, as the record of an expiration or a replacement states them.
+/// Mode, end, and the class with its version, as the record of an expiration or a replacement
+/// states them.
 fn kept_in(words: &str, removal: &mut Removal) {
     let Some((mode, rest)) = words.split(", ").find_map(|part| part.split_once(" until ")) else { return };
     let (until, class) = rest.split_once(" by ").unwrap_or((rest, ""));
@@ -239,8 +242,8 @@ impl Removed<'_> {
         names == (Some(self.bucket), Some(self.key), Some(self.version)) && row.action != Action::Approve
     }
 
-    /// What the records say: those about the version in the order of their numbers, approvals, and overwritten
-    /// segments. A record that does not belong to the version is a finding.
+    /// What the records say: those about the version in the order of their numbers, approvals, and
+    /// overwritten segments. A record that does not belong to the version is a finding.
     pub fn read(&self, rows: &[(u64, AuditRow)]) -> Result<Removal, Finding> {
         let mut removal = Removal::default();
         let (mut first, mut removed) = (None, false);
@@ -351,7 +354,8 @@ impl Removed<'_> {
         let words = detail.strip_prefix(DESTROYED).ok_or_else(other)?;
         let again = removal.key_destroyed.is_some();
         let stored = field(words, "stored").map(str::to_owned);
-        // These removals state when the version was stored; of others the storing record is all there is.
+        // These removals state when the version was stored; of others the storing record is all
+        // there is.
         let exact = matches!(removal.cause.as_str(), "expired" | "lifecycle" | "replaced");
         if again || content_of(words) != Some(removal.content()) || exact && stored != removal.stored {
             return Err(other());
@@ -407,7 +411,8 @@ fn release(removal: &mut Removal, matter: &str, row: &AuditRow, by: Option<&str>
 }
 
 impl DisposalCertificate {
-    /// The text that is signed: the format, and then a line for each statement, with its length before its value.
+    /// The text that is signed: the format, and then a line for each statement, with its length
+    /// before its value.
     pub(crate) fn text(&self) -> Vec<u8> {
         let removal = &self.removal;
         let number = |number: Option<u64>| number.map(|number| number.to_string());

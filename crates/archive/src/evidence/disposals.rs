@@ -1,8 +1,9 @@
 //! Giving disposal certificates, and listing removals.
 //!
-//! The audit log is the source: it survives restarts, and a rebuild of the catalog as far as the data volume has it. A
-//! list reads the log from the record of its period on. A certificate reads it from the storing of the version on. Both
-//! read a bounded number of records between two pauses, so that other requests go on.
+//! The audit log is the source: it survives restarts, and a rebuild of the catalog as far as the
+//! data volume has it. A list reads the log from the record of its period on. A certificate reads
+//! it from the storing of the version on. Both read a bounded number of records between two pauses,
+//! so that other requests go on.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +73,8 @@ impl DisposalQuery {
 }
 
 impl Archive {
-    /// A page of the removals of a period, in the order of the log. `next` is where the following page begins.
+    /// A page of the removals of a period, in the order of the log. `next` is where the following
+    /// page begins.
     pub async fn disposals(
         &self,
         caller: &Caller,
@@ -85,7 +87,8 @@ impl Archive {
             Some(after) => after.saturating_add(1),
             None => {
                 let snapshot = store.snapshot()?;
-                // Clocks may have been set: the search begins before the period, and ends behind it.
+                // Clocks may have been set: the search begins before the period, and ends behind
+                // it.
                 let from = query.from.map_or(0, |from| from.0.saturating_sub(NEAR));
                 first_after(&*snapshot, log_length(&*snapshot)?, Timestamp(from))?
             }
@@ -215,7 +218,8 @@ impl Store {
         }))
     }
 
-    /// What the catalog keeps of a version that was removed after a retention. Null versions are not found by their id.
+    /// What the catalog keeps of a version that was removed after a retention. Null versions are
+    /// not found by their id.
     fn tombstone(&self, bucket: &str, key: &str, version: VersionId) -> Result<Option<TombstoneRow>> {
         let (Ok(bucket), VersionId::Number(number, _)) = (self.buckets().by_name(bucket), version) else {
             return Ok(None);
@@ -242,8 +246,8 @@ impl Store {
         }
     }
 
-    /// The records of a certificate: from the last storing before the removal to the destruction of the key, approvals,
-    /// and what was overwritten.
+    /// The records of a certificate: from the last storing before the removal to the destruction of
+    /// the key, approvals, and what was overwritten.
     async fn history_of(&self, removed: &Removed<'_>, about: Vec<(u64, AuditRow)>) -> Result<Vec<(u64, AuditRow)>> {
         let (mut rows, mut approvals) = (Vec::new(), Vec::new());
         let mut destroyed = false;

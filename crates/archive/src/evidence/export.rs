@@ -1,8 +1,9 @@
 //! Making a retention proof, piece by piece.
 //!
-//! The archive itself computes the digests of what it hands out and signs the manifest over them. It signs nothing
-//! that a caller composed. The head is taken after the versions were read, so that the records under it say how each
-//! of them was stored. An export reads the whole audit log once; memory is bounded by the constants below.
+//! The archive itself computes the digests of what it hands out and signs the manifest over them.
+//! It signs nothing that a caller composed. The head is taken after the versions were read, so that
+//! the records under it say how each of them was stored. An export reads the whole audit log once;
+//! memory is bounded by the constants below.
 
 mod page;
 

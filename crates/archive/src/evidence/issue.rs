@@ -1,7 +1,7 @@
 //! Giving receipts.
 //!
-//! A receipt shows names, sizes and times. It goes to the caller who did what it is about, as the answer to that act,
-//! or to a caller who may read the object or audits the store.
+//! A receipt shows names, sizes and times. It goes to the caller who did what it is about, as the
+//! answer to that act, or to a caller who may read the object or audits the store.
 
 use stele_catalog::{Direction, KeyRange, Snapshot};
 
@@ -28,13 +28,13 @@ use crate::store::{Archive, Store};
 
 /// Records read at once in the search for the record of a version.
 const PAGE: usize = 1024;
-/// How far a record's time may be from that of its version. Both are read from the wall clock, one shortly after the
-/// other, so that a search by time looks first around that moment.
+/// How far a record's time may be from that of its version. Both are read from the wall clock, one
+/// shortly after the other, so that a search by time looks first around that moment.
 pub(crate) const NEAR: u64 = 3_600 * SECOND;
 
 impl Archive {
-    /// The receipt of what this caller has just done to a version; `record` is the number of its audit record.
-    /// `sha256` is a digest that the caller sent and the archive verified.
+    /// The receipt of what this caller has just done to a version; `record` is the number of its
+    /// audit record. `sha256` is a digest that the caller sent and the archive verified.
     pub async fn receipt_of_act(
         &self,
         caller: &Caller,
@@ -52,7 +52,8 @@ impl Archive {
         store.receipt(&bucket, key, record, row, sha256).await
     }
 
-    /// The receipt of a stored version, or of another record about the object. Without a version: the newest.
+    /// The receipt of a stored version, or of another record about the object. Without a version:
+    /// the newest.
     pub async fn receipt(
         &self,
         caller: &Caller,
@@ -85,8 +86,8 @@ impl Archive {
         store.receipt(&bucket, key, record, row, None).await
     }
 
-    /// The proof that the log begins with the records under an earlier head of this store: the log as it is now, or as
-    /// it was under a later head that this store signed.
+    /// The proof that the log begins with the records under an earlier head of this store: the log
+    /// as it is now, or as it was under a later head that this store signed.
     pub async fn consistency(
         &self,
         caller: &Caller,
@@ -195,8 +196,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the null version of a key was stored again after a record. The version that is there now is then not the one
-    /// that the record is about.
+    /// Whether the null version of a key was stored again after a record. The version that is there
+    /// now is then not the one that the record is about.
     fn is_stored_since(&self, snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, record: u64) -> Result<bool> {
         let id = VersionId::Null.to_string();
         let is_it = |row: &AuditRow| {

@@ -1,9 +1,11 @@
-//! The store's side of proofs: the tree over the audit log, heads signed for receipts, paths and consistency.
+//! The store's side of proofs: the tree over the audit log, heads signed for receipts, paths and
+//! consistency.
 //!
-//! The tree stays in memory and grows with the log when a receipt is asked for; a store that gives no receipts has
-//! none. A head for a receipt counts every record that the catalog shows just then. The catalog shows a record only
-//! once it is durable, so that no head leaves that counts records which a crash could take back. The records of one
-//! group commit become visible together: their receipts share one head, and one signature over it.
+//! The tree stays in memory and grows with the log when a receipt is asked for; a store that gives
+//! no receipts has none. A head for a receipt counts every record that the catalog shows just then.
+//! The catalog shows a record only once it is durable, so that no head leaves that counts records
+//! which a crash could take back. The records of one group commit become visible together: their
+//! receipts share one head, and one signature over it.
 
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 

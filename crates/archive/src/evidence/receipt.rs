@@ -1,7 +1,9 @@
-//! A receipt, a record of the audit log with its proof, and the proof that a later log begins with an earlier one.
+//! A receipt, a record of the audit log with its proof, and the proof that a later log begins with
+//! an earlier one.
 //!
-//! Nothing here is believed because the file says so: what a receipt states about an object is signed, and compared
-//! with the record of the audit log. The record is proven to be under the signed head.
+//! Nothing here is believed because the file says so: what a receipt states about an object is
+//! signed, and compared with the record of the audit log. The record is proven to be under the
+//! signed head.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
@@ -16,7 +18,8 @@ use crate::state::log_tree::{place_of, run_length};
 
 /// The first line of a receipt's signed text, and the format that its file names.
 pub(crate) const RECEIPT: &str = "stele receipt 1";
-/// The same of a receipt that shares its signature with others, and the first line of the text that they share.
+/// The same of a receipt that shares its signature with others, and the first line of the text that
+/// they share.
 pub(crate) const RECEIPT_OF_GROUP: &str = "stele receipt 2";
 const GROUP: &str = "stele receipts 2";
 /// The format that a consistency proof names.
@@ -53,7 +56,8 @@ pub struct Receipt {
     pub size_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blake3: Option<String>,
-    /// Of an object in parts, whose BLAKE3 is over the BLAKE3 of each part: runs of size and number of parts.
+    /// Of an object in parts, whose BLAKE3 is over the BLAKE3 of each part: runs of size and number
+    /// of parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<Vec<(u64, u64)>>,
     /// SHA-256 of the content, if the client sent it.
@@ -76,13 +80,15 @@ pub struct Receipt {
     pub signed: String,
     pub entry: ProvenRecord,
     pub head: SignedHead,
-    /// Of a receipt that shares its signature with those given at the same moment: its place among them.
+    /// Of a receipt that shares its signature with those given at the same moment: its place among
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<ReceiptGroup>,
     pub signature: String,
 }
 
-/// The place of a receipt in the tree of those that share a signature. A leaf's value is the BLAKE3 of a receipt's text.
+/// The place of a receipt in the tree of those that share a signature. A leaf's value is the BLAKE3
+/// of a receipt's text.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptGroup {
@@ -104,7 +110,8 @@ pub struct ConsistencyProof {
     pub format: String,
     /// Records of the earlier head.
     pub from: u64,
-    /// The root of the run in which the earlier log ended: as it was then, and as it is under the later head.
+    /// The root of the run in which the earlier log ended: as it was then, and as it is under the
+    /// later head.
     pub run_before: String,
     pub run_after: String,
     pub run_path: Vec<String>,
@@ -172,8 +179,8 @@ impl ProvenRecord {
     }
 }
 
-/// The part of a detail that Stele wrote. Where an S3 client named a file of a share by its path, that path stands before
-/// it, and may contain anything.
+/// The part of a detail that Stele wrote. Where an S3 client named a file of a share by its path,
+/// that path stands before it, and may contain anything.
 pub(crate) fn own_part(detail: &str) -> &str {
     match detail.starts_with("path `") {
         true => detail.rsplit_once("`; ").map_or("", |(_, own)| own),
@@ -208,7 +215,8 @@ impl Receipt {
         Ok(group_text(*count, &root))
     }
 
-    /// What the receipt states: the format, and then a line for each field, with its length before its value.
+    /// What the receipt states: the format, and then a line for each field, with its length before
+    /// its value.
     pub(crate) fn text(&self) -> Vec<u8> {
         let number = |number: Option<u64>| number.map(|number| number.to_string());
         let parts = self.parts.as_ref().map(|runs| {
@@ -288,7 +296,8 @@ impl Receipt {
         Ok(())
     }
 
-    /// Whether this content is the one that the receipt is about: its parts' sizes are those to hash apart.
+    /// Whether this content is the one that the receipt is about: its parts' sizes are those to
+    /// hash apart.
     pub fn check_content(&self, digests: &ContentDigests) -> Result<(), Finding> {
         if self.size_bytes != Some(digests.size) {
             return Err(format!("the content has {} bytes, the object has another number", digests.size));
@@ -387,7 +396,8 @@ impl ContentHasher {
 }
 
 impl ConsistencyProof {
-    /// Whether the log under the later head begins with the one under `from`. Both heads are signed by this key.
+    /// Whether the log under the later head begins with the one under `from`. Both heads are signed
+    /// by this key.
     pub fn verify(&self, from: &SignedHead, public: &[u8]) -> Result<(), Finding> {
         if self.format != CONSISTENCY {
             return Err(format!("it is of the format '{}', this version reads '{CONSISTENCY}'", self.format));

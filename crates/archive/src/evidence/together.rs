@@ -1,9 +1,10 @@
 //! Signing receipts together.
 //!
-//! Requests whose acts became durable in one commit are answered together, and so are their receipts made. Each request
-//! puts its receipt among the unsigned ones and lets the others run that are ready. The first to run again makes a tree
-//! over all of them and signs its root, so that a receipt costs a share of a signature. A request that finds no other
-//! one signs its receipt by itself, and waits for nothing.
+//! Requests whose acts became durable in one commit are answered together, and so are their
+//! receipts made. Each request puts its receipt among the unsigned ones and lets the others run
+//! that are ready. The first to run again makes a tree over all of them and signs its root, so that
+//! a receipt costs a share of a signature. A request that finds no other one signs its receipt by
+//! itself, and waits for nothing.
 
 use std::sync::Arc;
 

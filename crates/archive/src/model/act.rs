@@ -40,7 +40,7 @@ pub enum People {
     /// Two retention officers.
     #[n(1)]
     Two,
-    /// Nobody, for good.
+    /// No person, for good.
     #[n(2)]
     Off,
 }

@@ -65,7 +65,8 @@ pub enum Action {
     Frontend,
     #[n(27)]
     Protect,
-    /// An operator's action on the drives, volumes or quorum below the store; `detail` describes it.
+    /// An operator's action on the drives, volumes or quorum below the store; `detail` describes
+    /// it.
     #[n(28)]
     Administer,
     /// An officer's consent to a request, or the end of a request without it.

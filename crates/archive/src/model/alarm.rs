@@ -25,7 +25,8 @@ pub enum AlarmKind {
     Officers,
     /// Refusals are counted instead of recorded.
     Refusals,
-    /// A rebuild could not prove the latest state of the store: everything is held until two officers decide.
+    /// A rebuild could not prove the latest state of the store: everything is held until two
+    /// officers decide.
     Rebuild,
     /// Catalog and data volume do not belong together.
     Pairing,

@@ -48,7 +48,8 @@ impl Period {
     }
 }
 
-/// The retention of versions that are put without one of their own. A change of it does not touch stored versions.
+/// The retention of versions that are put without one of their own. A change of it does not touch
+/// stored versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct DefaultRetention {
     #[n(0)]
@@ -75,7 +76,8 @@ pub enum Protection {
     /// Shortening GOVERNANCE retention takes the permission and the explicit request.
     #[n(1)]
     Governance,
-    /// No caller can shorten a retention. New retention in the bucket is COMPLIANCE, whatever the request says.
+    /// No caller can shorten a retention. New retention in the bucket is COMPLIANCE, whatever the
+    /// request says.
     #[n(2)]
     Compliance,
 }
@@ -136,12 +138,14 @@ pub struct Quota {
     pub versions: Option<u64>,
 }
 
-/// The key of the self-test's object in each bucket with Object Lock; in a share, the path of its file.
+/// The key of the self-test's object in each bucket with Object Lock; in a share, the path of its
+/// file.
 pub const CANARY_KEY: &str = ".stele/canary";
 /// The name under which the self-test acts. It is the owner of each canary.
 pub(crate) const TESTER: &str = "self-test";
 
-/// Whether a version is a canary. Clients may use its key; its owner cannot be forged, and owns nothing else.
+/// Whether a version is a canary. Clients may use its key; its owner cannot be forged, and owns
+/// nothing else.
 pub(crate) fn is_canary(owner: &Actor) -> bool {
     matches!(owner, Actor::System(name) if name == TESTER)
 }
@@ -335,8 +339,9 @@ pub struct Usage {
     pub unfinished: u64,
 }
 
-/// The rules of AWS for new bucket names: 3 to 63 of a-z, 0-9, dot and hyphen, beginning and ending with a letter or
-/// digit, no two dots in a row, not an IPv4 address, none of the reserved beginnings and endings.
+/// The rules of AWS for new bucket names: 3 to 63 of a-z, 0-9, dot and hyphen, beginning and ending
+/// with a letter or digit. No two dots in a row, not an IPv4 address, none of the reserved
+/// beginnings and endings.
 pub fn check_bucket_name(name: &str) -> Result<()> {
     let refuse = |why: &str| Err(ArchiveError::InvalidBucketName(format!("`{name}` cannot name a bucket: {why}")));
     let alphanumeric = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());

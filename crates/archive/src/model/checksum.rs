@@ -1,8 +1,9 @@
 //! Digests of content: those that clients send, which are verified and stored, and BLAKE3.
 //!
-//! One pass over memory computes all wanted digests except the MD5, which is gathered and computed together with
-//! other contents. CRCs of parts combine into that of the whole object. SHA-1 and SHA-256 of a multipart object exist
-//! only as composites: the hash of the parts' hashes, as on AWS.
+//! One pass over memory computes all wanted digests except the MD5, which is gathered and computed
+//! together with other contents. CRCs of parts combine into that of the whole object. SHA-1 and
+//! SHA-256 of a multipart object exist only as composites: the hash of the parts' hashes, as on
+//! AWS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,8 +62,8 @@ impl Algorithm {
         }
     }
 
-    /// The parameters of a CRC. None: other algorithms, whose whole-object value cannot be combined from the parts'
-    /// values.
+    /// The parameters of a CRC. None: other algorithms, whose whole-object value cannot be combined
+    /// from the parts' values.
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Algorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -72,7 +73,8 @@ impl Algorithm {
         }
     }
 
-    /// The type for a multipart upload that names none: full object for CRC64NVME, composite for the others.
+    /// The type for a multipart upload that names none: full object for CRC64NVME, composite for
+    /// the others.
     pub fn default_kind(self) -> ChecksumKind {
         if self == Algorithm::Crc64Nvme { ChecksumKind::FullObject } else { ChecksumKind::Composite }
     }
@@ -126,7 +128,8 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// The digests that the client expects of the content. Headers carry them before the body, trailers after it.
+/// The digests that the client expects of the content. Headers carry them before the body, trailers
+/// after it.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Expected {
     /// `Content-MD5`.
@@ -136,8 +139,9 @@ pub struct Expected {
     pub checksums: Vec<Checksum>,
 }
 
-/// Computes the digests of a content that arrives in pieces. Chunks gathered for the MD5 stay in memory until they
-/// are hashed: about [`Lanes::BACKLOG_MAX`] for each content, and as much again during the hashing.
+/// Computes the digests of a content that arrives in pieces. Chunks gathered for the MD5 stay in
+/// memory until they are hashed: about [`Lanes::BACKLOG_MAX`] for each content, and as much again
+/// during the hashing.
 pub(crate) struct Hashes {
     blake3: blake3::Hasher,
     md5: Md5Stream,
@@ -202,8 +206,8 @@ impl Hashes {
         self.others.iter().any(|(there, _)| *there == algorithm)
     }
 
-    /// Takes the next bytes for the MD5. They may run ahead of those for `update`; in the end both have had all
-    /// bytes.
+    /// Takes the next bytes for the MD5. They may run ahead of those for `update`; in the end both
+    /// have had all bytes.
     pub fn gather(&mut self, chunk: Bytes) {
         self.md5.push(chunk);
     }

@@ -1,4 +1,5 @@
-//! Management classes: how long versions are kept, counted from when they were stored or from an event.
+//! Management classes: how long versions are kept, counted from when they were stored or from an
+//! event.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,8 +30,8 @@ pub enum Initiation {
     /// The retention ends `retver` after the version was stored.
     #[n(0)]
     Creation,
-    /// It ends `retver` after the event, and no earlier than `retmin` after the version was stored. Without an event
-    /// it never ends.
+    /// It ends `retver` after the event, and no earlier than `retmin` after the version was stored.
+    /// Without an event it never ends.
     #[n(1)]
     Event,
 }
@@ -73,7 +74,8 @@ pub struct Binding {
     pub content_type: String,
 }
 
-/// The classes of a bucket: the first rule that holds names the class, and without one the default does.
+/// The classes of a bucket: the first rule that holds names the class, and without one the default
+/// does.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Bindings {
     #[n(0)]
@@ -175,7 +177,8 @@ impl ClassTerms {
         }
     }
 
-    /// The end of the retention of a version that was stored then. `event`: when the event happened.
+    /// The end of the retention of a version that was stored then. `event`: when the event
+    /// happened.
     pub fn until(&self, stored: Timestamp, event: Option<Timestamp>) -> Timestamp {
         let end = match (self.initiation, event, self.retver) {
             (Initiation::Creation, _, Some(days)) => stored.plus_days(days),
@@ -202,8 +205,8 @@ impl ClassTerms {
             weaker,
         };
         let weaker = |is: &dyn Fn(&ClassTerms) -> bool| before.is_some_and(is);
-        // From creation to event is stronger: no event comes before the version. The way back keeps less, unless it
-        // has no limit.
+        // From creation to event is stronger: no event comes before the version. The way back keeps
+        // less, unless it has no limit.
         let initiation = |before: &ClassTerms| {
             before.initiation == Initiation::Event && self.initiation == Initiation::Creation && self.retver.is_some()
         };
@@ -319,7 +322,8 @@ mod tests {
         }
     }
 
-    /// Whatever the comparison lets pass keeps every version at least as long, whenever its event comes.
+    /// Whatever the comparison lets pass keeps every version at least as long, whenever its event
+    /// comes.
     #[test]
     fn what_the_comparison_allows_never_ends_earlier() {
         let mut all = Vec::new();

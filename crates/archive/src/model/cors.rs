@@ -33,7 +33,8 @@ pub struct CorsRule {
 }
 
 impl CorsRule {
-    /// Whether the rule allows a request with this method and these headers from a page of this origin.
+    /// Whether the rule allows a request with this method and these headers from a page of this
+    /// origin.
     pub fn allows(&self, origin: &str, method: &str, headers: &[&str]) -> bool {
         self.methods.iter().any(|allowed| allowed == method)
             && self.origins.iter().any(|pattern| fits(pattern, origin, false))

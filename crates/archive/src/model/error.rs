@@ -37,7 +37,8 @@ pub enum ArchiveError {
     ExpiredAccessKey(String),
     /// The token of a session is not one, or of another session.
     InvalidToken(String),
-    /// Nothing of this kind is configured; `kind` is for instance "ObjectLockConfiguration" or "TagSet".
+    /// Nothing of this kind is configured; `kind` is for instance "ObjectLockConfiguration" or
+    /// "TagSet".
     NoSuchConfiguration {
         kind: &'static str,
         place: String,
@@ -55,7 +56,8 @@ pub enum ArchiveError {
     /// A version id, upload id or continuation token that the store never issued.
     InvalidArgument(String),
     InvalidRequest(String),
-    /// Impossible in the bucket's present state, for instance suspending versioning under Object Lock.
+    /// Impossible in the bucket's present state, for instance suspending versioning under Object
+    /// Lock.
     InvalidState(String),
     /// The range begins behind the end.
     InvalidRange {
@@ -106,27 +108,31 @@ pub enum ArchiveError {
         message: String,
     },
     InvalidPartOrder,
-    /// The object is encrypted under a customer's key, and the request carries no key or another one.
+    /// The object is encrypted under a customer's key, and the request carries no key or another
+    /// one.
     CustomerKey(String),
     /// The data volume or catalog is full; nothing was stored. Reads and deletes still work.
     NoSpace(String),
-    /// `of`: a bucket or an access key, in words. `limit`: the one that has no room: `1000 versions` or `1048576 bytes`.
+    /// `of`: a bucket or an access key, in words. `limit`: the one that has no room:
+    /// `1000 versions` or `1048576 bytes`.
     QuotaExceeded {
         of: String,
         limit: String,
     },
     /// A queue is at its limit; try again later.
     Busy(String),
-    /// Stored bytes do not verify, and the redundancy below could not repair them. Names place and fault.
+    /// Stored bytes do not verify, and the redundancy below could not repair them. Names place and
+    /// fault.
     Damaged {
         place: String,
         message: String,
     },
-    /// What was to be removed is removed, and the audit log says so. Its key is still on the drives: background work
-    /// destroys it as soon as the drives let it, and until then the alarm `disposal` stands.
+    /// What was to be removed is removed, and the audit log says so. Its key is still on the
+    /// drives: background work destroys it as soon as the drives let it, and until then the alarm
+    /// `disposal` stands.
     KeyNotDestroyed(String),
-    /// The catalog and the data volume do not belong together: one is an older copy, or of another history of the
-    /// store. The store can be opened for reading only.
+    /// The catalog and the data volume do not belong together: one is an older copy, or of another
+    /// history of the store. The store can be opened for reading only.
     Unpaired(String),
     /// A later version of Stele wrote the store. It is not damaged, and must not be created again.
     Newer(String),
@@ -134,8 +140,8 @@ pub enum ArchiveError {
     ReadOnly(String),
     /// The master key is missing, or is not the key of this store.
     WrongKey(String),
-    /// The store, its catalog or its data volume has stopped. Whether the request took place is known after
-    /// reopening.
+    /// The store, its catalog or its data volume has stopped. Whether the request took place is
+    /// known after reopening.
     Stopped(String),
 }
 

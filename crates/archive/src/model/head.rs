@@ -1,12 +1,13 @@
-//! The signed head of the audit log: its end at some moment. FORMAT/archive.md has the text that is signed.
+//! The signed head of the audit log: its end at some moment. FORMAT/archive.md has the text that is
+//! signed.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 
 use crate::model::checksum::from_hex;
 
-/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier record was cut or
-/// changed.
+/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier
+/// record was cut or changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedHead {
     pub store: String,

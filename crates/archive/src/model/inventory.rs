@@ -94,7 +94,8 @@ impl Inventory {
         Ok(())
     }
 
-    /// What the keys of its objects begin with. The prefix stays as its author was allowed to write it.
+    /// What the keys of its objects begin with. The prefix stays as its author was allowed to write
+    /// it.
     pub(crate) fn folder(&self, source: &str) -> String {
         match self.prefix.as_deref() {
             None | Some("") => format!("{source}/{}", self.id),

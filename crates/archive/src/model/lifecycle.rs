@@ -1,7 +1,9 @@
-//! Lifecycle rules of a bucket: which versions and uploads go away by their age, as S3 defines them.
+//! Lifecycle rules of a bucket: which versions and uploads go away by their age, as S3 defines
+//! them.
 //!
-//! A rule never reaches a version under retention or a hold: [`crate::retention::rules::judge`] decides about each
-//! removal. Ages count in whole days and round up to the next midnight of UTC, so nothing goes before its day is over.
+//! A rule never reaches a version under retention or a hold: [`crate::retention::rules::judge`]
+//! decides about each removal. Ages count in whole days and round up to the next midnight of UTC,
+//! so nothing goes before its day is over.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +61,8 @@ pub struct LifecycleFilter {
     pub bare: bool,
 }
 
-/// When a current version ends: it gets a delete marker above it, or goes away where the bucket has no versions.
+/// When a current version ends: it gets a delete marker above it, or goes away where the bucket has
+/// no versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub enum Expiration {
     /// Days after the version was stored.
@@ -111,7 +114,8 @@ impl LifecycleRule {
         }
     }
 
-    /// The end of a delete marker without a version below it, if this rule ends it. `now` counts for rules without a date.
+    /// The end of a delete marker without a version below it, if this rule ends it. `now` counts
+    /// for rules without a date.
     pub fn expires_marker(&self, key: &str, stored: Timestamp, now: Timestamp) -> Option<Timestamp> {
         if !self.enabled || !self.filter.matches(key, 0, &Tags::new()) {
             return None;
@@ -123,7 +127,8 @@ impl LifecycleRule {
         })
     }
 
-    /// The end of a version that became noncurrent at `since`, with `newer` noncurrent versions above it.
+    /// The end of a version that became noncurrent at `since`, with `newer` noncurrent versions
+    /// above it.
     pub fn expires_noncurrent(
         &self,
         key: &str,
@@ -207,7 +212,8 @@ pub(crate) fn check_rules(rules: &[LifecycleRule]) -> Result<()> {
     Ok(())
 }
 
-/// The midnight at or behind a moment plus some days. It saturates: an end that cannot be stated never comes.
+/// The midnight at or behind a moment plus some days. It saturates: an end that cannot be stated
+/// never comes.
 fn end_of(from: Timestamp, days: u32) -> Timestamp {
     Timestamp(from.plus_days(days.into()).0.div_ceil(DAY).saturating_mul(DAY))
 }

@@ -20,7 +20,8 @@ pub const MATTERS_MAX: usize = 10_000;
 /// Tags that one selection names.
 pub const SELECTION_TAGS_MAX: usize = 10;
 
-/// Versions that have all of these properties. Delete markers are never selected: they hold no content.
+/// Versions that have all of these properties. Delete markers are never selected: they hold no
+/// content.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Selection {
     #[n(0)]

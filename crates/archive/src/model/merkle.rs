@@ -1,10 +1,12 @@
-//! A binary Merkle tree as in RFC 6962, over BLAKE3: its root, and the proofs that need no other leaf.
+//! A binary Merkle tree as in RFC 6962, over BLAKE3: its root, and the proofs that need no other
+//! leaf.
 //!
-//! A leaf is BLAKE3(00 || value), a node BLAKE3(01 || left || right). A tree of n leaves splits at the largest power of
-//! two below n, which is the same as letting an odd node go up unchanged.
+//! A leaf is BLAKE3(00 || value), a node BLAKE3(01 || left || right). A tree of n leaves splits at
+//! the largest power of two below n, which is the same as letting an odd node go up unchanged.
 //!
-//! [`MerkleTree`] keeps the roots of all complete subtrees, so that a root or a proof takes a logarithmic number of
-//! hashes. The functions that verify take untrusted input: they never fail, they answer `None` or false.
+//! [`MerkleTree`] keeps the roots of all complete subtrees, so that a root or a proof takes a
+//! logarithmic number of hashes. The functions that verify take untrusted input: they never fail,
+//! they answer `None` or false.
 
 use std::ops::Range;
 
@@ -33,7 +35,8 @@ pub struct MerkleTree {
     levels: Vec<Vec<Hash>>,
 }
 
-/// A tree, cut at a number of leaves, with perhaps one more leaf behind them that is not the tree's own.
+/// A tree, cut at a number of leaves, with perhaps one more leaf behind them that is not the tree's
+/// own.
 #[derive(Clone, Copy)]
 pub struct MerkleView<'a> {
     tree: &'a MerkleTree,
@@ -141,13 +144,14 @@ fn split(range: &Range<u64>) -> u64 {
     range.start + (count.next_power_of_two() >> 1)
 }
 
-/// The root of the tree of `leaves` leaves in which this leaf stands at `index`. None: the path is not of that shape.
+/// The root of the tree of `leaves` leaves in which this leaf stands at `index`. None: the path is
+/// not of that shape.
 pub fn root_of(value: &Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<Hash> {
     climb(value, value, index, leaves, path).map(|(_, root)| root)
 }
 
-/// Two roots from one path: of the tree that ends with `old` at `index`, and of the tree of `leaves` leaves that has
-/// `new` there. Both have the same leaves before `index`.
+/// Two roots from one path: of the tree that ends with `old` at `index`, and of the tree of
+/// `leaves` leaves that has `new` there. Both have the same leaves before `index`.
 pub fn climb(old: &Hash, new: &Hash, index: u64, leaves: u64, path: &[Hash]) -> Option<(Hash, Hash)> {
     if index >= leaves {
         return None;
@@ -171,7 +175,8 @@ pub fn climb(old: &Hash, new: &Hash, index: u64, leaves: u64, path: &[Hash]) -> 
     (last == 0).then_some((ended, whole))
 }
 
-/// Whether a tree of `old` leaves with the one root is the beginning of a tree of `new` leaves with the other.
+/// Whether a tree of `old` leaves with the one root is the beginning of a tree of `new` leaves with
+/// the other.
 pub fn has_grown(old: u64, new: u64, old_root: &Hash, new_root: &Hash, path: &[Hash]) -> bool {
     if old == 0 || old > new {
         return false;

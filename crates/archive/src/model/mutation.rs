@@ -1,5 +1,6 @@
-//! Switches that remove one protection each. The model of the administrator uses them to prove that it notices the
-//! loss. Without the feature `mutations`, as in the product, no store can lack a protection.
+//! Switches that remove one protection each. The model of the administrator uses them to prove that
+//! it notices the loss. Without the feature `mutations`, as in the product, no store can lack a
+//! protection.
 
 /// One protection that can be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

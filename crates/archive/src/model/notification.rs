@@ -1,6 +1,7 @@
 //! Event notifications of a bucket: which changes of its objects are told to which target.
 //!
-//! A rule names a target of the server's configuration. The client that sets a rule chooses no address and no path.
+//! A rule names a target of the server's configuration. The client that sets a rule chooses no
+//! address and no path.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +14,12 @@ use crate::model::time::Timestamp;
 pub const NOTIFICATION_RULES_MAX: usize = 100;
 /// Events that wait for one target. At this number further ones are dropped and counted.
 pub const EVENTS_PENDING_MAX: u64 = 20_000;
-/// The same with a small catalog, of which they must not take much: at least this many, and one for each share of it.
+/// The same with a small catalog, of which they must not take much: at least this many, and one for
+/// each share of it.
 const EVENTS_PENDING_MIN: u64 = 1_000;
 const CATALOG_PER_EVENT: u64 = 64 << 10;
-/// Characters of a rule's id, bytes of its prefix and of its suffix, and characters of a target's name.
+/// Characters of a rule's id, bytes of its prefix and of its suffix, and characters of a target's
+/// name.
 const ID_MAX: usize = 255;
 const AFFIX_MAX: usize = 1024;
 const TARGET_MAX: usize = 64;

@@ -1,8 +1,9 @@
 //! Bucket policies: who may do what with the keys of one bucket, in the policy language of AWS.
 //!
-//! A policy adds access to objects, or takes any access away. It never adds a role, the setting of retention or holds,
-//! or the bypass of GOVERNANCE. A statement that cannot be carried out to the letter is refused when the policy is
-//! set: an unknown element, action, condition key or operator is an error, never ignored.
+//! A policy adds access to objects, or takes any access away. It never adds a role, the setting of
+//! retention or holds, or the bypass of GOVERNANCE. A statement that cannot be carried out to the
+//! letter is refused when the policy is set: an unknown element, action, condition key or operator
+//! is an error, never ignored.
 
 mod actions;
 mod condition;
@@ -57,8 +58,8 @@ impl Selection {
     }
 }
 
-/// What a request says about itself, for the conditions of a policy: the values of each condition key. The keys are in
-/// lower case; tags keep the case of their names.
+/// What a request says about itself, for the conditions of a policy: the values of each condition
+/// key. The keys are in lower case; tags keep the case of their names.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct RequestFacts(BTreeMap<String, Vec<String>>);
 
@@ -89,7 +90,8 @@ impl RequestFacts {
     }
 }
 
-/// The form in which a condition key is looked up. Its case does not matter, except in the name of a tag.
+/// The form in which a condition key is looked up. Its case does not matter, except in the name of
+/// a tag.
 fn normal(key: &str) -> String {
     match key.split_once('/') {
         Some((name, tag)) => format!("{}/{tag}", name.to_ascii_lowercase()),
@@ -180,7 +182,8 @@ impl Policy {
     }
 }
 
-/// What a policy that allows an action gives. Everything else takes a role or a grant of the access key.
+/// What a policy that allows an action gives. Everything else takes a role or a grant of the access
+/// key.
 pub(crate) fn gift_of(action: &str) -> Option<Gift> {
     actions::gift(action)
 }

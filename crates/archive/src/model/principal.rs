@@ -1,7 +1,7 @@
 //! Callers: actors, their rights, and access keys.
 //!
-//! A frontend identifies the caller; the archive decides what the caller may do. A right is a role, for the store and
-//! its buckets, or a grant, for the objects of one bucket or below one prefix.
+//! A frontend identifies the caller; the archive decides what the caller may do. A right is a role,
+//! for the store and its buckets, or a grant, for the objects of one bucket or below one prefix.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -49,7 +49,8 @@ pub enum Role {
     /// Buckets, quotas, access keys, space.
     #[n(0)]
     StorageAdministrator,
-    /// Object Lock, default retention, retention, legal holds, protection levels, the compliance clock.
+    /// Object Lock, default retention, retention, legal holds, protection levels, the compliance
+    /// clock.
     #[n(1)]
     RetentionOfficer,
     /// Reads the audit log, `why`, and every bucket's settings.
@@ -107,7 +108,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Every role, every bucket, and the bypass of GOVERNANCE. They do not open COMPLIANCE retention.
+    /// Every role, every bucket, and the bypass of GOVERNANCE. They do not open COMPLIANCE
+    /// retention.
     pub fn all() -> Rights {
         Rights {
             roles: BTreeSet::from([Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor, Role::User]),
@@ -133,8 +135,8 @@ impl Rights {
         Rights { roles: BTreeSet::from([Role::RetentionOfficer]), ..Rights::default() }
     }
 
-    /// Whether a key with these rights is a second person beside the administrator, and may approve requests that
-    /// take two people. An administrator's key may not.
+    /// Whether a key with these rights is a second person beside the administrator, and may approve
+    /// requests that take two people. An administrator's key may not.
     pub fn approves(&self) -> bool {
         self.roles.contains(&Role::RetentionOfficer) && !self.roles.contains(&Role::StorageAdministrator)
     }
@@ -245,7 +247,8 @@ impl Caller {
         }
     }
 
-    /// The file gateway on behalf of one of its users; `origin` says which. It has no bypass of GOVERNANCE.
+    /// The file gateway on behalf of one of its users; `origin` says which. It has no bypass of
+    /// GOVERNANCE.
     pub fn gateway(origin: impl Into<Arc<str>>) -> Caller {
         let rights = Rights { bypass_governance: false, ..Rights::all() };
         let actor = Actor::System("file gateway".into());
@@ -276,8 +279,8 @@ impl Caller {
         self.rights.roles.contains(&role)
     }
 
-    /// Whether the caller has this access to keys that start with `prefix`. For one object the prefix is its whole
-    /// key.
+    /// Whether the caller has this access to keys that start with `prefix`. For one object the
+    /// prefix is its whole key.
     pub(crate) fn granted(&self, access: Access, bucket: &str, prefix: &str) -> bool {
         self.has(Role::User)
             && self.rights.grants.iter().any(|grant| {

@@ -18,7 +18,8 @@ impl MasterKey {
         MasterKey(key)
     }
 
-    /// Parses 64 hexadecimal digits from a key file, environment variable or command. Surrounding blanks are ignored.
+    /// Parses 64 hexadecimal digits from a key file, environment variable or command. Surrounding
+    /// blanks are ignored.
     pub fn parse(text: &str) -> Result<MasterKey> {
         crate::model::checksum::from_hex(text.trim())
             .and_then(|bytes| bytes.try_into().ok())

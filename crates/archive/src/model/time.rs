@@ -1,4 +1,5 @@
-//! Time and entropy as the caller gives them. The archive reads no clock and asks the system for no entropy.
+//! Time and entropy as the caller gives them. The archive reads no clock and asks the system for no
+//! entropy.
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
 impl Timestamp {
-    /// The last moment that a date of four-digit years can state: 9999-12-31T23:59:59.999Z. No retention ends later.
+    /// The last moment that a date of four-digit years can state: 9999-12-31T23:59:59.999Z. No
+    /// retention ends later.
     pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
 
     pub const fn from_secs(seconds: u64) -> Timestamp {

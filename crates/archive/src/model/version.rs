@@ -1,4 +1,5 @@
-//! The types of objects and versions in the interface: ids, tags, retention, and the properties of an object.
+//! The types of objects and versions in the interface: ids, tags, retention, and the properties of
+//! an object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +10,8 @@ use crate::model::checksum::Checksum;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::time::Timestamp;
 
-/// Names a version of a key. The null version is the one written while the bucket was not versioned.
+/// Names a version of a key. The null version is the one written while the bucket was not
+/// versioned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum VersionId {
     Null,
@@ -44,7 +46,8 @@ impl fmt::Display for VersionId {
     }
 }
 
-/// The entity tag: the MD5 of the content; for multipart objects the MD5 of the parts' MD5s, and their number.
+/// The entity tag: the MD5 of the content; for multipart objects the MD5 of the parts' MD5s, and
+/// their number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
 pub struct ETag {
     #[cbor(n(0), with = "minicbor::bytes")]
@@ -111,8 +114,9 @@ pub type Tags = BTreeMap<String, String>;
 /// Metadata that the client sends with the content.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Metadata {
-    /// System headers by their lower-case HTTP names: `content-type`, `content-encoding`, `content-disposition`,
-    /// `content-language`, `cache-control`, `expires`, `x-amz-website-redirect-location`, `x-amz-storage-class`.
+    /// System headers by their lower-case HTTP names: `content-type`, `content-encoding`,
+    /// `content-disposition`, `content-language`, `cache-control`, `expires`,
+    /// `x-amz-website-redirect-location`, `x-amz-storage-class`.
     #[n(0)]
     pub headers: BTreeMap<String, String>,
     /// The client's own names, without `x-amz-meta-`. Names and values together at most 8 KiB.
@@ -126,7 +130,8 @@ pub struct ObjectInfo {
     pub bucket: String,
     pub key: String,
     pub version: VersionId,
-    /// The bucket has or had versioning. Frontends then name the version in their answers, the null version too.
+    /// The bucket has or had versioning. Frontends then name the version in their answers, the null
+    /// version too.
     pub versioned: bool,
     /// No newer version of the key exists. Known to listings and to reads without a version.
     pub latest: bool,

@@ -1,12 +1,15 @@
-//! The body of a put on its way to the data volume: hashed, sealed and handed to the appender in pieces.
+//! The body of a put on its way to the data volume: hashed, sealed and handed to the appender in
+//! pieces.
 //!
-//! One pass over memory: each frame is hashed while it is in the processor's cache, then sealed in place in the
-//! piece's buffer. Only the MD5 comes later: it is computed from the received chunks, together with those of other
-//! bodies. The last piece stays until the end, so that a short body becomes one record together with its note.
+//! One pass over memory: each frame is hashed while it is in the processor's cache, then sealed in
+//! place in the piece's buffer. Only the MD5 comes later: it is computed from the received chunks,
+//! together with those of other bodies. The last piece stays until the end, so that a short body
+//! becomes one record together with its note.
 //!
-//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` under way, all within the memory that bodies
-//! share. The first buffer starts with one frame and grows. A body whose client has fallen silent gives way to others
-//! and keeps less than a frame. The chunks for the MD5 are not part of that memory; `Hashes` bounds them.
+//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` under way, all within the
+//! memory that bodies share. The first buffer starts with one frame and grows. A body whose client
+//! has fallen silent gives way to others and keeps less than a frame. The chunks for the MD5 are
+//! not part of that memory; `Hashes` bounds them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -142,8 +145,8 @@ impl Body {
             if piece.frames < store.bodies().piece_frames() {
                 let frames = (piece.frames * 4).min(store.bodies().piece_frames());
                 let more = (frames - piece.frames) * SEALED_FRAME;
-                // A body that waits for more memory while it holds some could block all others: a short piece goes
-                // out instead.
+                // A body that waits for more memory while it holds some could block all others: a
+                // short piece goes out instead.
                 if let Some(permit) = store.bodies().memory().try_take(more) {
                     piece.permit.merge(permit);
                     grow(&mut piece.buffer, HEADER + frames * SEALED_FRAME);
@@ -163,8 +166,8 @@ impl Body {
         let permit = match store.bodies().memory().try_take(room) {
             Some(permit) => permit,
             None => {
-                // A waiting body holds no memory. Bodies that kept their pieces while they wait would block each
-                // other for good.
+                // A waiting body holds no memory. Bodies that kept their pieces while they wait
+                // would block each other for good.
                 self.all_arrived().await?;
                 store.bodies().memory().take(room).await?
             }
@@ -216,7 +219,8 @@ impl Body {
         !self.on_their_way.is_empty() || self.piece.as_ref().is_some_and(|piece| piece.frames > 1)
     }
 
-    /// Resolves when other bodies wait for memory and this one holds more than its next frame needs.
+    /// Resolves when other bodies wait for memory and this one holds more than its next frame
+    /// needs.
     pub async fn crowded(&self, store: &Store) {
         match self.keeps_more() {
             true => store.bodies().memory().wanted().await,
@@ -224,7 +228,8 @@ impl Body {
         }
     }
 
-    /// Hands on all whole frames, waits until they are durable, and keeps memory for the frame that was begun.
+    /// Hands on all whole frames, waits until they are durable, and keeps memory for the frame that
+    /// was begun.
     pub async fn give_way(&mut self, store: &Arc<Store>) -> Result<()> {
         let large = self.piece.take_if(|piece| piece.frames > 1);
         if let Some(mut large) = large {
@@ -272,7 +277,8 @@ impl Body {
         }
     }
 
-    /// Seals the last frame and returns the digests of the whole content. Nothing can be written after it.
+    /// Seals the last frame and returns the digests of the whole content. Nothing can be written
+    /// after it.
     pub fn digests(&mut self) -> Result<Digests> {
         let Some(mut hashes) = self.hashes.take() else {
             return Err(ArchiveError::InvalidRequest("the body has ended already".into()));
@@ -346,7 +352,8 @@ fn seal_frame(key: &StreamKey, hashes: &mut Hashes, buffer: &mut Buffer, at: usi
     buffer[at + length..at + length + TAG].copy_from_slice(&tag);
 }
 
-/// Grows the buffer to this length, in place where its pages suffice. The new bytes are not cleared.
+/// Grows the buffer to this length, in place where its pages suffice. The new bytes are not
+/// cleared.
 fn grow(buffer: &mut Buffer, length: usize) {
     if length <= buffer.capacity() {
         buffer.set_length(length);

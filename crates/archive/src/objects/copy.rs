@@ -32,17 +32,20 @@ pub struct CopyRequest {
     pub key: String,
     /// None: the source's metadata. A copy onto itself must replace something, or be wanted `anew`.
     pub metadata: Option<Metadata>,
-    /// Where the copy redirects to, if the source's metadata is taken: that of the source is never copied.
+    /// Where the copy redirects to, if the source's metadata is taken: that of the source is never
+    /// copied.
     pub redirect: Option<String>,
     pub tags: Option<Tags>,
     pub retention: Option<Retention>,
     pub legal_hold: bool,
-    /// The management class that the request names. Without one, a rule of the bucket may bind the copy.
+    /// The management class that the request names. Without one, a rule of the bucket may bind the
+    /// copy.
     pub class: Option<String>,
     pub condition: WriteCondition,
     pub algorithm: Option<Algorithm>,
     pub customer_key: Option<CustomerKey>,
-    /// The request names the store's encryption or a storage class: the object is to be stored anew, as it is.
+    /// The request names the store's encryption or a storage class: the object is to be stored
+    /// anew, as it is.
     pub anew: bool,
 }
 
@@ -95,8 +98,8 @@ impl CopyRequest {
         Ok(())
     }
 
-    /// The put that stores the copy of a source with these properties. Any writer may have tagged the source, so only
-    /// the request and its tags name a class.
+    /// The put that stores the copy of a source with these properties. Any writer may have tagged
+    /// the source, so only the request and its tags name a class.
     pub fn put(self, mut from: ObjectInfo) -> Result<PutRequest> {
         let request = self;
         from.tags.remove(CLASS_TAG);
@@ -135,8 +138,8 @@ impl Archive {
         Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
 
-    /// Copies a range of an object as a part. `part.length` and digests are ignored. Also returns the source's
-    /// version.
+    /// Copies a range of an object as a part. `part.length` and digests are ignored. Also returns
+    /// the source's version.
     pub async fn copy_part(
         &self,
         caller: &Caller,

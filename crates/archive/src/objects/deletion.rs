@@ -64,8 +64,8 @@ impl Archive {
     /// Deletes up to 1000 keys of one bucket. Returns one result for each, in order.
     pub async fn delete_many(&self, caller: &Caller, requests: Vec<DeleteRequest>) -> Vec<Result<Deleted>> {
         use futures_util::StreamExt;
-        // Concurrently, so that many deletions share a commit. Bounded, so that a large batch leaves room for other
-        // requests.
+        // Concurrently, so that many deletions share a commit. Bounded, so that a large batch
+        // leaves room for other requests.
         futures_util::stream::iter(requests.into_iter().map(|request| self.delete(caller, request)))
             .buffered(64)
             .collect()
@@ -130,8 +130,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where versioning is suspended
-    /// the marker replaces the null version, and the removal judges that.
+    /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where
+    /// versioning is suspended the marker replaces the null version, and the removal judges that.
     pub(crate) async fn add_marker(
         self: &Arc<Store>,
         caller: &Caller,

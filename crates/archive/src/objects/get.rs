@@ -1,11 +1,13 @@
 //! Reading an object. Pieces are fetched ahead and verified before their bytes are handed out.
 //!
-//! A range opens only the frames that it touches. Memory of one reader: at most `AHEAD` pieces of 1 MiB.
+//! A range opens only the frames that it touches. Memory of one reader: at most `AHEAD` pieces of 1
+//! MiB.
 //!
-//! A reader keeps its snapshot of the catalog, and the segments that it names, for at most `CLIENT_READ_MAX`, since a
-//! slow client sets the pace. After that it looks its version up again and continues where it was. A version that is
-//! gone meanwhile ends the reading with an error. Bytes from a segment that was reused meanwhile do not authenticate,
-//! so the reader never hands out other bytes.
+//! A reader keeps its snapshot of the catalog, and the segments that it names, for at most
+//! `CLIENT_READ_MAX`, since a slow client sets the pace. After that it looks its version up again
+//! and continues where it was. A version that is gone meanwhile ends the reading with an error.
+//! Bytes from a segment that was reused meanwhile do not authenticate, so the reader never hands
+//! out other bytes.
 
 mod pieces;
 
@@ -40,7 +42,8 @@ use pieces::CACHED_MAX;
 
 pub(crate) use pieces::{Opening, Pieces};
 
-/// How often an object may be replaced between its lookup and its opening before the read is refused.
+/// How often an object may be replaced between its lookup and its opening before the read is
+/// refused.
 const REPLACED_MAX: usize = 16;
 /// Pieces under way to a reader at most.
 const AHEAD: usize = 4;
@@ -69,8 +72,8 @@ pub struct ReadCondition {
     pub if_range: Option<IfRange>,
 }
 
-/// `If-Range`: the object of which the client has the rest. Of another object it gets the whole, since two halves would
-/// make an object that never was.
+/// `If-Range`: the object of which the client has the rest. Of another object it gets the whole,
+/// since two halves would make an object that never was.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IfRange {
     /// The entity tag as sent.
@@ -133,7 +136,8 @@ impl ObjectReader {
 }
 
 impl IfRange {
-    /// Whether the client means this object. A weak entity tag never says so, and a date only if it is the very one.
+    /// Whether the client means this object. A weak entity tag never says so, and a date only if it
+    /// is the very one.
     fn holds(&self, info: &ObjectInfo) -> bool {
         match self {
             IfRange::Tag(tag) => ETag::parse(tag.trim()) == Some(info.etag),
@@ -265,8 +269,8 @@ impl Archive {
         Ok(Some(reader))
     }
 
-    /// As `get`, without content: the properties and the range that a `get` would send. For a part, the checksums are
-    /// the part's.
+    /// As `get`, without content: the properties and the range that a `get` would send. For a part,
+    /// the checksums are the part's.
     pub async fn head(&self, caller: &Caller, request: GetRequest) -> Result<(ObjectInfo, Range<u64>)> {
         let result = self.open_version(caller, &request).map(|opened| (opened.info, opened.range));
         self.store().audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
@@ -293,7 +297,8 @@ impl Archive {
         Ok(Opened { bucket, found, info, range, snapshot, reading })
     }
 
-    /// The parts of a multipart object with numbers above `after`, at most `limit`, and whether more follow.
+    /// The parts of a multipart object with numbers above `after`, at most `limit`, and whether
+    /// more follow.
     pub async fn object_parts(
         &self,
         caller: &Caller,
@@ -322,7 +327,8 @@ impl Archive {
     }
 }
 
-/// Checks that the request carries the right customer key if the object has one, and none otherwise.
+/// Checks that the request carries the right customer key if the object has one, and none
+/// otherwise.
 pub(crate) fn check_customer(found: &Found, key: Option<&CustomerKey>) -> Result<()> {
     match (&found.row.customer, key) {
         (None, None) => Ok(()),

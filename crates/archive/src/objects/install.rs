@@ -1,8 +1,8 @@
-//! Installing a version: note and key entry, then the catalog's commit, then the answer. The commit is never durable
-//! without note and key.
+//! Installing a version: note and key entry, then the catalog's commit, then the answer. The commit
+//! is never durable without note and key.
 //!
-//! The caller holds the key's lock, so the conditions that it checked still hold at the commit. The transaction
-//! requires them too.
+//! The caller holds the key's lock, so the conditions that it checked still hold at the commit. The
+//! transaction requires them too.
 
 use std::sync::Arc;
 
@@ -49,7 +49,8 @@ pub(crate) struct Install<'a> {
     pub lock: KeyLock,
     /// What the quota in bytes is compared with.
     pub compared: Counter,
-    /// Streams and notes of unlisted parts, which the version's transaction removes from the catalog.
+    /// Streams and notes of unlisted parts, which the version's transaction removes from the
+    /// catalog.
     pub left: Vec<(Stream, Place)>,
     /// The file gateway's change, in the same transaction.
     pub alongside: Option<Arc<dyn Alongside>>,
@@ -98,7 +99,8 @@ impl Install<'_> {
         let ((), entry) = entry.ordered().await?;
         let live = places(&row.note, &extents);
         let info = self.commit(store, transaction, number, row, lease, live).await?;
-        // The acknowledgement rests on every piece, the note and the key; all of them were written with `fua`.
+        // The acknowledgement rests on every piece, the note and the key; all of them were written
+        // with `fua`.
         for durable in stored.durable {
             durable.await?;
         }

@@ -1,6 +1,7 @@
 //! Listing: range scans over the versions that skip the keys which a delimiter folds together.
 //!
-//! A page reads only its own records and the skips between them. A scan reads in key order, so nothing is sorted.
+//! A page reads only its own records and the skips between them. A scan reads in key order, so
+//! nothing is sorted.
 
 use bytes::Bytes;
 use stele_catalog::{KeyRange, Snapshot, Table};
@@ -29,7 +30,8 @@ pub struct ListRequest {
     pub bucket: String,
     pub prefix: String,
     pub delimiter: Option<String>,
-    /// Only keys behind this one: V1's marker, V2's start-after. A marker that is a common prefix skips all its keys.
+    /// Only keys behind this one: V1's marker, V2's start-after. A marker that is a common prefix
+    /// skips all its keys.
     pub after: Option<String>,
     /// V2: the token of an earlier page. It takes precedence over `after`.
     pub token: Option<String>,
@@ -82,8 +84,19 @@ pub(crate) enum Entry<T> {
     Hidden(String),
 }
 
-/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the scan skips the
-/// folded ones.
+/// A page of items that each have a marker of their own within their key.
+pub(crate) struct Page<T, M> {
+    pub items: Vec<T>,
+    pub common_prefixes: Vec<String>,
+    /// More follow.
+    pub truncated: bool,
+    /// The last key or common prefix of the page, and the marker of its last item. Present when
+    /// truncated.
+    pub last: Option<(String, Option<M>)>,
+}
+
+/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the
+/// scan skips the folded ones.
 pub(crate) struct Listing<'a> {
     scan: Scan<'a>,
     bucket: u32,
@@ -122,8 +135,8 @@ impl<'a> Listing<'a> {
         self.scan.skip_to(record_key);
     }
 
-    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key. A run of hidden keys has
-    /// no end that is known, so the caller hears of each.
+    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key.
+    /// A run of hidden keys has no end that is known, so the caller hears of each.
     pub fn next<T>(&mut self, read: impl Fn(&Bytes, &Bytes) -> Result<Option<T>>) -> Result<Option<Entry<T>>> {
         if self.ended {
             return Ok(None);
@@ -142,6 +155,37 @@ impl<'a> Listing<'a> {
             None => self.ended = true,
         }
         Ok(Some(Entry::Prefix(common)))
+    }
+
+    /// At most so many items and common prefixes together. `item` makes an item and its marker of a
+    /// record.
+    pub fn page<R, T, M>(
+        &mut self,
+        limit: usize,
+        read: impl Fn(&Bytes, &Bytes) -> Result<R>,
+        mut item: impl FnMut(&str, u64, R) -> (T, M),
+    ) -> Result<Page<T, M>> {
+        let mut page = Page { items: Vec::new(), common_prefixes: Vec::new(), truncated: false, last: None };
+        while let Some(entry) = self.next(|key, value| read(key, value).map(Some))? {
+            if page.items.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                return Ok(page);
+            }
+            match entry {
+                Entry::Hidden(_) => {}
+                Entry::Prefix(common) => {
+                    page.last = Some((common.clone(), None));
+                    page.common_prefixes.push(common);
+                }
+                Entry::Record { key, number, row } => {
+                    let (item, marker) = item(&key, number, row);
+                    page.items.push(item);
+                    page.last = Some((key, Some(marker)));
+                }
+            }
+        }
+        page.last = None;
+        Ok(page)
     }
 
     /// The part of a key up to and including the first delimiter behind the prefix.
@@ -238,41 +282,29 @@ impl Archive {
         let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let limit = request.limit.min(LIMIT_MAX);
-        let mut page = VersionsPage::default();
         if limit == 0 {
-            return Ok(page);
+            return Ok(VersionsPage::default());
         }
         let snapshot = store.snapshot()?;
         let delimiter = request.delimiter.as_deref();
         let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
         // The key whose newest version lies before the page's start.
         let mut previous = start_versions(&mut listing, &*snapshot, &bucket, request)?;
-        let mut last: Option<(String, Option<VersionId>)> = None;
-        while let Some(entry) = listing.next(|key, value| read_version(key, value).map(Some))? {
-            if page.versions.len() + page.common_prefixes.len() == limit {
-                page.truncated = true;
-                if let Some((key, version)) = last {
-                    page.next_key_marker = Some(key);
-                    page.next_version_marker = version;
-                }
-                break;
-            }
-            match entry {
-                Entry::Hidden(_) => {}
-                Entry::Prefix(common) => {
-                    last = Some((common.clone(), None));
-                    page.common_prefixes.push(common);
-                }
-                Entry::Record { key, number, row } => {
-                    let latest = previous.as_ref() != Some(&key);
-                    let info = row.info(&bucket.row, &key, !number, latest);
-                    last = Some((key.clone(), Some(info.version)));
-                    page.versions.push(info);
-                    previous = Some(key);
-                }
-            }
-        }
-        Ok(page)
+        let page = listing.page(limit, read_version, |key, number, row: VersionRow| {
+            let latest = previous.as_deref() != Some(key);
+            previous = Some(key.to_owned());
+            let info = row.info(&bucket.row, key, !number, latest);
+            let version = info.version;
+            (info, version)
+        })?;
+        let (next_key_marker, next_version_marker) = page.last.unzip();
+        Ok(VersionsPage {
+            versions: page.items,
+            common_prefixes: page.common_prefixes,
+            truncated: page.truncated,
+            next_key_marker,
+            next_version_marker: next_version_marker.flatten(),
+        })
     }
 }
 
@@ -280,7 +312,8 @@ fn read_version(record_key: &Bytes, value: &Bytes) -> Result<VersionRow> {
     decode(VERSIONS, record_key, value)
 }
 
-/// Moves a listing of versions to the request's markers. Returns the key within which the page begins.
+/// Moves a listing of versions to the request's markers. Returns the key within which the page
+/// begins.
 fn start_versions(
     listing: &mut Listing<'_>,
     snapshot: &dyn Snapshot,
@@ -301,8 +334,8 @@ fn start_versions(
                 VersionId::Null => null_version(snapshot, bucket, marker)?.map(|found| found.number),
             };
             match number {
-                // The null version went since the page before, and its place is not known. All versions of the key
-                // follow, so that none is left out.
+                // The null version went since the page before, and its place is not known. All
+                // versions of the key follow, so that none is left out.
                 None => {
                     listing.skip_to(keys::all_of(bucket.number, marker).into());
                     return Ok(None);

@@ -121,8 +121,8 @@ impl Archive {
         store.writable()?;
         check_metadata(&request.metadata)?;
         check_tags(&request.tags, 10)?;
-        // Held until the outcome of the commit is known, so that no other request completes or aborts the upload
-        // before.
+        // Held until the outcome of the commit is known, so that no other request completes or
+        // aborts the upload before.
         let (bucket, lock, _settled) = store.lock_settled(caller, Access::Write, &request.bucket, &request.key).await?;
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
         store.named_class(caller, &bucket, &request.key, request.class.as_deref(), &request.tags)?;

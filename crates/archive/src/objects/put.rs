@@ -1,7 +1,8 @@
-//! Writing an object: the body is hashed once, sealed frame by frame and handed to the appender as it arrives.
+//! Writing an object: the body is hashed once, sealed frame by frame and handed to the appender as
+//! it arrives.
 //!
-//! The order: content and key durable on the data volume, then the catalog's commit, then the answer. A body whose
-//! writing ends early leaves only dead bytes in segments.
+//! The order: content and key durable on the data volume, then the catalog's commit, then the
+//! answer. A body whose writing ends early leaves only dead bytes in segments.
 
 use std::sync::Arc;
 
@@ -70,7 +71,8 @@ impl Way {
 pub struct PutRequest {
     pub bucket: String,
     pub key: String,
-    /// The announced length of the body, if the client sent one. A body of another length is refused.
+    /// The announced length of the body, if the client sent one. A body of another length is
+    /// refused.
     pub length: Option<u64>,
     pub metadata: Metadata,
     pub tags: Tags,
@@ -210,7 +212,8 @@ pub(crate) fn wanted(expected: &Expected, algorithms: &[Algorithm]) -> Vec<Algor
     wanted
 }
 
-/// The checksums to store: those that the client named. A SHA-256 that was only part of the signature is not one.
+/// The checksums to store: those that the client named. A SHA-256 that was only part of the
+/// signature is not one.
 pub(crate) fn kept(digests: &Digests, named: &[Algorithm], expected: &Expected) -> Vec<Checksum> {
     let keep = |algorithm: Algorithm| {
         named.contains(&algorithm) || expected.checksums.iter().any(|checksum| checksum.algorithm == algorithm)
@@ -219,7 +222,8 @@ pub(crate) fn kept(digests: &Digests, named: &[Algorithm], expected: &Expected) 
 }
 
 impl ObjectWriter {
-    /// Takes the next bytes, of any length. Waits while too many bytes of this or other bodies are in flight.
+    /// Takes the next bytes, of any length. Waits while too many bytes of this or other bodies are
+    /// in flight.
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
         let limit = self.length.unwrap_or(BODY_MAX);
         if self.body.length() + data.len() as u64 > limit {
@@ -233,8 +237,8 @@ impl ObjectWriter {
         self.body.write(&self.archive.store(), data).await
     }
 
-    /// Resolves when other bodies wait for memory and this one holds more than it needs. A caller that feeds it
-    /// slowly should then call [`ObjectWriter::give_way`].
+    /// Resolves when other bodies wait for memory and this one holds more than it needs. A caller
+    /// that feeds it slowly should then call [`ObjectWriter::give_way`].
     pub async fn crowded(&self) {
         self.body.crowded(&self.archive.store()).await;
     }
@@ -250,8 +254,8 @@ impl ObjectWriter {
         self
     }
 
-    /// Stores the object under this key, on this condition, and with the gateway's change. Comes before `finish`; the body
-    /// of a part has no such place.
+    /// Stores the object under this key, on this condition, and with the gateway's change. Comes
+    /// before `finish`; the body of a part has no such place.
     pub fn place(&mut self, placement: Placement, condition: WriteCondition) {
         if let Target::Object { request, alongside, .. } = &mut self.target {
             self.key.clone_from(&placement.key);
@@ -267,8 +271,8 @@ impl ObjectWriter {
         self.body.handed_on()
     }
 
-    /// Ends the body. `trailers` are digests that came behind it. Returns once the object is durable and in the
-    /// catalog. For a part, the properties are the part's.
+    /// Ends the body. `trailers` are digests that came behind it. Returns once the object is
+    /// durable and in the catalog. For a part, the properties are the part's.
     pub async fn finish(mut self, trailers: Expected) -> Result<ObjectInfo> {
         if let Some(ending) = self.ending.take() {
             return ending.finish(self, trailers).await;
@@ -328,8 +332,8 @@ async fn finish_object(
     check_metadata(&request.metadata)?;
     let lock = store.lock(bucket.number, &request.key).await?;
     let _settled = store.settings_locks.share(bucket.number).await;
-    // The bucket's settings may have changed while the body arrived. Another bucket of the same name is not the
-    // requested one.
+    // The bucket's settings may have changed while the body arrived. Another bucket of the same
+    // name is not the requested one.
     let now = store.authorized(caller, Access::Write, bucket.name(), &request.key)?;
     if now.number != bucket.number {
         return Err(ArchiveError::NoSuchBucket(bucket.name().into()));

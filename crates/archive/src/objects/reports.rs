@@ -1,5 +1,6 @@
-//! Objects that the store itself writes for a bucket's administrators: access logs and inventories. `buckets/reports.rs`
-//! says where they may go. No report replaces an object: each write requires that the key has none.
+//! Objects that the store itself writes for a bucket's administrators: access logs and inventories.
+//! `buckets/reports.rs` says where they may go. No report replaces an object: each write requires
+//! that the key has none.
 
 use bytes::Bytes;
 use stele_catalog::{Direction, KeyRange};
@@ -20,8 +21,8 @@ use crate::store::Archive;
 const PAGE: usize = 500;
 
 impl Archive {
-    /// Stores lines of a bucket's access log where its setting says now. `name` follows the prefix. Without a setting
-    /// nothing is stored.
+    /// Stores lines of a bucket's access log where its setting says now. `name` follows the prefix.
+    /// Without a setting nothing is stored.
     pub async fn store_access_log(&self, source: &str, name: &str, lines: Bytes) -> Result<()> {
         let from = self.store().buckets().by_name(source)?;
         let Some(log) = from.row.logging.clone() else { return Ok(()) };
@@ -30,7 +31,8 @@ impl Archive {
         self.store_report("access log", &from, &log.bucket, &key, "text/plain", lines).await.map(drop)
     }
 
-    /// Deletes every version whose key begins so: reports that are of no use. What cannot be deleted stays.
+    /// Deletes every version whose key begins so: reports that are of no use. What cannot be
+    /// deleted stays.
     pub(crate) async fn delete_reports(&self, by: &str, bucket: &str, prefix: &str) {
         let store = self.store();
         let Ok(from) = store.buckets().by_name(bucket) else { return };

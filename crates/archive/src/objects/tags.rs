@@ -25,8 +25,8 @@ impl Archive {
         Ok((found.row.tags, id))
     }
 
-    /// Replaces all tags; empty removes them. Returns the version. Retention does not protect tags, since they are no
-    /// content.
+    /// Replaces all tags; empty removes them. Returns the version. Retention does not protect tags,
+    /// since they are no content.
     pub async fn set_tags(
         &self,
         caller: &Caller,

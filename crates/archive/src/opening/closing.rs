@@ -8,8 +8,9 @@ use crate::record::{SEGMENTS, SETTINGS, encode, keys};
 use crate::store::Archive;
 
 impl Archive {
-    /// Writes the state that the next opening would otherwise have to find again. Requests that are under way or
-    /// follow are refused, so none is acknowledged that the next opening would not find.
+    /// Writes the state that the next opening would otherwise have to find again. Requests that are
+    /// under way or follow are refused, so none is acknowledged that the next opening would not
+    /// find.
     pub async fn close(&self) -> Result<()> {
         let store = &self.store();
         if store.is_read_only() {
@@ -25,8 +26,8 @@ impl Archive {
         // Until the end: a change of the identity under way is known in memory then.
         let identity_lock = store.lock_identity().await?;
         store.note_close(&identity_lock).await?;
-        // The appender closes before the catalog. A record that has its place already may still be committed before
-        // the end is stored, and lies before the tail.
+        // The appender closes before the catalog. A record that has its place already may still be
+        // committed before the end is stored, and lies before the tail.
         let tails = store.appender().close();
         let last = || {
             for (number, tail) in &tails {
@@ -40,7 +41,8 @@ impl Archive {
                 CLOCK,
                 encode(&clock),
             );
-            // Changes that are still under way may be refused, and compensating notes may not have had room.
+            // Changes that are still under way may be refused, and compensating notes may not have
+            // had room.
             transaction = store.compensations().last_rows().apply(transaction);
             transaction = store.keys().settle(store.numbers().settle(transaction));
             for (number, row) in store.segments().take_dirty() {

@@ -1,11 +1,13 @@
-//! Counting the parts of unfinished uploads, and what access keys own, where the catalog does not count them yet.
+//! Counting the parts of unfinished uploads, and what access keys own, where the catalog does not
+//! count them yet.
 //!
-//! Earlier versions counted bytes of versions alone. They do not know the counters that quotas are compared with, and
-//! leave them as they are. They also write the identity without the fields that say that these are counted. So this
-//! phase counts anew at the first opening after any of them had the store open. What keys own takes a walk over all
-//! versions.
+//! Earlier versions counted bytes of versions alone. They do not know the counters that quotas are
+//! compared with, and leave them as they are. They also write the identity without the fields that
+//! say that these are counted. So this phase counts anew at the first opening after any of them had
+//! the store open. What keys own takes a walk over all versions.
 //!
-//! Crash points: the counters are written, and the identity does not say so yet. The next opening writes them again.
+//! Crash points: the counters are written, and the identity does not say so yet. The next opening
+//! writes them again.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +30,8 @@ use crate::store::uploads::{part_rows, parts_of_bucket, size_of};
 const BATCH: usize = 1000;
 
 impl Store {
-    /// Sets the counters from the rows of the unfinished uploads. Nothing is served yet, so nothing changes meanwhile.
-    /// The caller writes the identity.
+    /// Sets the counters from the rows of the unfinished uploads. Nothing is served yet, so nothing
+    /// changes meanwhile. The caller writes the identity.
     pub(super) async fn count_parts(&self, identity: &mut IdentityRow) -> Result<()> {
         if identity.parts_counted == Some(true) {
             return Ok(());
@@ -53,7 +55,8 @@ impl Store {
         Ok(())
     }
 
-    /// The same for what access keys own, from the rows of the versions and of the unfinished uploads.
+    /// The same for what access keys own, from the rows of the versions and of the unfinished
+    /// uploads.
     pub(super) async fn count_owned(&self, identity: &mut IdentityRow) -> Result<()> {
         if identity.owned_counted == Some(true) {
             return Ok(());

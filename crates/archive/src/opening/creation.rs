@@ -21,8 +21,9 @@ use crate::store::signing::Signing;
 const SEGMENTS_MIN: u32 = 4;
 
 impl Archive {
-    /// Makes a new store on an empty catalog and an empty volume. Refuses where there is a store already. The
-    /// compliance clock starts with the wall clock, which the operator has confirmed to the caller.
+    /// Makes a new store on an empty catalog and an empty volume. Refuses where there is a store
+    /// already. The compliance clock starts with the wall clock, which the operator has confirmed
+    /// to the caller.
     pub async fn create(foundation: Foundation, options: Options) -> Result<Archive> {
         let segment = checked_segment(&foundation, &options)?;
         check_empty(&foundation).await?;
@@ -40,7 +41,8 @@ impl Archive {
             fingerprint: Superblock::fingerprint(&foundation.master, &id),
             witness: None,
         };
-        // The catalog first: a superblock without a catalog would look like a store that lost its catalog.
+        // The catalog first: a superblock without a catalog would look like a store that lost its
+        // catalog.
         let transaction = first_rows(&foundation, id, now)?;
         foundation.catalog.commit(transaction).await?;
         superblock.write(&foundation.data).await?;
@@ -79,8 +81,8 @@ async fn check_empty(foundation: &Foundation) -> Result<()> {
     Ok(())
 }
 
-/// The first rows of the catalog: the identity, the clock, the complete index of no version, and the signed end of an
-/// empty audit log.
+/// The first rows of the catalog: the identity, the clock, the complete index of no version, and
+/// the signed end of an empty audit log.
 fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Transaction> {
     let identity = IdentityRow {
         store: id,

@@ -1,18 +1,21 @@
 //! Whether the catalog and the data volume belong together.
 //!
-//! Each of them names its store, but not the moment of that store. A copy of the catalog from last month names the
-//! right store, and would free every segment that it does not know. Therefore each opening for writing gives both the
-//! same generation and tag. The data volume also stores the length of the catalog's audit log and its link there, the
-//! witness. A catalog that lacks these is older, or of another history of the store, and is never written.
+//! Each of them names its store, but not the moment of that store. A copy of the catalog from last
+//! month names the right store, and would free every segment that it does not know. Therefore each
+//! opening for writing gives both the same generation and tag. The data volume also stores the
+//! length of the catalog's audit log and its link there, the witness. A catalog that lacks these is
+//! older, or of another history of the store, and is never written.
 //!
 //! Crash points of an opening. After each of them the pair is recognised:
 //! 1. before the catalog's commit: both have the former pairing;
 //! 2. after it: the catalog has the former pairing, and names the new one as its next;
-//! 3. after the write of the superblock: it has the new pairing, which the catalog names as its next;
+//! 3. after the write of the superblock: it has the new pairing, which the catalog names as its
+//!    next;
 //! 4. after the commit that records the opening: both have the new pairing.
 //!
-//! The witness is written again some seconds after the audit log was signed, and at closing. Each write follows the
-//! commit that it describes, so a crash can leave a witness that is behind, never one that is ahead.
+//! The witness is written again some seconds after the audit log was signed, and at closing. Each
+//! write follows the commit that it describes, so a crash can leave a witness that is behind, never
+//! one that is ahead.
 
 use std::cmp::Ordering;
 
@@ -29,7 +32,8 @@ use crate::store::foundation::Foundation;
 use crate::store::{Archive, Store};
 
 impl Archive {
-    /// Whether the catalog and the data volume belong together. They do if the store is open for writing.
+    /// Whether the catalog and the data volume belong together. They do if the store is open for
+    /// writing.
     pub fn paired(&self) -> Paired {
         self.store().paired().clone()
     }
@@ -87,7 +91,8 @@ pub(crate) fn following(foundation: &Foundation, identity: &IdentityRow, superbl
 }
 
 impl Store {
-    /// Pairs catalog and data volume: crash points 1 to 3 above. Of the identity, only `next` is changed here.
+    /// Pairs catalog and data volume: crash points 1 to 3 above. Of the identity, only `next` is
+    /// changed here.
     pub(crate) async fn pair(&self, identity: &mut IdentityRow, next: Pairing, head: Head) -> Result<()> {
         identity.next = Some(next);
         let transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(identity));

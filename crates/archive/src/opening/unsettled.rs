@@ -1,9 +1,10 @@
 //! Notes of changes that the process before left without an answer.
 //!
-//! Where the store was not closed in order, the last notes on the volume may state changes that never took place: the crash
-//! came between note and commit, or a request had gone away. The catalog names the note of everything that it has. A thing
-//! whose newest note is another one needs a compensating note. Each new segment's transaction lists what was unsettled then,
-//! so only segments that the catalog calls open are read here.
+//! Where the store was not closed in order, the last notes on the volume may state changes that
+//! never took place: the crash came between note and commit, or a request had gone away. The
+//! catalog names the note of everything that it has. A thing whose newest note is another one needs
+//! a compensating note. Each new segment's transaction lists what was unsettled then, so only
+//! segments that the catalog calls open are read here.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ use crate::space::header::{Kind, RecordHeader};
 use crate::space::walk::Walk;
 use crate::store::Store;
 
-/// The newest note of a thing among those found. A copy that reclamation made has the number of its original.
+/// The newest note of a thing among those found. A copy that reclamation made has the number of its
+/// original.
 struct Newest {
     sequence: u64,
     places: Vec<Place>,
@@ -67,7 +69,8 @@ impl Store {
         Ok(())
     }
 
-    /// The thing of which a record may state a change. A record that is torn, or cannot be read, states nothing.
+    /// The thing of which a record may state a change. A record that is torn, or cannot be read,
+    /// states nothing.
     async fn noted_subject(
         &self,
         walk: &mut Walk,
@@ -111,7 +114,8 @@ impl Store {
         let known = match &subject {
             NoteSubject::Version(at) => match fetch::<VersionRow>(snapshot, VERSIONS, &at.record_key())? {
                 Some(row) => Some(row.note),
-                // It was removed or never stored, or it is an upload that was about to be completed.
+                // It was removed or never stored, or it is an upload that was about to be
+                // completed.
                 None => {
                     let owner = fetch::<Owner>(snapshot, OBJECTS, &keys::number(newest.object))?;
                     let Some(Owner::Upload(at)) = owner else { return Ok(None) };

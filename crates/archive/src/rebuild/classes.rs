@@ -1,8 +1,9 @@
 //! Classes in a rebuild: their notes, and what versions of objects prove about them.
 //!
-//! Where places cannot be read, the newest note of a class may be lost, and an older one would make a weaker version of
-//! the class active again. Each version of an object has a copy of the class that was active when it was stored. A class
-//! therefore becomes no weaker than the strongest copy. Notes of deleted versions count too: an activation had no way back.
+//! Where places cannot be read, the newest note of a class may be lost, and an older one would make
+//! a weaker version of the class active again. Each version of an object has a copy of the class
+//! that was active when it was stored. A class therefore becomes no weaker than the strongest copy.
+//! Notes of deleted versions count too: an activation had no way back.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,8 @@ use crate::record::audit::AuditRow;
 use crate::record::class::{ClassRow, ClassVersion};
 use crate::record::{AUDIT, CLASSES, decode, encode};
 
-/// The terms of a class version in copies, and when the first version of an object with them was stored.
+/// The terms of a class version in copies, and when the first version of an object with them was
+/// stored.
 struct Proven {
     terms: ClassTerms,
     stored: Timestamp,
@@ -81,7 +83,8 @@ impl Filling<'_> {
         classes
     }
 
-    /// An activation may be in the audit log alone: no version of an object was stored since, or none can be read.
+    /// An activation may be in the audit log alone: no version of an object was stored since, or
+    /// none can be read.
     fn find_lost_activations(&mut self, rows: &BTreeMap<String, ClassRow>) {
         if self.survey.losses.is_empty() {
             return;

@@ -84,7 +84,8 @@ impl Survey {
                 Err(error) => return Err(error.into()),
             };
             let Some(header) = SegmentHeader::decode(&block, &superblock.store, number) else {
-                // A sound header of another store: the segment was free when this store was created.
+                // A sound header of another store: the segment was free when this store was
+                // created.
                 if block.iter().any(|byte| *byte != 0) && !SegmentHeader::is_foreign(&block, &superblock.store, number)
                 {
                     self.lose_segment(number, format!("segment {number}: its header is damaged"));
@@ -107,8 +108,9 @@ impl Survey {
         Ok(())
     }
 
-    /// Whether the segment is the part of the key table that its header says. An extension that was cut off leaves a
-    /// header and no entries: entries are written once the catalog knows the part. Then another segment became this part.
+    /// Whether the segment is the part of the key table that its header says. An extension that was
+    /// cut off leaves a header and no entries: entries are written once the catalog knows the part.
+    /// Then another segment became this part.
     async fn is_part(&mut self, volume: &Handle, superblock: &Superblock, number: u32, ordinal: u32) -> Result<bool> {
         let Some(other) = self.parts.insert(ordinal, number) else { return Ok(true) };
         match (holds_entries(volume, superblock, other).await?, holds_entries(volume, superblock, number).await?) {
@@ -173,7 +175,8 @@ impl Survey {
         Ok(())
     }
 
-    /// Walks all segments. Without `buckets`: the records sealed under the master key. With them: all other records.
+    /// Walks all segments. Without `buckets`: the records sealed under the master key. With them:
+    /// all other records.
     pub async fn walk(
         &mut self,
         volume: &Handle,
@@ -240,7 +243,8 @@ impl Survey {
     ) -> Result<Result<(), RecordFault>> {
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
-            // A copy that reclamation was about to make may be torn, and its original is whole. Only then pieces are read.
+            // A copy that reclamation was about to make may be torn, and its original is whole.
+            // Only then pieces are read.
             if self.pieces.contains_key(&key) {
                 let copy = walk.payload(place.at, header).await?;
                 if copy.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
@@ -254,7 +258,8 @@ impl Survey {
             return Ok(Err(RecordFault::Lost("the record cannot be read")));
         };
         if stele_ground::digest::crc32c(&payload) != header.check {
-            // The drives' own digests match, so a crash left the record half written. It was never acknowledged.
+            // The drives' own digests match, so a crash left the record half written. It was never
+            // acknowledged.
             return Ok(Err(RecordFault::Torn("the record's checksum does not match; it was torn or damaged")));
         }
         let key = match (header.scope, buckets) {
@@ -334,8 +339,8 @@ impl Survey {
         self.classes.retain(|_, (_, row, _)| !row.is_withdrawn());
     }
 
-    /// Records of the audit log behind the place where an earlier rebuild cut it off do not go on behind what was
-    /// recorded since then.
+    /// Records of the audit log behind the place where an earlier rebuild cut it off do not go on
+    /// behind what was recorded since then.
     pub fn drop_cut_off(&mut self) {
         let Some((_, note)) = &self.identity else { return };
         for cut in note.identity.cuts.iter().flatten() {
@@ -343,8 +348,8 @@ impl Survey {
         }
     }
 
-    /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
-    /// missing.
+    /// Of several live buckets with one name, only the newest can have it. The others were deleted
+    /// by notes that are missing.
     pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {
         let mut newest: BTreeMap<String, u32> = BTreeMap::new();
         for (number, (_, row, _)) in &self.buckets {
@@ -360,9 +365,9 @@ impl Survey {
         }
     }
 
-    /// How many records the audit log had, as far as the data volume and heads kept elsewhere show. A head is sent
-    /// after the witness is written. A head that counts more than the witness shows that the volume was set back, and
-    /// later notes are lost.
+    /// How many records the audit log had, as far as the data volume and heads kept elsewhere show.
+    /// A head is sent after the witness is written. A head that counts more than the witness shows
+    /// that the volume was set back, and later notes are lost.
     pub fn reached(
         &mut self,
         foundation: &Foundation,
@@ -457,8 +462,8 @@ fn newest<K: Ord, V>(map: &mut BTreeMap<K, (u64, V, Place)>, key: K, found: (u64
     }
 }
 
-/// A version exists if the key table has its entry. Where the table cannot be read, it may exist and counts. A note that
-/// takes a refused version back is of none.
+/// A version exists if the key table has its entry. Where the table cannot be read, it may exist
+/// and counts. A note that takes a refused version back is of none.
 pub(super) fn exists(survey: &Survey, note: &VersionNote) -> bool {
     if note.at.bucket == TAKEN_BACK {
         return false;

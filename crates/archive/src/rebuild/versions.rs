@@ -32,9 +32,10 @@ impl Filling<'_> {
         Ok(())
     }
 
-    /// Of several null versions of a key the newest is it. The others were replaced, and their keys were to be destroyed;
-    /// or the newest was never acknowledged, since a crash came before its commit. So the others are kept as well. A
-    /// version that is retained or held takes precedence, since it could not have been replaced.
+    /// Of several null versions of a key the newest is it. The others were replaced, and their keys
+    /// were to be destroyed; or the newest was never acknowledged, since a crash came before its
+    /// commit. So the others are kept as well. A version that is retained or held takes precedence,
+    /// since it could not have been replaced.
     fn null_versions(&self) -> BTreeMap<(u32, String), (bool, u64)> {
         let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
         let versions = self.survey.versions.values().map(|(_, note, _)| note);

@@ -32,7 +32,8 @@ const MARGIN: u64 = 1 << 20;
 const MARGIN_OF_LOSSES: u64 = 1 << 40;
 /// The same for numbers of buckets.
 const BUCKETS_MARGIN: u32 = 1000;
-/// Days after the last note of the identity or the last version in which a lost head may have been signed.
+/// Days after the last note of the identity or the last version in which a lost head may have been
+/// signed.
 const LOST_HEADS_DAYS: u64 = 2;
 /// Places that the matter `rebuild` names.
 const PLACES: usize = 3;
@@ -131,7 +132,8 @@ impl<'a> Filling<'a> {
         for (number, (_, row, place)) in &self.survey.buckets {
             self.live.push(*place);
             self.report.buckets += 1;
-            // A deletion is noted before its commit, which fails if a version was stored in between.
+            // A deletion is noted before its commit, which fails if a version was stored in
+            // between.
             let deleted = row.deleted.filter(|_| !filled.contains(number));
             let row = BucketRow { note: *place, deleted, ..row.clone() };
             self.out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
@@ -170,8 +172,8 @@ impl<'a> Filling<'a> {
     }
 
     async fn put_tombstones(&mut self) -> Result<()> {
-        // A certificate is noted before its removal is committed. While the version's key exists, the version was not
-        // disposed of.
+        // A certificate is noted before its removal is committed. While the version's key exists,
+        // the version was not disposed of.
         for (key, row) in self.survey.tombstones.iter().filter(|(_, row)| !self.claimed.contains(&row.object)) {
             self.out.put(TOMBSTONES, key.clone(), encode(row)).await?;
         }
@@ -225,7 +227,8 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    /// Numbers, key slots, clock and signed end. They come last, because they depend on everything that was found.
+    /// Numbers, key slots, clock and signed end. They come last, because they depend on everything
+    /// that was found.
     async fn put_settings(
         mut self,
         foundation: &Foundation,
@@ -267,8 +270,8 @@ impl<'a> Filling<'a> {
         Ok(Filled { identity, report: RebuildReport { records, findings, losses, ..self.report } })
     }
 
-    /// Whether the note was written by the orderly close of the store's last opening. Otherwise the lost catalog may
-    /// have known of a freeze of the clock.
+    /// Whether the note was written by the orderly close of the store's last opening. Otherwise the
+    /// lost catalog may have known of a freeze of the clock.
     fn is_clock_proven(&self, note: &IdentityNote, superblock: &Superblock) -> bool {
         let last = superblock.witness.map(|witness| witness.pairing());
         note.identity.clean && last.is_some() && note.identity.pairing == last && self.survey.losses.is_empty()
@@ -299,7 +302,8 @@ impl<'a> Filling<'a> {
         let unknown = superblock.witness.is_none().then_some(None);
         let gap = unknown.or((reached.records >= first).then_some(Some(reached.records)));
         if let Some(last) = gap.filter(|_| !self.survey.without.has(Mutation::Gaps)) {
-            // A head was signed while the store was open: soon after its last note or version, or it is known.
+            // A head was signed while the store was open: soon after its last note or version, or
+            // it is known.
             let last_open = noted.max(self.latest).plus_days(LOST_HEADS_DAYS).to_string();
             let signed = reached.signed.into_iter().fold(last_open, String::max);
             identity.gaps.get_or_insert_default().push(Gap { first, last, rebuilt: wall, signed: Some(signed) });

@@ -27,7 +27,8 @@ pub(crate) struct AccessKeyRow {
     /// A new officer's key, void until another officer approves it.
     #[n(7)]
     pub pending: Option<bool>,
-    /// The key was an officer's once, whatever rights it has now: see [`crate::record::settings::OFFICERS`].
+    /// The key was an officer's once, whatever rights it has now: see
+    /// [`crate::record::settings::OFFICERS`].
     #[n(8)]
     pub officer: Option<bool>,
     /// The key is void from this moment on. None: it has no end.

@@ -1,5 +1,5 @@
-//! A record of the audit log, and the Merkle checkpoint over a run of records. The chain itself is the catalog's
-//! append mutation, so number and link are outside the record.
+//! A record of the audit log, and the Merkle checkpoint over a run of records. The chain itself is
+//! the catalog's append mutation, so number and link are outside the record.
 
 use minicbor::{Decode, Encode};
 

@@ -1,4 +1,5 @@
-//! A bucket. The rows of deleted buckets stay: their numbers are never used again, and audit records refer to them.
+//! A bucket. The rows of deleted buckets stay: their numbers are never used again, and audit
+//! records refer to them.
 
 use minicbor::{Decode, Encode};
 
@@ -78,7 +79,8 @@ pub(crate) struct BucketRow {
 }
 
 impl BucketRow {
-    /// The row in a note that takes the creation of a bucket back. No other one has an empty name. `wrapped`: some key.
+    /// The row in a note that takes the creation of a bucket back. No other one has an empty name.
+    /// `wrapped`: some key.
     pub fn withdrawn(wall: Timestamp, wrapped: Vec<u8>) -> BucketRow {
         BucketRow {
             name: String::new(),

@@ -1,7 +1,8 @@
 //! The places of content: records, extents, streams, layouts.
 //!
-//! A stream is the content of one put or part, cut into pieces. A piece is a run of frames in one segment. A stream
-//! of few pieces has its extents in the row that names it; a longer one has rows of its own.
+//! A stream is the content of one put or part, cut into pieces. A piece is a run of frames in one
+//! segment. A stream of few pieces has its extents in the row that names it; a longer one has rows
+//! of its own.
 
 use minicbor::{Decode, Encode};
 

@@ -1,4 +1,5 @@
-//! The work that remains after a deletion: the key entry to destroy, and the rows of long content to clear.
+//! The work that remains after a deletion: the key entry to destroy, and the rows of long content
+//! to clear.
 
 use minicbor::{Decode, Encode};
 

@@ -1,8 +1,9 @@
-//! Record keys. Numbers are big-endian, so that they sort. S3 keys are escaped, so that the bytes behind them cannot
-//! be confused with them.
+//! Record keys. Numbers are big-endian, so that they sort. S3 keys are escaped, so that the bytes
+//! behind them cannot be confused with them.
 //!
-//! In an S3 key, byte 0 becomes 00 FF, and 00 01 ends the key. Keys therefore sort as their bytes do, and 00 02
-//! behind a key is above all its versions. Version numbers are stored inverted: the newest comes first.
+//! In an S3 key, byte 0 becomes 00 FF, and 00 01 ends the key. Keys therefore sort as their bytes
+//! do, and 00 02 behind a key is above all its versions. Version numbers are stored inverted: the
+//! newest comes first.
 
 use bytes::Bytes;
 

@@ -99,7 +99,8 @@ pub(crate) struct Counts {
     pub held_since: Option<u64>,
 }
 
-/// How far a job has come. A rebuild of the catalog loses this; the job then begins anew, which changes nothing twice.
+/// How far a job has come. A rebuild of the catalog loses this; the job then begins anew, which
+/// changes nothing twice.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct ProgressRow {
     #[n(0)]
@@ -145,7 +146,8 @@ impl MatterRow {
         }
     }
 
-    /// The row in a note that takes the creation of a matter back. No other one has an empty reason.
+    /// The row in a note that takes the creation of a matter back. No other one has an empty
+    /// reason.
     pub fn withdrawn(wall: Timestamp) -> MatterRow {
         let row = MatterRow::new(String::new(), Actor::System("store".into()), None, wall);
         MatterRow { closed: Some(wall), ..row }

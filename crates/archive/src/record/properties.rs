@@ -1,10 +1,13 @@
-//! The index by which a search finds versions: a record without a value for each property that a search can name.
+//! The index by which a search finds versions: a record without a value for each property that a
+//! search can name.
 //!
-//! A record's key is the bucket, the kind, the value, and the version's own key without its bucket. The records of one
-//! value therefore lie in the order of keys, and a page of them ends and begins as a page of versions does. Names and
-//! values are hashed to eight bytes. A collision is harmless, since a search judges each version by its row.
+//! A record's key is the bucket, the kind, the value, and the version's own key without its bucket.
+//! The records of one value therefore lie in the order of keys, and a page of them ends and begins
+//! as a page of versions does. Names and values are hashed to eight bytes. A collision is harmless,
+//! since a search judges each version by its row.
 //!
-//! [`VersionRows`] is the only way to the table of versions, so that no row changes without its index.
+//! [`VersionRows`] is the only way to the table of versions, so that no row changes without its
+//! index.
 
 use bytes::Bytes;
 use minicbor::bytes::ByteVec;
@@ -17,10 +20,11 @@ use crate::record::settings::Pairing;
 use crate::record::version::VersionRow;
 use crate::record::{PROPERTIES, VERSIONS, encode, keys};
 
-/// Entries of the client's metadata that are indexed one by one. A version with more has one record instead, which
-/// each search by metadata reads too: a request may bring a thousand entries.
+/// Entries of the client's metadata that are indexed one by one. A version with more has one record
+/// instead, which each search by metadata reads too: a request may bring a thousand entries.
 const METADATA_MAX: usize = if cfg!(test) { 3 } else { 64 };
-/// Size of the smallest version that is found by its size. Most versions of a large store are smaller.
+/// Size of the smallest version that is found by its size. Most versions of a large store are
+/// smaller.
 pub(crate) const LARGE: u64 = if cfg!(test) { 100 } else { 1 << 20 };
 /// Precision of the dates, in milliseconds.
 const HOUR: u64 = 3_600_000;
@@ -37,8 +41,8 @@ pub(crate) const INDEX: &[u8] = b"properties";
 pub(crate) struct IndexRow {
     #[n(0)]
     pub form: u32,
-    /// The opening for writing that knew of the index. If it is not the catalog's last one, then an older version of
-    /// Stele may have written since, and the index says nothing.
+    /// The opening for writing that knew of the index. If it is not the catalog's last one, then an
+    /// older version of Stele may have written since, and the index says nothing.
     #[n(1)]
     pub pairing: Option<Pairing>,
     #[n(2)]
@@ -63,8 +67,8 @@ impl IndexRow {
         IndexRow { form: FORM, pairing: None, stage: IndexStage::Complete }
     }
 
-    /// The row after an opening for writing. `former`: the catalog's last opening so far. A row that is missing, that
-    /// does not decode or has another form means that the index is made anew.
+    /// The row after an opening for writing. `former`: the catalog's last opening so far. A row
+    /// that is missing, that does not decode or has another form means that the index is made anew.
     pub fn at_opening(raw: Option<&[u8]>, former: Option<Pairing>, next: Pairing) -> IndexRow {
         let known = IndexRow::known(raw, former).map_or(IndexStage::Clearing, |row| row.stage);
         IndexRow { form: FORM, pairing: Some(next), stage: known }
@@ -141,7 +145,8 @@ impl Property {
         [bucket, &[self.kind as u8], &self.value.to_be_bytes(), rest].concat().into()
     }
 
-    /// The records of all versions below a prefix that have this property, behind the version `after`.
+    /// The records of all versions below a prefix that have this property, behind the version
+    /// `after`.
     pub fn below(&self, bucket: u32, prefix: &str, after: Option<&Bytes>) -> KeyRange {
         let beginning = keys::prefix(bucket, prefix);
         let range = KeyRange::prefix(self.record_key(&beginning));
@@ -209,7 +214,8 @@ pub(crate) fn in_words(record: &[u8]) -> Result<String> {
 
 /// Changes of the table of versions, each with its index.
 pub(crate) trait VersionRows: Sized {
-    /// Puts a version's row. `before`: the row that is there, which the caller requires to be unchanged.
+    /// Puts a version's row. `before`: the row that is there, which the caller requires to be
+    /// unchanged.
     fn put_version(self, key: Bytes, before: Option<&VersionRow>, after: &VersionRow, raw: Bytes) -> Self;
 
     /// Deletes a version's row, which the caller requires to be unchanged.

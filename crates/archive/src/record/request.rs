@@ -10,8 +10,8 @@ use crate::model::version::Retention;
 /// The effect of an approval.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) enum Asked {
-    /// The time for which the store was closed counts, up to this many milliseconds. The clock's alarm with these words
-    /// is accepted with it.
+    /// The time for which the store was closed counts, up to this many milliseconds. The clock's
+    /// alarm with these words is accepted with it.
     #[n(0)]
     CreditClock(#[n(0)] u64, #[n(1)] Option<String>),
     /// The access key with this id becomes a retention officer's.
@@ -32,7 +32,8 @@ pub(crate) enum Asked {
     /// The master key is exported once.
     #[n(6)]
     ExportKey,
-    /// A version is deleted before its GOVERNANCE retention ends: bucket, key, version id, and the retention as asked.
+    /// A version is deleted before its GOVERNANCE retention ends: bucket, key, version id, and the
+    /// retention as asked.
     #[n(7)]
     Delete(#[n(0)] String, #[n(1)] String, #[n(2)] String, #[n(3)] Option<Retention>),
     /// The rule of an act becomes stricter, for good.
@@ -63,7 +64,8 @@ pub(crate) struct RequestRow {
     /// The request is void from this time on the later of both clocks.
     #[n(4)]
     pub expires: Timestamp,
-    /// After a loss of officers: from this time on the compliance clock, the request needs no officer's approval.
+    /// After a loss of officers: from this time on the compliance clock, the request needs no
+    /// officer's approval.
     #[n(5)]
     pub alone_from: Option<Timestamp>,
     /// The effect in words.

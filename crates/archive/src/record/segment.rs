@@ -12,7 +12,8 @@ pub(crate) enum SegmentUse {
     /// A part of the key table, with its ordinal.
     #[n(2)]
     Keys(#[n(0)] u32),
-    /// A rebuild could not read its header. It may hold records, and is neither read, moved nor freed.
+    /// A rebuild could not read its header. It may hold records, and is neither read, moved nor
+    /// freed.
     #[n(3)]
     Unreadable,
 }
@@ -27,7 +28,8 @@ pub(crate) struct SegmentRow {
     /// Bytes from the segment's start to the end of its last record, when this row was written.
     #[n(2)]
     pub used: u32,
-    /// Bytes of records that are still needed. A hint for reclamation, which checks each record; scrub corrects it.
+    /// Bytes of records that are still needed. A hint for reclamation, which checks each record;
+    /// scrub corrects it.
     #[n(3)]
     pub live: i64,
 }

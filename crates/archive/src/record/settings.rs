@@ -14,7 +14,8 @@ pub(crate) const IDENTITY: &[u8] = b"identity";
 pub(crate) const NUMBERS: &[u8] = b"numbers";
 pub(crate) const SLOTS: &[u8] = b"slots";
 pub(crate) const CLOCK: &[u8] = b"clock";
-/// What the superblock of the data volume says of the store, without its witness: [`Superblock::identify`].
+/// What the superblock of the data volume says of the store, without its witness:
+/// [`Superblock::identify`].
 ///
 /// [`Superblock::identify`]: crate::space::superblock::Superblock::identify
 pub(crate) const SUPERBLOCK: &[u8] = b"superblock";
@@ -65,7 +66,8 @@ pub(crate) struct IdentityRow {
     /// The opening that was under way. The data volume may have it already.
     #[n(7)]
     pub next: Option<Pairing>,
-    /// Of a rebuilt catalog until its first opening: the pairing that the rebuild read from the data volume.
+    /// Of a rebuilt catalog until its first opening: the pairing that the rebuild read from the
+    /// data volume.
     #[n(8)]
     pub replaces: Option<Pairing>,
     /// The facts that a rebuild could not prove.
@@ -83,8 +85,8 @@ pub(crate) struct IdentityRow {
     /// Where rebuilds cut the audit log off.
     #[n(13)]
     pub cuts: Option<Vec<Cut>>,
-    /// The counts of buckets have the parts of unfinished uploads. A binary that does not count them writes this row
-    /// without the field, so the next opening counts anew.
+    /// The counts of buckets have the parts of unfinished uploads. A binary that does not count
+    /// them writes this row without the field, so the next opening counts anew.
     #[n(14)]
     pub parts_counted: Option<bool>,
     /// What access keys own is counted. As for the field above, an earlier binary leaves it out.
@@ -98,7 +100,8 @@ pub(crate) struct Cut {
     /// The number of the first record since.
     #[n(0)]
     pub first: u64,
-    /// Notes of records with this number or a later one that have a lower sequence are of the log before.
+    /// Notes of records with this number or a later one that have a lower sequence are of the log
+    /// before.
     #[n(1)]
     pub sequence: u64,
 }
@@ -135,8 +138,9 @@ pub(crate) struct Pairing {
     pub tag: [u8; 16],
 }
 
-/// The matter `rebuild`: everything that existed when a catalog was rebuilt in spite of unreadable places. Its latest
-/// state is not proven, so none of it may be deleted or weakened until two officers have decided.
+/// The matter `rebuild`: everything that existed when a catalog was rebuilt in spite of unreadable
+/// places. Its latest state is not proven, so none of it may be deleted or weakened until two
+/// officers have decided.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct Doubt {
     #[n(0)]
@@ -152,7 +156,8 @@ pub(crate) struct Doubt {
     pub places: Vec<String>,
 }
 
-/// Records of the audit log that were lost when the catalog was rebuilt. Their numbers are used again.
+/// Records of the audit log that were lost when the catalog was rebuilt. Their numbers are used
+/// again.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct Gap {
     #[n(0)]
@@ -162,8 +167,8 @@ pub(crate) struct Gap {
     pub last: Option<u64>,
     #[n(2)]
     pub rebuilt: Timestamp,
-    /// No lost head was signed later, as a head states it. The system clock of the rebuild may have been ahead. None: the
-    /// rebuild kept no such time.
+    /// No lost head was signed later, as a head states it. The system clock of the rebuild may have
+    /// been ahead. None: the rebuild kept no such time.
     #[n(3)]
     pub signed: Option<String>,
 }
@@ -174,8 +179,8 @@ impl Gap {
         self.first <= record && self.last.is_none_or(|last| record <= last)
     }
 
-    /// Whether the rebuild lost the log of this head. Later heads are of the rebuilt log, which uses the numbers again.
-    /// Times are written so that they sort.
+    /// Whether the rebuild lost the log of this head. Later heads are of the rebuilt log, which
+    /// uses the numbers again. Times are written so that they sort.
     pub fn explains(&self, head: &SignedHead) -> bool {
         let signed = self.signed.as_ref().is_none_or(|last| head.time <= *last);
         self.covers(head.records) && signed && head.time <= self.rebuilt.to_string()
@@ -211,8 +216,8 @@ pub(crate) struct ClockRow {
     /// Why expiration is frozen.
     #[n(2)]
     pub frozen: Option<String>,
-    /// The latest moment at which the store was open: the wall clock at an opening, and the real time since. Never
-    /// goes back.
+    /// The latest moment at which the store was open: the wall clock at an opening, and the real
+    /// time since. Never goes back.
     #[n(3)]
     pub seen: Option<Timestamp>,
     /// Milliseconds for which the store was closed and that were not made up since.

@@ -30,7 +30,8 @@ pub(crate) struct TombstoneRow {
     pub cause: String,
     #[n(8)]
     pub version: String,
-    /// The key slot whose entry was overwritten with zeros. Without the key the content cannot be read.
+    /// The key slot whose entry was overwritten with zeros. Without the key the content cannot be
+    /// read.
     #[n(9)]
     pub slot: u64,
 }

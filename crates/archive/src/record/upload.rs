@@ -41,8 +41,8 @@ pub(crate) struct UploadRow {
     pub class: Option<String>,
 }
 
-/// Whether a client of S3 began the upload to a share that has this key, as `shares::upload_key` makes it. The file
-/// gateway's own uploads have the key of the file.
+/// Whether a client of S3 began the upload to a share that has this key, as `shares::upload_key`
+/// makes it. The file gateway's own uploads have the key of the file.
 pub(crate) fn is_clients_key(key: &str) -> bool {
     key.starts_with('/')
 }

@@ -36,8 +36,8 @@ pub(crate) struct VersionRow {
     pub modified: Timestamp,
     #[n(7)]
     pub owner: Actor,
-    /// The slot of its wrapped key in the key table. A delete marker has an entry too, since a version exists as long
-    /// as its entry.
+    /// The slot of its wrapped key in the key table. A delete marker has an entry too, since a
+    /// version exists as long as its entry.
     #[n(8)]
     pub slot: u64,
     #[n(9)]
@@ -71,8 +71,8 @@ pub(crate) struct VersionRow {
     /// The class in force when it was stored. Its retention is set from it.
     #[n(21)]
     pub class: Option<ClassMark>,
-    /// The number drawn when S3's hold was last set on it. None: it was stored with the hold, an older version of Stele
-    /// set it, or it has none.
+    /// The number drawn when S3's hold was last set on it. None: it was stored with the hold, an
+    /// older version of Stele set it, or it has none.
     #[n(22)]
     pub held: Option<u64>,
 }
@@ -127,7 +127,8 @@ impl VersionRef {
     }
 }
 
-/// The note of a version in a segment, from which the catalog can be rebuilt: the row and its record key.
+/// The note of a version in a segment, from which the catalog can be rebuilt: the row and its
+/// record key.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct VersionNote {
     #[n(0)]
@@ -169,7 +170,8 @@ impl VersionRow {
         self.matters().any(|name| name == matter)
     }
 
-    /// Sets or releases S3's hold. `number`: drawn now, so that a release that began before passes over it.
+    /// Sets or releases S3's hold. `number`: drawn now, so that a release that began before passes
+    /// over it.
     pub fn set_hold(&mut self, on: bool, number: u64) {
         self.hold = on;
         self.held = on.then_some(number);
@@ -209,7 +211,8 @@ impl VersionRow {
         }
     }
 
-    /// Size and BLAKE3 as audit records state them. Receipts and proofs read them there: FORMAT/evidence.md.
+    /// Size and BLAKE3 as audit records state them. Receipts and proofs read them there:
+    /// FORMAT/evidence.md.
     pub fn content_in_words(&self) -> String {
         format!("{} bytes, blake3 {}", self.size, self.fingerprint())
     }

@@ -1,8 +1,10 @@
-//! The second half of a removal: the key is destroyed, its slot is freed, and the rows of long content are cleared.
+//! The second half of a removal: the key is destroyed, its slot is freed, and the rows of long
+//! content are cleared.
 //!
-//! The removal's transaction left a disposal row. The row goes, and the slot becomes free, only when the entry is
-//! zeros, durably. Work that is dropped midway is queued again. Work of an earlier session is found by its rows.
-//! Entries that cannot be overwritten are set aside, tried again later, and delay no others.
+//! The removal's transaction left a disposal row. The row goes, and the slot becomes free, only
+//! when the entry is zeros, durably. Work that is dropped midway is queued again. Work of an
+//! earlier session is found by its rows. Entries that cannot be overwritten are set aside, tried
+//! again later, and delay no others.
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -53,8 +55,9 @@ impl Store {
         Some(Alarm::new(AlarmKind::Disposal, message))
     }
 
-    /// Notes a certificate on the data volume, for a rebuild. Without room for the note the removal proceeds all the
-    /// same, because removals make room. The catalog has the certificate, and the note follows later.
+    /// Notes a certificate on the data volume, for a rebuild. Without room for the note the removal
+    /// proceeds all the same, because removals make room. The catalog has the certificate, and the
+    /// note follows later.
     pub async fn note_tombstone(&self, bucket: &Bucket, at: VersionRef, row: TombstoneRow) -> Result<()> {
         let note = (at, row);
         match self.note(Kind::Tombstone, Some(bucket), note.1.object, &note).await {
@@ -81,8 +84,9 @@ impl Store {
         }
     }
 
-    /// The second half: starts to destroy the key. That completes the disposal of short content; `finish_disposals`
-    /// clears long content. Returns the change that the removal waits for before it is acknowledged.
+    /// The second half: starts to destroy the key. That completes the disposal of short content;
+    /// `finish_disposals` clears long content. Returns the change that the removal waits for before
+    /// it is acknowledged.
     pub fn dispose(&self, removed: Removed) -> Option<Changed> {
         let Removed { slot, disposal, wait } = removed;
         self.caches().forget_object_key(disposal.object);
@@ -100,8 +104,8 @@ impl Store {
         wait.then_some(destroyed)
     }
 
-    /// Takes the extents of a part out of the catalog, in the transaction that takes the part's row out. Under the lock
-    /// of the upload's key, so that reclamation moves none of them meanwhile.
+    /// Takes the extents of a part out of the catalog, in the transaction that takes the part's row
+    /// out. Under the lock of the upload's key, so that reclamation moves none of them meanwhile.
     pub fn clear_within(
         &self,
         mut transaction: Transaction,
@@ -156,10 +160,12 @@ impl Store {
         self.settle(Due::short(self)).await.map(drop)
     }
 
-    /// Frees the slots of removed versions: first zeros over their entries, then the catalog's rows, then their use.
-    /// Slots whose entries cannot be overwritten are set aside for later. Returns how many became free.
+    /// Frees the slots of removed versions: first zeros over their entries, then the catalog's
+    /// rows, then their use. Slots whose entries cannot be overwritten are set aside for later.
+    /// Returns how many became free.
     async fn settle(&self, mut due: Due<'_>) -> Result<usize> {
-        // Some removals did not wait for their zeros. Writing them again shows that all are durable.
+        // Some removals did not wait for their zeros. Writing them again shows that all are
+        // durable.
         let changes: Vec<Changed> =
             due.slots.iter().map(|entry| self.keys().destroy(entry.slot, entry.object)).collect();
         let mut stuck = Vec::new();
@@ -333,7 +339,8 @@ impl Drop for Due<'_> {
     }
 }
 
-/// A disposal of long content being cleared. If it is not cleared when this is dropped, it is queued again.
+/// A disposal of long content being cleared. If it is not cleared when this is dropped, it is
+/// queued again.
 struct Long<'a> {
     store: &'a Store,
     slot: u64,

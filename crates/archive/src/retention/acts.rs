@@ -1,7 +1,9 @@
-//! How many people an act takes: the rules, their change, and the requests for acts that take two officers.
+//! How many people an act takes: the rules, their change, and the requests for acts that take two
+//! officers.
 //!
-//! A rule only gets stricter, and two officers decide that. The rule is in the store's identity, in the catalog and on the
-//! data volume, so that a rebuild of the catalog finds it. It is durable in both before its change is acknowledged.
+//! A rule only gets stricter, and two officers decide that. The rule is in the store's identity, in
+//! the catalog and on the data volume, so that a rebuild of the catalog finds it. It is durable in
+//! both before its change is acknowledged.
 
 use std::sync::Arc;
 
@@ -58,7 +60,8 @@ impl Store {
         Rules(self.identity().look(encode))
     }
 
-    /// Makes a transaction that rests on a bypass require what allowed it: the rules, and the rights of the caller's key.
+    /// Makes a transaction that rests on a bypass require what allowed it: the rules, and the
+    /// rights of the caller's key.
     pub(crate) fn while_bypassing(
         &self,
         transaction: Transaction,
@@ -117,8 +120,9 @@ impl Store {
         self.lock(0, "identity:").await
     }
 
-    /// Changes the identity together with a transaction and its record, and notes it on the data volume. Two changes do not
-    /// lose each other, and one that took place is known although its request went away.
+    /// Changes the identity together with a transaction and its record, and notes it on the data
+    /// volume. Two changes do not lose each other, and one that took place is known although its
+    /// request went away.
     pub(crate) async fn change_identity(
         self: &Arc<Store>,
         transaction: Transaction,
@@ -195,7 +199,8 @@ impl Archive {
         self.ask(caller, Action::ExportMasterKey, Asked::ExportKey, says.into(), allowed).await
     }
 
-    /// One officer asks to delete a version before its GOVERNANCE retention ends. Another one has to approve.
+    /// One officer asks to delete a version before its GOVERNANCE retention ends. Another one has
+    /// to approve.
     pub async fn request_deletion(&self, caller: &Caller, name: &VersionName, reason: &str) -> Result<RequestInfo> {
         let found = match reason.len() > REASON_MAX {
             true => Err(ArchiveError::InvalidArgument(format!("a reason has at most {REASON_MAX} bytes"))),
@@ -227,8 +232,8 @@ impl Archive {
         Ok(found)
     }
 
-    /// Two officers delete a version, if nothing keeps it longer than the retention that they were shown. `over` ends the
-    /// request.
+    /// Two officers delete a version, if nothing keeps it longer than the retention that they were
+    /// shown. `over` ends the request.
     pub(crate) async fn delete_approved(
         &self,
         caller: &Caller,
@@ -293,8 +298,8 @@ impl Archive {
             .await
     }
 
-    /// The text of the master key for escrow. The audit record is durable before the text is handed out. Where that takes
-    /// two officers, it uses up their approval.
+    /// The text of the master key for escrow. The audit record is durable before the text is handed
+    /// out. Where that takes two officers, it uses up their approval.
     pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
         let store = &self.store();
         let rules = store.rules();

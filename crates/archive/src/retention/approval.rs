@@ -1,8 +1,9 @@
 //! Requests that take two people: one officer asks, another one approves.
 //!
-//! Two callers are two people if both their keys and their users of this machine differ. A request states its effect,
-//! is void after some days, and is never approved by its author. Where no officer is left, a new one can be admitted
-//! after a waiting time. An alarm stands all the while, and any officer can refuse the request.
+//! Two callers are two people if both their keys and their users of this machine differ. A request
+//! states its effect, is void after some days, and is never approved by its author. Where no
+//! officer is left, a new one can be admitted after a waiting time. An alarm stands all the while,
+//! and any officer can refuse the request.
 //!
 //! Failure model: a request takes effect with the commit that removes it, so once or not at all.
 
@@ -26,11 +27,12 @@ use crate::retention::events::event_times;
 use crate::state::clock::{ComplianceClock, Credit};
 use crate::store::{Archive, Store};
 
-/// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
+/// Days until a request is void, and days until a new officer needs no approval after a loss of
+/// officers.
 const LIFE_DAYS: u64 = 3;
 const LOST_DAYS: u64 = 30;
-/// Open requests at most. An administrator makes pending keys of officers without any officer, so those leave room for
-/// the officers' own requests.
+/// Open requests at most. An administrator makes pending keys of officers without any officer, so
+/// those leave room for the officers' own requests.
 const OPEN_MAX: usize = 64;
 const PENDING_KEYS_MAX: usize = OPEN_MAX - 16;
 
@@ -83,7 +85,8 @@ impl RequestRow {
 }
 
 impl Archive {
-    /// One officer asks to credit the time for which the store was closed. Another one has to approve.
+    /// One officer asks to credit the time for which the store was closed. Another one has to
+    /// approve.
     pub async fn request_credit(&self, caller: &Caller) -> Result<RequestInfo> {
         let store = &self.store();
         store.writable()?;
@@ -115,8 +118,8 @@ impl Archive {
         Ok(row.info(&id))
     }
 
-    /// One officer asks to end the matter `rebuild` and to accept the found state as complete. Another one has to
-    /// approve.
+    /// One officer asks to end the matter `rebuild` and to accept the found state as complete.
+    /// Another one has to approve.
     pub async fn request_release(&self, caller: &Caller) -> Result<RequestInfo> {
         let store = &self.store();
         store.writable()?;
@@ -196,7 +199,8 @@ impl Archive {
         let row = store.audited(judged, event).await?;
         let event = event().detail(format!("request {id}, asked by {}{}: {}", row.by, of_peer(row.peer), row.says));
         let event = match &row.asked {
-            // A certificate of disposal lists the approval by these names. The words could quote another object.
+            // A certificate of disposal lists the approval by these names. The words could quote
+            // another object.
             Asked::Delete(bucket, key, version, _) | Asked::RevokeEvent(bucket, key, version, _) => {
                 event.object(bucket, key).named_version(version)
             }
@@ -279,7 +283,8 @@ impl Archive {
         store.writable()?;
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id} is refused"));
         let allowed = match caller.actor {
-            // An administrator may withdraw a request that it could have made. That weakens nothing.
+            // An administrator may withdraw a request that it could have made. That weakens
+            // nothing.
             Actor::Local(_) => Ok(()),
             _ => store.require_approver(caller),
         };
@@ -316,8 +321,8 @@ impl Archive {
                 of_peer(row.peer)
             )));
         }
-        // The key that the request admits cannot be used before. A key that the author made earlier is not detected
-        // here.
+        // The key that the request admits cannot be used before. A key that the author made earlier
+        // is not detected here.
         Ok(row)
     }
 
@@ -380,8 +385,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Refuses unless the officer may ask and approve now. The matter `rebuild` suspends keys that existed, except
-    /// for ending it.
+    /// Refuses unless the officer may ask and approve now. The matter `rebuild` suspends keys that
+    /// existed, except for ending it.
     fn require_approver(&self, caller: &Caller) -> Result<()> {
         caller.require_approver()?;
         match &caller.actor {
@@ -392,8 +397,8 @@ impl Store {
         }
     }
 
-    /// The transaction that ends a request: it is still there, and a key that made it is still valid and, for an act of
-    /// two officers, still an officer's.
+    /// The transaction that ends a request: it is still there, and a key that made it is still
+    /// valid and, for an act of two officers, still an officer's.
     pub(crate) fn end_of_request(&self, id: &str, row: &RequestRow) -> Result<Transaction> {
         let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(row)).delete(REQUESTS, id.to_string());
         let Actor::Key(author) = &row.by else { return Ok(over) };
@@ -424,7 +429,8 @@ impl Store {
         self.record(over.put(REQUESTS, id.to_string(), encode(&approved)), event).await.map(drop)
     }
 
-    /// Adds the request that makes a pending key an officer's. Returns its id and its effect in words.
+    /// Adds the request that makes a pending key an officer's. Returns its id and its effect in
+    /// words.
     pub(crate) fn ask_for_officer(
         &self,
         transaction: Transaction,

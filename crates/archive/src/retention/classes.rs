@@ -1,8 +1,9 @@
-//! Management classes: making, comparing and activating them, and the class in force for a new version.
+//! Management classes: making, comparing and activating them, and the class in force for a new
+//! version.
 //!
-//! A version keeps a copy of the class in force when it was stored, and its retention is set from that copy. A later
-//! version of the class never touches it. A class is never removed, and a version of it only becomes active if it
-//! weakens nothing.
+//! A version keeps a copy of the class in force when it was stored, and its retention is set from
+//! that copy. A later version of the class never touches it. A class is never removed, and a
+//! version of it only becomes active if it weakens nothing.
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -56,7 +57,8 @@ impl Store {
         row.active().map(|(number, version)| (number, version.terms.clone())).ok_or_else(inactive)
     }
 
-    /// The class that the request names, by header or tag. Naming one takes the right to set retention.
+    /// The class that the request names, by header or tag. Naming one takes the right to set
+    /// retention.
     pub(crate) fn named_class<'a>(
         &self,
         caller: &Caller,
@@ -85,8 +87,9 @@ impl Store {
         Ok(name)
     }
 
-    /// The class in force for a new version, and its retention by that class. `asked`: the retention that the request
-    /// asked for, which the class only makes longer. `retention`: what the version has without a class.
+    /// The class in force for a new version, and its retention by that class. `asked`: the
+    /// retention that the request asked for, which the class only makes longer. `retention`: what
+    /// the version has without a class.
     pub(crate) fn classified(
         &self,
         caller: &Caller,
@@ -110,8 +113,9 @@ impl Store {
         Ok((Some(retention), Some(mark)))
     }
 
-    /// Makes the transaction require that the class is in force as the mark says. A stricter version that was activated
-    /// meanwhile holds for everything that is stored after its activation.
+    /// Makes the transaction require that the class is in force as the mark says. A stricter
+    /// version that was activated meanwhile holds for everything that is stored after its
+    /// activation.
     pub(crate) fn while_in_force(&self, transaction: Transaction, mark: &ClassMark) -> Result<Transaction> {
         let changed = || ArchiveError::Conflict(format!("the class `{}` was changed meanwhile; try again", mark.name));
         let raw = self.snapshot()?.get(CLASSES, mark.name.as_bytes())?.ok_or_else(changed)?;
@@ -124,7 +128,8 @@ impl Store {
 }
 
 impl Archive {
-    /// Makes a version of a class, the first or a further one. It applies to nothing before it is activated.
+    /// Makes a version of a class, the first or a further one. It applies to nothing before it is
+    /// activated.
     pub async fn create_class(
         &self,
         caller: &Caller,
@@ -216,7 +221,8 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Read)).await
     }
 
-    /// Compares a version of a class with the active one, and changes nothing. None: the latest version.
+    /// Compares a version of a class with the active one, and changes nothing. None: the latest
+    /// version.
     pub async fn compare_class(
         &self,
         caller: &Caller,
@@ -227,8 +233,8 @@ impl Archive {
         compared(&self.store().class_row(name)?, name, version)
     }
 
-    /// Makes a version of a class the active one, if it weakens nothing. Stored versions keep the class that they
-    /// have.
+    /// Makes a version of a class the active one, if it weakens nothing. Stored versions keep the
+    /// class that they have.
     pub async fn activate_class(
         &self,
         caller: &Caller,

@@ -1,4 +1,5 @@
-//! The compliance clock of an open store: its status, its alarms, and an officer's acceptance of an alarm.
+//! The compliance clock of an open store: its status, its alarms, and an officer's acceptance of an
+//! alarm.
 
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ impl Archive {
         ClockStatus { compliance_time, wall_time: self.store().wall().to_string(), frozen }
     }
 
-    /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does not step.
+    /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does
+    /// not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
         let alarm = self.store().frozen();
         self.accept_clock_alarm(caller, alarm.as_deref()).await
@@ -61,8 +63,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Changes the clock together with a transaction and its record. The clock changes only once that is durable. An
-    /// alarm that comes meanwhile stands, in the clock and in its row.
+    /// Changes the clock together with a transaction and its record. The clock changes only once
+    /// that is durable. An alarm that comes meanwhile stands, in the clock and in its row.
     pub(crate) async fn change_clock(
         &self,
         transaction: Transaction,

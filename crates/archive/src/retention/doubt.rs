@@ -1,16 +1,19 @@
-//! The matter `rebuild`: the facts that a rebuild with losses could not prove, and their decision by two officers.
+//! The matter `rebuild`: the facts that a rebuild with losses could not prove, and their decision
+//! by two officers.
 //!
-//! A rebuild takes the newest note of each thing. Where a note may be unreadable, the newest readable note is not
-//! proven to be the newest. A retention may have been raised since, a hold set, a key revoked, or a bucket's level
-//! raised. The lost note may belong to any of them, so everything that existed is in doubt.
+//! A rebuild takes the newest note of each thing. Where a note may be unreadable, the newest
+//! readable note is not proven to be the newest. A retention may have been raised since, a hold
+//! set, a key revoked, or a bucket's level raised. The lost note may belong to any of them, so
+//! everything that existed is in doubt.
 //!
-//! While the matter stands, no version in a bucket that existed is deleted, replaced or expires, and no retention
-//! there is weakened. These buckets stay, their access keys are suspended, and nothing is reclaimed, since missing
-//! records may lie there. New buckets and keys work as usual.
+//! While the matter stands, no version in a bucket that existed is deleted, replaced or expires,
+//! and no retention there is weakened. These buckets stay, their access keys are suspended, and
+//! nothing is reclaimed, since missing records may lie there. New buckets and keys work as usual.
 //!
-//! The store's identity has the matter and is noted on the data volume. It survives restarts and further rebuilds. It
-//! ends when a rebuild finds everything, or when two retention officers accept the known state as complete. Then the
-//! suspended keys are revoked, except those of the two officers.
+//! The store's identity has the matter and is noted on the data volume. It survives restarts and
+//! further rebuilds. It ends when a rebuild finds everything, or when two retention officers accept
+//! the known state as complete. Then the suspended keys are revoked, except those of the two
+//! officers.
 
 use std::sync::Arc;
 
@@ -60,13 +63,15 @@ impl Archive {
         self.store().suspends(key)
     }
 
-    /// The time of the matter `rebuild`, and the first few unreadable places. None: there is no such matter.
+    /// The time of the matter `rebuild`, and the first few unreadable places. None: there is no
+    /// such matter.
     pub fn rebuild_matter(&self) -> Option<(String, Vec<String>)> {
         self.store().doubt().map(|doubt| (doubt.since.to_string(), doubt.places))
     }
 
-    /// Two retention officers accept the found state as complete. Held versions are as their newest readable notes
-    /// say. Suspended keys are revoked, except those of the two officers. `over` removes the request.
+    /// Two retention officers accept the found state as complete. Held versions are as their newest
+    /// readable notes say. Suspended keys are revoked, except those of the two officers. `over`
+    /// removes the request.
     pub(crate) async fn end_rebuild_matter(
         &self,
         caller: &Caller,

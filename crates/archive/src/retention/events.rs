@@ -1,8 +1,9 @@
 //! Events: the moments from which the retention of event-initiated versions counts.
 //!
-//! A version's event is told once. An event before the version was stored counts from when it was stored, so that no
-//! date can make a retention shorter than its class says. Only an event whose date has not come can be taken back, by
-//! two officers; the version is then kept without an end again.
+//! A version's event is told once. An event before the version was stored counts from when it was
+//! stored, so that no date can make a retention shorter than its class says. Only an event whose
+//! date has not come can be taken back, by two officers; the version is then kept without an end
+//! again.
 
 use futures_util::StreamExt;
 use stele_catalog::Transaction;
@@ -77,7 +78,8 @@ pub(crate) fn event_times(row: &VersionRow) -> Option<EventTimes> {
 /// The row with the event, or without it. Its retention follows, also where a bypass had lifted it.
 fn with_event(bucket: &Bucket, row: &mut VersionRow, event: Option<class::Event>) {
     if let Some(mark) = &mut row.class {
-        // A client may have extended the retention beyond the class. That stays, whatever becomes of the event.
+        // A client may have extended the retention beyond the class. That stays, whatever becomes
+        // of the event.
         if let Some(retention) = row.retention.filter(|retention| retention.until > mark.until()) {
             mark.least = mark.least.max(Some(retention.until));
         }
@@ -217,8 +219,9 @@ impl Archive {
         }
     }
 
-    /// Two officers take an event back before its date. `over` ends the request `id`, which this approves. The retention only gets
-    /// longer; a crash in between leaves a request that no longer applies.
+    /// Two officers take an event back before its date. `over` ends the request `id`, which this
+    /// approves. The retention only gets longer; a crash in between leaves a request that no longer
+    /// applies.
     pub(crate) async fn revoke_event(
         &self,
         caller: &Caller,

@@ -1,5 +1,5 @@
-//! Search for versions by their properties, page by page: by the index, or by a scan below a prefix. It reads the
-//! catalog alone.
+//! Search for versions by their properties, page by page: by the index, or by a scan below a
+//! prefix. It reads the catalog alone.
 
 pub(crate) mod candidates;
 
@@ -79,8 +79,8 @@ impl FindQuery {
 }
 
 impl Archive {
-    /// A page of the versions that the query finds, in the order of keys, the newest first. Delete markers are never
-    /// found.
+    /// A page of the versions that the query finds, in the order of keys, the newest first. Delete
+    /// markers are never found.
     pub async fn find(
         &self,
         caller: &Caller,

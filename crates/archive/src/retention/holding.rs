@@ -1,8 +1,8 @@
 //! Putting a matter on versions, and releasing them: by a list, or by a selection of any size.
 //!
-//! A selection becomes a job in the matter's row, which background steps process (`upkeep::holding`). A version is held
-//! from the moment the job reaches it. A matter has one job at a time. Each version's change is a transaction of its own,
-//! with its record in the audit log.
+//! A selection becomes a job in the matter's row, which background steps process
+//! (`upkeep::holding`). A version is held from the moment the job reaches it. A matter has one job
+//! at a time. Each version's change is a transaction of its own, with its record in the audit log.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ const EXAMPLES: usize = 10;
 /// The officer for whom a version is put under a matter or released.
 #[derive(Clone, Copy)]
 pub(crate) struct OnBehalf<'a> {
-    /// Has to be an officer still when the change commits. None: the change is for good, whoever asked.
+    /// Must still be an officer at the commit. None: the change is for good, whichever actor asked.
     pub officer: Option<&'a Actor>,
     /// For the record.
     pub says: &'a str,
@@ -95,7 +95,8 @@ impl Store {
         Below { snapshot: &*snapshot, bucket, prefix }.scan(after.as_ref(), limit)
     }
 
-    /// The bucket of a selection. Keys in a share are numbers of files, which no prefix of paths selects.
+    /// The bucket of a selection. Keys in a share are numbers of files, which no prefix of paths
+    /// selects.
     pub(crate) fn selectable(&self, selection: &Selection) -> Result<Arc<Bucket>> {
         selection.check()?;
         let bucket = self.buckets().by_name(&selection.bucket)?;
@@ -155,8 +156,8 @@ impl Archive {
         Ok(counted)
     }
 
-    /// Begins to put a matter on all selected versions that exist now, or to release them from it. Background steps
-    /// do the work.
+    /// Begins to put a matter on all selected versions that exist now, or to release them from it.
+    /// Background steps do the work.
     pub async fn hold_selected(
         &self,
         caller: &Caller,
@@ -221,7 +222,8 @@ impl Archive {
         Ok(store.existing_matter(name)?.info(name, None))
     }
 
-    /// Puts a matter on the listed versions, or releases them from it. Returns one result for each, in order.
+    /// Puts a matter on the listed versions, or releases them from it. Returns one result for each,
+    /// in order.
     pub async fn hold_listed(
         &self,
         caller: &Caller,
@@ -252,7 +254,8 @@ impl Archive {
 }
 
 impl Store {
-    /// The matter, if versions can be put under it or released from it now. None: S3's, which has no row yet.
+    /// The matter, if versions can be put under it or released from it now. None: S3's, which has
+    /// no row yet.
     fn changeable(&self, name: &str, on: bool) -> Result<Option<MatterRow>> {
         if name == REBUILD {
             return Err(ArchiveError::InvalidState(format!(

@@ -1,7 +1,9 @@
-//! What the file gateway asks before a file loses a name: whether retention or a hold keeps any version of it.
+//! What the file gateway asks before a file loses a name: whether retention or a hold keeps any
+//! version of it.
 //!
-//! The answer counts for as long as the keys are held: each change of a version waits for them. A matter is put on versions
-//! by their keys and knows of no file; without that it could be acknowledged before the name goes.
+//! The answer counts for as long as the keys are held: each change of a version waits for them. A
+//! matter is put on versions by their keys and knows of no file; without that it could be
+//! acknowledged before the name goes.
 
 use stele_catalog::{Direction, KeyRange};
 
@@ -21,8 +23,8 @@ pub struct Unkept {
 }
 
 impl Archive {
-    /// Holds keys until their names are gone, unless a version of one is kept: then it answers why. The holder asks the
-    /// archive for no change of these keys.
+    /// Holds keys until their names are gone, unless a version of one is kept: then it answers why.
+    /// The holder asks the archive for no change of these keys.
     pub async fn unkept(
         &self,
         caller: &Caller,
@@ -40,9 +42,10 @@ impl Archive {
         Ok(Ok(Unkept { _locks: locks }))
     }
 
-    /// Why a version of the key is kept. None: the archive keeps no version of it. Every version counts, not only the newest:
-    /// a hold stays on a version that others have followed. Reads each version's row once, where the bucket has Object Lock or
-    /// the store has a version under a matter.
+    /// Why a version of the key is kept. None: the archive keeps no version of it. Every version
+    /// counts, not only the newest: a hold stays on a version that others have followed. Reads each
+    /// version's row once, where the bucket has Object Lock or the store has a version under a
+    /// matter.
     pub(crate) fn keeps(&self, caller: &Caller, bucket: &str, key: &str) -> Result<Option<String>> {
         let store = &self.store();
         let bucket = store.buckets().by_name(bucket)?;

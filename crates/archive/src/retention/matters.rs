@@ -1,11 +1,12 @@
 //! Named matters: opening, listing and closing them.
 //!
-//! A version under any matter is not deleted, replaced or expired; `rules::judge` decides that. A matter never changes
-//! a retention. Retention officers open matters, put them on versions and release versions. Closing a matter releases
-//! everything under it, and takes two officers.
+//! A version under any matter is not deleted, replaced or expired; `rules::judge` decides that. A
+//! matter never changes a retention. Retention officers open matters, put them on versions and
+//! release versions. Closing a matter releases everything under it, and takes two officers.
 //!
-//! The version's row names its matters, and its note on the data volume does too. The matter's own row is noted as
-//! well, with the job that is under way. A rebuild of the catalog therefore finds all of it.
+//! The version's row names its matters, and its note on the data volume does too. The matter's own
+//! row is noted as well, with the job that is under way. A rebuild of the catalog therefore finds
+//! all of it.
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -29,8 +30,8 @@ const COUNT_MAX: u64 = 100_000;
 const PAGE: usize = 1000;
 
 impl Store {
-    /// The action of records about matters. Before the store has the format of matters, an older binary may read the
-    /// record of a refusal, and does not know the new action.
+    /// The action of records about matters. Before the store has the format of matters, an older
+    /// binary may read the record of a refusal, and does not know the new action.
     pub(crate) fn matter_action(&self) -> Action {
         match self.witnessing().superblock().format >= FORMAT {
             true => Action::Matter,
@@ -143,7 +144,8 @@ impl Archive {
         Ok(info)
     }
 
-    /// The versions under a matter, in the order of their objects, page by page. `after`: where the page before ended.
+    /// The versions under a matter, in the order of their objects, page by page. `after`: where the
+    /// page before ended.
     pub async fn matter_versions(
         &self,
         caller: &Caller,
@@ -204,8 +206,8 @@ impl Archive {
         }
     }
 
-    /// Two officers close a matter: from now on nothing is put under it, and all its versions are released. `over`
-    /// ends the request that this approves.
+    /// Two officers close a matter: from now on nothing is put under it, and all its versions are
+    /// released. `over` ends the request that this approves.
     pub(crate) async fn close_matter(
         &self,
         caller: &Caller,
@@ -215,10 +217,12 @@ impl Archive {
         event: Event,
     ) -> Result<()> {
         let store = &self.store();
-        // In the order of puts, which hold their share of this before they wait for the lock of a key.
+        // In the order of puts, which hold their share of this before they wait for the lock of a
+        // key.
         let _alone = store.holding().alone().await;
         let lock = store.lock_matter(name).await?;
-        // Puts whose requests went away may have commits under way. They take effect before this one.
+        // Puts whose requests went away may have commits under way. They take effect before this
+        // one.
         store.barrier().await?;
         let mut row = self.check_closable(name)?;
         let unchanged = over.equals(MATTERS, name.to_string(), encode(&row)).delete(MATTER_PROGRESS, name.to_string());

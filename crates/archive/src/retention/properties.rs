@@ -30,8 +30,9 @@ impl Archive {
         })
     }
 
-    /// Sets or extends the retention of a version. Shortens or removes it only in GOVERNANCE mode, with
-    /// `bypass_governance` and the permission. Returns the number of the change's audit record.
+    /// Sets or extends the retention of a version. Shortens or removes it only in GOVERNANCE mode,
+    /// with `bypass_governance` and the permission. Returns the number of the change's audit
+    /// record.
     pub async fn set_retention(
         &self,
         caller: &Caller,
@@ -72,12 +73,14 @@ impl Archive {
                 return Err(retained(&bucket, key, &found, reason));
             }
             if let Some(retention) = retention {
-                // An active retention may be extended to any later date. A refusal would shorten it.
+                // An active retention may be extended to any later date. A refusal would shorten
+                // it.
                 let active = found.row.retention.is_some_and(|before| before.until > now);
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }
             let event = event.clone().version(found.id()).detail(in_words(retention));
-            // Level `basic` lets a caller weaken a retention without a bypass, while the rules let one person do that.
+            // Level `basic` lets a caller weaken a retention without a bypass, while the rules let
+            // one person do that.
             let required = match (stronger, bypass_governance) {
                 (true, _) => Transaction::new(),
                 (false, true) => self.store().while_bypassing(Transaction::new(), rules, caller)?,
@@ -85,7 +88,8 @@ impl Archive {
             };
             let change = |row: &mut VersionRow| {
                 row.retention = retention;
-                // The event of its class computes the end anew, and never to before what was asked for.
+                // The event of its class computes the end anew, and never to before what was asked
+                // for.
                 if let (Some(mark), Some(asked)) = (row.class.as_mut().filter(|mark| mark.awaits_event()), retention) {
                     mark.least = mark.least.max(Some(asked.until));
                 }
@@ -133,7 +137,8 @@ impl Archive {
                     .store()
                     .while_valid(Transaction::new(), &caller.actor, |rights| caller.rights.is_within(rights))?,
             };
-            // Also where it is held already: a release that is under way leaves what was asked for since.
+            // Also where it is held already: a release that is under way leaves what was asked for
+            // since.
             let number = self.store().numbers().next().await?;
             let change = |row: &mut VersionRow| row.set_hold(hold, number);
             self.store().change_version_if(required, &bucket, key, &found, lock, event, change).await

@@ -1,4 +1,5 @@
-//! The rules of retention: which versions may be deleted, and which changes weaken their protection.
+//! The rules of retention: which versions may be deleted, and which changes weaken their
+//! protection.
 //!
 //! Every refusal of a deletion or of a weaker retention is decided here.
 
@@ -27,7 +28,8 @@ pub(crate) enum Cause {
     Aged,
 }
 
-/// Refuses to remove the version if retention or a hold forbids that now. No other code decides this.
+/// Refuses to remove the version if retention or a hold forbids that now. No other code decides
+/// this.
 pub(crate) fn judge(
     bucket: &Bucket,
     key: &str,
@@ -106,13 +108,15 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none. An S3
-    // client has no other way to commit: the default is for what it stores, as in any bucket.
+    // A file of a share is under retention from its commit on, which names the date. Storing its
+    // content gives it none. An S3 client has no other way to commit: the default is for what it
+    // stores, as in any bucket.
     let by_commit = bucket.row.is_share() && caller.path.is_none();
     // By the later clock. A retention that counted from the lagging one would end too early.
     let now = store.later_now();
     if let Some(retention) = retention {
-        // What is appended to a committed file is under the file's own retention, which ends by the compliance clock.
+        // What is appended to a committed file is under the file's own retention, which ends by the
+        // compliance clock.
         check_future(retention, if by_commit { store.compliance_now() } else { now })?;
     }
     let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !by_commit);
@@ -156,9 +160,10 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// The rules for changing the retention of a stored version. A stronger one is always allowed; a weaker one is the
-/// exception. `people`: how many a bypass takes. Level `basic` lets a caller shorten GOVERNANCE without asking for a
-/// bypass, which is one all the same: it counts only while a bypass takes one person.
+/// The rules for changing the retention of a stored version. A stronger one is always allowed; a
+/// weaker one is the exception. `people`: how many a bypass takes. Level `basic` lets a caller
+/// shorten GOVERNANCE without asking for a bypass, which is one all the same: it counts only while
+/// a bypass takes one person.
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,

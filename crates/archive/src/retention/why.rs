@@ -81,7 +81,8 @@ fn matter_in_words(name: &str, row: Option<&MatterRow>) -> String {
     )
 }
 
-/// A delete marker has no content and is never retained. The explanation names the versions that it hides.
+/// A delete marker has no content and is never retained. The explanation names the versions that it
+/// hides.
 fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     let mut reasons = vec![
         "it is a delete marker: it holds no content, and has no retention and no hold".to_owned(),

@@ -1,14 +1,17 @@
-//! Appends the records of all writers to the open segment, in groups, of which several can be under way.
+//! Appends the records of all writers to the open segment, in groups, of which several can be under
+//! way.
 //!
-//! There is no task: a call that submits a record or ends a group starts the next group. A group is one contiguous
-//! write of whole blocks, durable when it completes (`fua`). Small records are packed densely. When no group is under
-//! way, the next one begins in the last, partly filled block and writes that block again with its content. Otherwise
-//! it begins at the next block, so that no block is written twice at once. A group counts as under way until it is
-//! ordered (see `order`); from then on the block's next content cannot overtake it. Long records start on block
-//! boundaries and are not copied.
+//! There is no task: a call that submits a record or ends a group starts the next group. A group is
+//! one contiguous write of whole blocks, durable when it completes (`fua`). Small records are
+//! packed densely. When no group is under way, the next one begins in the last, partly filled block
+//! and writes that block again with its content. Otherwise it begins at the next block, so that no
+//! block is written twice at once. A group counts as under way until it is ordered (see `order`);
+//! from then on the block's next content cannot overtake it. Long records start on block boundaries
+//! and are not copied.
 //!
-//! Failure model: a failed group fails all its records. If its place cannot be written, the segment takes nothing
-//! more and the next records go to another one. Any other failure leaves a gap, and later groups begin behind it.
+//! Failure model: a failed group fails all its records. If its place cannot be written, the segment
+//! takes nothing more and the next records go to another one. Any other failure leaves a gap, and
+//! later groups begin behind it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -78,7 +81,8 @@ struct State {
     unmarked: Vec<Filled>,
     /// Of each segment that is open or unmarked: the end of its last group that was written.
     written: BTreeMap<u32, u32>,
-    /// The next segment, whose preparation has begun. If its caller has gone away, the next caller continues.
+    /// The next segment, whose preparation has begun. If its caller has gone away, the next caller
+    /// continues.
     begun: Option<Begun>,
     closed: bool,
 }
@@ -171,7 +175,8 @@ impl Appender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Continues in an open segment. Its last record ends at `written`. Nothing at or behind `tail` is needed.
+    /// Continues in an open segment. Its last record ends at `written`. Nothing at or behind `tail`
+    /// is needed.
     pub fn resume(&self, number: u32, incarnation: u64, written: u32, tail: u32) {
         let tail = align_up(tail, BLOCK);
         let mut state = self.state();
@@ -184,8 +189,8 @@ impl Appender {
         self.state().open.as_ref().map(|open| (open.number, open.tail))
     }
 
-    /// Ends appending. Returns the segments whose rows do not say their ends yet, with these: the open segment, and full
-    /// ones that no other segment has followed.
+    /// Ends appending. Returns the segments whose rows do not say their ends yet, with these: the
+    /// open segment, and full ones that no other segment has followed.
     pub fn close(&self) -> Vec<(u32, u32)> {
         let mut state = self.state();
         state.closed = true;
@@ -193,8 +198,8 @@ impl Appender {
         filled.chain(state.open.iter().map(|open| (open.number, open.tail))).collect()
     }
 
-    /// Segments with groups that wait or are under way. Sealed ones may be among them, since a segment is sealed as
-    /// soon as it is full.
+    /// Segments with groups that wait or are under way. Sealed ones may be among them, since a
+    /// segment is sealed as soon as it is full.
     pub fn writing(&self) -> BTreeSet<u32> {
         let state = self.state();
         let waiting = state.waiting.iter().map(|group| group.segment);
@@ -360,7 +365,8 @@ impl Appender {
             let unordered = locked(&ordering).take();
             appender.finished(segment, end, unordered.is_some(), durable, result);
         });
-        // The write is the flush behind every acknowledgement of these records: `fua` completes when they are durable.
+        // The write is the flush behind every acknowledgement of these records: `fua` completes
+        // when they are durable.
         order::submit(&self.volume, &*self.catalog, followed, Op::Write { at, data, fua: true }, ordered, done);
     }
 
@@ -465,7 +471,8 @@ impl Appender {
                 Ok(())
             }
             Err(ArchiveError::Damaged { place, message }) => {
-                // It stays taken until the store is opened again. The caller tries the next segment.
+                // It stays taken until the store is opened again. The caller tries the next
+                // segment.
                 tracing::warn!("segment {} is left out: {place}: {message}", begun.number);
                 Ok(())
             }
@@ -485,10 +492,12 @@ impl Appender {
         let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
         let filled = self.state().filled.clone();
-        // The full segments are sealed with it, and an opening looks for unsettled notes in open ones only.
+        // The full segments are sealed with it, and an opening looks for unsettled notes in open
+        // ones only.
         let due = self.compensations.rows().await;
         let transaction = due.apply(transaction);
-        // Durable before the first record: an opening looks for records only in segments that the catalog names.
+        // Durable before the first record: an opening looks for records only in segments that the
+        // catalog names.
         self.catalog.commit(self.seal_filled(transaction, &filled)).await?;
         self.compensations.wrote(due);
         self.state().filled.retain(|segment| !filled.contains(segment));
@@ -512,8 +521,9 @@ impl Appender {
         transaction
     }
 
-    /// Writes the footers of full segments whose groups have ended. A rebuild compares the footers with its findings;
-    /// nothing else uses them. What a failed group left out does not count: nothing is missing there.
+    /// Writes the footers of full segments whose groups have ended. A rebuild compares the footers
+    /// with its findings; nothing else uses them. What a failed group left out does not count:
+    /// nothing is missing there.
     fn write_footers(&self) {
         let mut state = self.state();
         let state = &mut *state;

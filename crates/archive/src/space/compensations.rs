@@ -1,9 +1,10 @@
 //! The things whose newest note on the data volume may state a change that did not take place.
 //!
-//! A change is under way from before its note until its answer. If it ends in any other way than with its commit, and its
-//! note may be on the volume, a compensating note is due. The catalog's table of due notes lists, as of the latest new
-//! segment or the close, everything that was due or under way. An opening therefore knows of the changes that the
-//! process before left: those of the table, and those with notes in segments that the catalog calls open.
+//! A change is under way from before its note until its answer. If it ends in any other way than
+//! with its commit, and its note may be on the volume, a compensating note is due. The catalog's
+//! table of due notes lists, as of the latest new segment or the close, everything that was due or
+//! under way. An opening therefore knows of the changes that the process before left: those of the
+//! table, and those with notes in segments that the catalog calls open.
 //!
 //! Limit: `NOTES_MAX` changes that are under way or due. Further changes are refused as busy.
 
@@ -107,7 +108,8 @@ impl Compensations {
     pub fn begin(self: &Arc<Compensations>, subject: NoteSubject) -> Result<Noting> {
         self.step(|subjects| {
             let is_known = subjects.due.contains(&subject) || subjects.under_way.contains_key(&subject);
-            // Clients that change many versions keep no officer from a bucket, a key, a matter or a class.
+            // Clients that change many versions keep no officer from a bucket, a key, a matter or a
+            // class.
             let most = match subject {
                 NoteSubject::Version(_) | NoteSubject::Upload(_) => NOTES_MAX - NOTES_MAX / 4,
                 _ => NOTES_MAX,
@@ -142,15 +144,15 @@ impl Compensations {
         self.step(|subjects| !subjects.kept.is_empty())
     }
 
-    /// The change of the catalog's rows that makes them list all that is due or under way now. The caller commits it, and
-    /// then calls `wrote`.
+    /// The change of the catalog's rows that makes them list all that is due or under way now. The
+    /// caller commits it, and then calls `wrote`.
     pub async fn rows(&self) -> DueRows {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         self.step(|subjects| {
             let wanted = subjects.wanted();
             let added = wanted.difference(&subjects.kept).cloned().collect();
-            // A removed row does not count from here on, and an added one counts once it is written: either commit may
-            // be given up.
+            // A removed row does not count from here on, and an added one counts once it is
+            // written: either commit may be given up.
             let removed = subjects.kept.difference(&wanted).cloned().collect();
             subjects.kept.retain(|subject| wanted.contains(subject));
             DueRows { added, removed, _turn: Some(turn) }
@@ -172,8 +174,8 @@ impl Compensations {
     }
 }
 
-/// A change that is noted, or about to be. Unless it took place, a compensating note is due: also where its request goes
-/// away while it waits.
+/// A change that is noted, or about to be. Unless it took place, a compensating note is due: also
+/// where its request goes away while it waits.
 pub(crate) struct Noting {
     compensations: Arc<Compensations>,
     subject: Option<NoteSubject>,
@@ -192,8 +194,8 @@ impl Noting {
         self.placed = false;
     }
 
-    /// Passes on the answer to the change's commit. Nothing is due if the change took place, or if the catalog has stopped:
-    /// then the next opening finds out.
+    /// Passes on the answer to the change's commit. Nothing is due if the change took place, or if
+    /// the catalog has stopped: then the next opening finds out.
     pub fn answered<T>(self, answer: std::result::Result<T, CatalogError>) -> std::result::Result<T, CatalogError> {
         if matches!(answer, Ok(_) | Err(CatalogError::Stopped(_))) {
             self.settled();

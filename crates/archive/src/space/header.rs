@@ -1,7 +1,8 @@
-//! Headers on the data volume: of segments, and of the records in them. Little-endian, each with a CRC-32C.
+//! Headers on the data volume: of segments, and of the records in them. Little-endian, each with a
+//! CRC-32C.
 //!
-//! A record's header repeats its segment's incarnation, so that records of an earlier use of the segment are not
-//! taken for present ones.
+//! A record's header repeats its segment's incarnation, so that records of an earlier use of the
+//! segment are not taken for present ones.
 
 use stele_ground::digest::crc32c;
 
@@ -50,7 +51,8 @@ impl Kind {
             .find(|kind| *kind as u8 == byte)
     }
 
-    /// Whether a record counts only if the catalog refers to it. Other notes may take back what an earlier one states.
+    /// Whether a record counts only if the catalog refers to it. Other notes may take back what an
+    /// earlier one states.
     pub fn needs_reference(self) -> bool {
         matches!(self, Kind::Piece | Kind::Whole | Kind::Part)
     }

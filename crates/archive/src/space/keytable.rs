@@ -1,14 +1,16 @@
-//! The key table: a wrapped key for every object, in entries of fixed size that are overwritten in place.
+//! The key table: a wrapped key for every object, in entries of fixed size that are overwritten in
+//! place.
 //!
-//! An object exists as long as its entry. Zeros over the entry are the first step of its disposal. Entries change in
-//! rounds: all changes requested during one round go with the next. A round reads the blocks that it lacks, changes
-//! them, and writes them. The next round begins when these writes are ordered (see `order`). Each requested change
-//! completes when it is also durable (`fua`).
+//! An object exists as long as its entry. Zeros over the entry are the first step of its disposal.
+//! Entries change in rounds: all changes requested during one round go with the next. A round reads
+//! the blocks that it lacks, changes them, and writes them. The next round begins when these writes
+//! are ordered (see `order`). Each requested change completes when it is also durable (`fua`).
 //!
-//! Failure model: a failed block fails the changes in it and is forgotten; the next round reads it again. Slots in a
-//! block that cannot be read or written are not handed out. A block that a power cut tore differs from its former
-//! content only in the changed entries, and each entry has a CRC. An entry is destroyed only by a caller that names
-//! its object, so a wrong slot number cannot destroy another object's key.
+//! Failure model: a failed block fails the changes in it and is forgotten; the next round reads it
+//! again. Slots in a block that cannot be read or written are not handed out. A block that a power
+//! cut tore differs from its former content only in the changed entries, and each entry has a CRC.
+//! An entry is destroyed only by a caller that names its object, so a wrong slot number cannot
+//! destroy another object's key.
 
 mod entry;
 mod unreadable;
@@ -51,25 +53,26 @@ pub(crate) struct KeyTable {
     numbers: Arc<Numbers>,
     state: Mutex<State>,
     extending: AsyncMutex<()>,
-    /// Entries overwritten since the store was opened. Their former content may still be in the log of the pool
-    /// below.
+    /// Entries overwritten since the store was opened. Their former content may still be in the log
+    /// of the pool below.
     destroyed: AtomicU64,
 }
 
 struct State {
     /// The table's segments in order.
     parts: Vec<u32>,
-    /// Destroyed slots that are ready for use. Their rows in the table of free slots go when they are used.
+    /// Destroyed slots that are ready for use. Their rows in the table of free slots go when they
+    /// are used.
     free: Vec<u64>,
     pending: BTreeMap<u64, Vec<Change>>,
     round: Option<Round>,
     remembered: Cache<u64, Shared>,
     /// Blocks that were read or written lately.
     usable: Cache<u64, ()>,
-    /// Blocks that could not be read or written. Their slots are not handed out while the store is open.
+    /// Blocks that could not be read or written. The open store hands none of their slots out.
     bad: BTreeSet<u64>,
-    /// The segment and incarnation of the next part. If the caller that prepares it goes away, the next one
-    /// continues, so that no two segments become the same part.
+    /// The segment and incarnation of the next part. If the caller that prepares it goes away, the
+    /// next one continues, so that no two segments become the same part.
     begun: Option<Begun>,
 }
 
@@ -147,7 +150,8 @@ struct RoundBlock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     pub number: u64,
-    /// It was used before: the transaction that uses it deletes its row from the table of free slots.
+    /// It was used before: the transaction that uses it deletes its row from the table of free
+    /// slots.
     pub used: bool,
 }
 
@@ -192,7 +196,8 @@ impl KeyTable {
         self.state().free.extend(slots);
     }
 
-    /// A slot for a new object, in a block that can be read. `reserve`: delete markers may take the last segments.
+    /// A slot for a new object, in a block that can be read. `reserve`: delete markers may take the
+    /// last segments.
     pub async fn take(&self, reserve: bool) -> Result<Slot> {
         loop {
             let free = self.state().free.pop();
@@ -291,8 +296,8 @@ impl KeyTable {
         self.change(slot, What::Write(entry.encode()), false)
     }
 
-    /// Overwrites the object's entry with zeros; resolves when that is durable. Refuses to overwrite another object's
-    /// entry.
+    /// Overwrites the object's entry with zeros; resolves when that is durable. Refuses to
+    /// overwrite another object's entry.
     pub fn destroy(self: &Arc<Self>, slot: u64, object: u64) -> Changed {
         self.change(slot, What::Destroy { object }, false)
     }
@@ -433,7 +438,8 @@ impl KeyTable {
                 landed.failure = landed.failure.take().or(failure);
             });
         });
-        // The write is the flush behind the acknowledgement: `fua` completes when the entries are durable.
+        // The write is the flush behind the acknowledgement: `fua` completes when the entries are
+        // durable.
         let op = Op::Write { at, data, fua: true };
         order::submit(&self.volume, &*self.catalog, followed, op, ordered, done);
     }
@@ -538,8 +544,8 @@ impl KeyTable {
         };
         let extended = self.prepare_part(begun, ordinal as u32).await;
         let mut state = self.state();
-        // With a header, the segment stays this part for the next attempt: no second segment may claim the part, and the
-        // commit of an attempt whose request went away may be under way.
+        // With a header, the segment stays this part for the next attempt: no second segment may
+        // claim the part, and the commit of an attempt whose request went away may be under way.
         if let Some(begun) = state.begun.take_if(|begun| extended.is_ok() || !begun.headed)
             && extended.is_err()
         {

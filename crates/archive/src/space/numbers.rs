@@ -1,7 +1,8 @@
-//! Numbers that are never handed out twice. Objects, versions, streams, notes and incarnations share one sequence.
+//! Numbers that are never handed out twice. Objects, versions, streams, notes and incarnations
+//! share one sequence.
 //!
-//! The catalog holds a bound below which numbers may be in use. The bound is raised in steps before use, so a crash
-//! skips numbers and never repeats one.
+//! The catalog holds a bound below which numbers may be in use. The bound is raised in steps before
+//! use, so a crash skips numbers and never repeats one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,8 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Continues from the stored bound. With a bound of 0 the sequence is new and starts at `first`.
+    /// Continues from the stored bound. With a bound of 0 the sequence is new and starts at
+    /// `first`.
     pub fn new(catalog: Arc<dyn Catalog>, name: &'static [u8], step: u64, stored: u64, first: u64) -> Numbers {
         let next = stored.max(first);
         Numbers {
@@ -52,8 +54,8 @@ impl Numbers {
                 continue;
             }
             let row = ReservedRow { below: below + self.step };
-            // Deletions need numbers too, so this may use the reserve. The bound is durable before a number below it
-            // is used.
+            // Deletions need numbers too, so this may use the reserve. The bound is durable before
+            // a number below it is used.
             let transaction = Transaction::new().put(SETTINGS, self.name, encode(&row)).with_reserve();
             self.catalog.commit(transaction).await?;
             self.below.store(row.below, Ordering::Release);
@@ -65,7 +67,8 @@ impl Numbers {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// For an orderly close: no number at or above the next one is in use, so none needs to be skipped.
+    /// For an orderly close: no number at or above the next one is in use, so none needs to be
+    /// skipped.
     pub fn settle(&self, transaction: Transaction) -> Transaction {
         transaction.put(SETTINGS, self.name, encode(&ReservedRow { below: self.given() }))
     }

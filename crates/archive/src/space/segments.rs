@@ -1,10 +1,11 @@
-//! The use of each segment, the share of it that is still needed, and the readers that must end before it is used
-//! again.
+//! The use of each segment, the share of it that is still needed, and the readers that must end
+//! before it is used again.
 //!
-//! Writers pin only the segments that have their records. A sealed segment is reclaimed only when every writer with
-//! records in it has committed or gone, because their records are not in the catalog yet. Readers register in an
-//! epoch. A segment is freed only when every reader that began before it was emptied has gone. Readers at a client's
-//! pace delay that for at most [`CLIENT_READ_MAX`], and then look up the places again.
+//! Writers pin only the segments that have their records. A sealed segment is reclaimed only when
+//! every writer with records in it has committed or gone, because their records are not in the
+//! catalog yet. Readers register in an epoch. A segment is freed only when every reader that began
+//! before it was emptied has gone. Readers at a client's pace delay that for at most
+//! [`CLIENT_READ_MAX`], and then look up the places again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +16,8 @@ use stele_ground::{Duration, Instant};
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 
-/// Free segments for deletions, holds and reclamation alone. Without them a full store could not shrink.
+/// Free segments for deletions, holds and reclamation alone. Without them a full store could not
+/// shrink.
 pub(crate) const RESERVE: usize = 2;
 /// How long an emptied segment waits for readers at a client's pace.
 pub(crate) const CLIENT_READ_MAX: Duration = Duration::from_secs(600);
@@ -40,13 +42,16 @@ struct State {
     client_readers: BTreeMap<u64, u64>,
     /// How many writers have records in a segment that are not committed yet.
     pinned: BTreeMap<u32, u64>,
-    /// Emptied segments, the epoch that must be over before they are freed, and when they were emptied.
+    /// Emptied segments, the epoch that must be over before they are freed, and when they were
+    /// emptied.
     retired: BTreeMap<u32, (u64, Instant)>,
-    /// The start of the next search for a free segment. Use is spread, so that no segment wears first.
+    /// The start of the next search for a free segment. Use is spread, so that no segment wears
+    /// first.
     next: u32,
 }
 
-/// A writer, and the segments with its records. However long it takes, it delays only the reuse of those.
+/// A writer, and the segments with its records. However long it takes, it delays only the reuse of
+/// those.
 pub(crate) struct Writing {
     segments: Arc<Segments>,
     pins: Mutex<BTreeSet<u32>>,
@@ -161,8 +166,8 @@ impl Segments {
         dirty.into_iter().filter_map(|number| Some((number, *state.rows.get(&number)?))).collect()
     }
 
-    /// The sealed segment with the least needed share, if that is at most `percent`. Retired ones and those in
-    /// `except` are left out.
+    /// The sealed segment with the least needed share, if that is at most `percent`. Retired ones
+    /// and those in `except` are left out.
     pub fn emptiest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
         let state = self.state();
         let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
@@ -192,7 +197,8 @@ impl Segments {
         self.state().retired.remove(&segment);
     }
 
-    /// Retired segments without readers, apart from readers at a client's pace that have overrun their time.
+    /// Retired segments without readers, apart from readers at a client's pace that have overrun
+    /// their time.
     pub fn freeable(&self, now: Instant) -> Vec<u32> {
         let state = self.state();
         let oldest = |readers: &BTreeMap<u64, u64>| readers.keys().next().copied().unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! The first and the last block of the data volume, which are alike. They identify the store and recognise its master
-//! key.
+//! The first and the last block of the data volume, which are alike. They identify the store and
+//! recognise its master key.
 //!
-//! The copies are far apart, so that no lost stripe takes both. Each also carries the witness of the catalog. The
-//! witness changes, so the copies may differ after a crash; the later one counts.
+//! The copies are far apart, so that no lost stripe takes both. Each also carries the witness of
+//! the catalog. The witness changes, so the copies may differ after a crash; the later one counts.
 
 use bytes::Bytes;
 use stele_ground::digest::crc32c;
@@ -17,8 +17,9 @@ use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
 
 const MAGIC: [u8; 8] = *b"STELEARC";
-/// The latest format, which a store has from its first named matter, class, or access key with an end on. An older
-/// binary would delete versions under a matter and accept an ended key, so it must refuse the store.
+/// The latest format, which a store has from its first named matter, class, or access key with an
+/// end on. An older binary would delete versions under a matter and accept an ended key, so it must
+/// refuse the store.
 pub(crate) const FORMAT: u32 = 2;
 /// The format of a new store.
 pub(crate) const FORMAT_FIRST: u32 = 1;
@@ -33,7 +34,8 @@ pub(crate) struct Superblock {
     pub store: [u8; 16],
     pub segment: u32,
     pub created: Timestamp,
-    /// Derived from the master key and the store's id. It reveals a wrong key before anything is unwrapped.
+    /// Derived from the master key and the store's id. It reveals a wrong key before anything is
+    /// unwrapped.
     pub fingerprint: [u8; 16],
     /// None: the store is older than witnesses, and was not opened for writing since.
     pub witness: Option<Witness>,
@@ -102,22 +104,24 @@ impl Superblock {
         bytes
     }
 
-    /// What the catalog keeps of it: the store can then be read where no copy on the data volume can.
+    /// What the catalog keeps of it: the store can then be read where no copy on the data volume
+    /// can.
     pub fn identify(&self) -> Bytes {
         let mut bytes = Superblock { witness: None, ..*self }.encode();
         bytes.truncate(IDENTIFYING);
         bytes.into()
     }
 
-    /// The superblock that the catalog keeps. Its witness is that of this pairing, since nothing is known to contradict it.
+    /// The superblock that the catalog keeps. Its witness is that of this pairing, since nothing is
+    /// known to contradict it.
     pub fn identified(bytes: &[u8], pairing: Option<Pairing>) -> Option<Superblock> {
         let known = Superblock::decode(bytes.get(..IDENTIFYING)?)?;
         let witness = pairing.map(|pairing| Witness::new(pairing, 0, [0; 32]));
         Some(Superblock { witness, ..known })
     }
 
-    /// The format of a complete superblock of any version. The first 56 bytes and their check keep their places in
-    /// every format.
+    /// The format of a complete superblock of any version. The first 56 bytes and their check keep
+    /// their places in every format.
     pub fn format(bytes: &[u8]) -> Option<u32> {
         let bytes = bytes.get(..60)?;
         (bytes[..8] == MAGIC && u32_at(bytes, 56) == crc32c(&bytes[..56])).then(|| u32_at(bytes, 8))
@@ -180,7 +184,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// The later of two copies. A crash while the format was raised leaves one copy with the former format.
+    /// The later of two copies. A crash while the format was raised leaves one copy with the former
+    /// format.
     fn merged(self, other: Superblock) -> Superblock {
         // A copy of another store is a remnant of an earlier use of the volume.
         if self.store != other.store {
@@ -190,7 +195,8 @@ impl Superblock {
         Superblock { format: self.format.max(other.format), ..later }
     }
 
-    /// The later sound copy. None: the volume holds no store. `Newer` if a later version wrote either copy.
+    /// The later sound copy. None: the volume holds no store. `Newer` if a later version wrote
+    /// either copy.
     pub async fn read(volume: &Handle) -> Result<Option<Superblock>> {
         if volume.geometry().size.0 < u64::from(BLOCK) * 2 {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! Walks a segment record by record, over gaps and damage: for opening, reclamation, scrub and rebuild.
+//! Walks a segment record by record, over gaps and damage: for opening, reclamation, scrub and
+//! rebuild.
 
 use stele_media::{Buffer, Handle};
 
@@ -19,7 +20,8 @@ pub(crate) struct Walk {
     window: Option<(u32, Buffer)>,
     /// Blocks that could not be read, from the segment's start.
     pub unreadable: Vec<u32>,
-    /// Bytes at a possible start of a record are no record: the rest of a write that a power cut tore, or damage.
+    /// Bytes at a possible start of a record are no record: the rest of a write that a power cut
+    /// tore, or damage.
     pub doubtful: bool,
 }
 
@@ -28,8 +30,8 @@ impl Walk {
         Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new(), doubtful: false }
     }
 
-    /// The next record's offset in the segment, and its header. Where no record begins, the walk tries the next
-    /// block, since every group starts on one.
+    /// The next record's offset in the segment, and its header. Where no record begins, the walk
+    /// tries the next block, since every group starts on one.
     pub async fn next(&mut self) -> Result<Option<(u32, RecordHeader)>> {
         while self.at + RECORD_HEADER <= self.size {
             let at = self.at;
@@ -44,7 +46,8 @@ impl Walk {
                     return Ok(Some((at, header)));
                 }
                 _ => {
-                    // The next block is looked at by itself: where padding is shorter than a header, a record begins there.
+                    // The next block is looked at by itself: where padding is shorter than a
+                    // header, a record begins there.
                     let next = align_up(at + 1, BLOCK);
                     let mut here = bytes.iter().take((next - at) as usize);
                     self.doubtful |= here.any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);

@@ -1,7 +1,8 @@
 //! The memory for bodies on their way to the data volume: a bounded number of bytes.
 //!
-//! Waiting bodies are served in the order in which they came. A body that keeps a large piece for a client that has
-//! fallen silent would hold up every other body. It therefore learns that others wait, and hands on what it has.
+//! Waiting bodies are served in the order in which they came. A body that keeps a large piece for a
+//! client that has fallen silent would hold up every other body. It therefore learns that others
+//! wait, and hands on what it has.
 
 use std::sync::Arc;
 

@@ -84,7 +84,8 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Refuses a share to every caller but the file gateway: only the gateway keeps its tree and its objects in step.
+    /// Refuses a share to every caller but the file gateway: only the gateway keeps its tree and
+    /// its objects in step.
     pub fn reached_through(&self, caller: &Caller) -> Result<()> {
         match self.row.is_share() && !caller.gateway {
             true => Err(ArchiveError::InvalidState(format!(

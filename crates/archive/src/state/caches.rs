@@ -1,6 +1,7 @@
 //! Caches of content and keys, so that a read need not fetch and open them again.
 //!
-//! Every cache is bounded. A removal takes everything of its object out of them before its key is destroyed.
+//! Every cache is bounded. A removal takes everything of its object out of them before its key is
+//! destroyed.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub(crate) struct KnownKey {
     pub secret: Zeroizing<String>,
     pub rights: Arc<Rights>,
     pub expires: Option<Timestamp>,
-    /// The catalog's row that this was decoded from. The entry counts only while the catalog holds the same row.
+    /// The catalog's row that this was decoded from. The entry counts only while the catalog holds
+    /// the same row.
     pub raw: Bytes,
 }
 

@@ -1,19 +1,20 @@
-//! The compliance clock, by which retention ends. It moves forward with real elapsed time and at most a bounded slew
-//! faster. It never moves back, and never past the wall clock.
+//! The compliance clock, by which retention ends. It moves forward with real elapsed time and at
+//! most a bounded slew faster. It never moves back, and never past the wall clock.
 //!
-//! Failure model: a change of the system clock moves retention by nothing but the slew. A jump between two readings,
-//! or an unusually long absence, freezes expiration and raises an alarm until a retention officer accepts the clock.
-//! Time for which the store was closed is made up at the slew, or at once if two officers agree.
+//! Failure model: a change of the system clock moves retention by nothing but the slew. A jump
+//! between two readings, or an unusually long absence, freezes expiration and raises an alarm until
+//! a retention officer accepts the clock. Time for which the store was closed is made up at the
+//! slew, or at once if two officers agree.
 //!
-//! The clock stores how long the store was closed: from the last moment at which it was open, which is its opening
-//! plus real elapsed time, to the next opening. Setting the system clock while the store is open adds nothing to
-//! that. The time made up by the slew is subtracted.
+//! The clock stores how long the store was closed: from the last moment at which it was open, which
+//! is its opening plus real elapsed time, to the next opening. Setting the system clock while the
+//! store is open adds nothing to that. The time made up by the slew is subtracted.
 
 use crate::model::time::{DAY, Reading, SECOND, Timestamp};
 use crate::record::settings::ClockRow;
 
-/// The tolerated distance of the wall clock from elapsed time, in milliseconds, and the part of the elapsed time that
-/// it may drift on top.
+/// The tolerated distance of the wall clock from elapsed time, in milliseconds, and the part of the
+/// elapsed time that it may drift on top.
 const TOLERANCE: u64 = 120 * SECOND;
 const DRIFT: u64 = 1_000;
 /// The longest usual absence.
@@ -30,13 +31,15 @@ pub(crate) struct ComplianceClock {
     shown: u64,
     /// The reading at its last move.
     last: Reading,
-    /// The wall clock is compared with the time elapsed from here on, so that many small jumps add up.
+    /// The wall clock is compared with the time elapsed from here on, so that many small jumps add
+    /// up.
     base: Reading,
     frozen: Option<String>,
     /// Reasons for the freeze beyond those kept in words.
     more: u64,
     alarm: Option<String>,
-    /// The reading at the opening. With real elapsed time it gives the last moment at which the store was open.
+    /// The reading at the opening. With real elapsed time it gives the last moment at which the
+    /// store was open.
     opened: Reading,
     /// The latest such moment of earlier openings.
     seen: Timestamp,
@@ -113,14 +116,15 @@ impl ComplianceClock {
         }
     }
 
-    /// The latest moment at which the store was open: the system clock at an opening, and real elapsed time since.
+    /// The latest moment at which the store was open: the system clock at an opening, and real
+    /// elapsed time since.
     pub fn seen(&self) -> Timestamp {
         let open = self.last.monotonic.since(self.opened.monotonic).0 / MILLISECOND;
         self.seen.max(Timestamp(self.opened.wall.0.saturating_add(open)))
     }
 
-    /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few are kept, and the
-    /// others are counted.
+    /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few
+    /// are kept, and the others are counted.
     pub fn freeze(&mut self, reason: String) {
         self.alarm = Some(reason.clone());
         match &mut self.frozen {
@@ -155,7 +159,8 @@ impl ComplianceClock {
         Timestamp(self.shown / MILLISECOND)
     }
 
-    /// Why expiration is frozen: the first reasons, and the number of the others. Each alarm makes it another text.
+    /// Why expiration is frozen: the first reasons, and the number of the others. Each alarm makes
+    /// it another text.
     pub fn frozen(&self) -> Option<String> {
         let reasons = self.frozen.as_ref()?;
         Some(match self.more {
@@ -169,16 +174,16 @@ impl ComplianceClock {
         self.alarm.take()
     }
 
-    /// A retention officer accepts the alarms with these words. Expiration continues, unless another alarm came since;
-    /// the clock does not step.
+    /// A retention officer accepts the alarms with these words. Expiration continues, unless
+    /// another alarm came since; the clock does not step.
     pub fn accept(&mut self, reason: &str) {
         if self.frozen().as_deref() == Some(reason) {
             (self.frozen, self.more) = (None, 0);
         }
     }
 
-    /// The credit that two officers can agree to: the time closed and not made up, never past the wall clock. The
-    /// system clock counts only as far as the store was closed.
+    /// The credit that two officers can agree to: the time closed and not made up, never past the
+    /// wall clock. The system clock counts only as far as the store was closed.
     pub fn creditable(&self) -> Credit {
         let most = self.shown.saturating_add(self.closed);
         let to = most.min(nanos(self.last.wall).max(self.shown));

@@ -1,8 +1,9 @@
 //! Removals that are committed and not disposed of yet, and what belongs to them.
 //!
-//! The queues hold what this session has removed. A crash loses them; the disposal rows in the catalog bring them back
-//! at the next opening. Streams have none. They are those that a completion left out beyond the rows of one
-//! transaction, and after a crash their extents stay in the catalog.
+//! The queues hold what this session has removed. A crash loses them; the disposal rows in the
+//! catalog bring them back at the next opening. Streams have none. They are those that a completion
+//! left out beyond the rows of one transaction, and after a crash their extents stay in the
+//! catalog.
 
 use std::collections::{BTreeMap, VecDeque};
 

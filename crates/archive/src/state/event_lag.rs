@@ -1,4 +1,5 @@
-//! How many events wait for each target, about, and which targets have a sender. The catalog has the exact numbers.
+//! How many events wait for each target, about, and which targets have a sender. The catalog has
+//! the exact numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +29,8 @@ impl EventLag {
         self.senders.as_ref().is_none_or(|senders| senders.contains(target))
     }
 
-    /// Counts one more event, if the target's number is known and below the limit. None: it must be measured.
+    /// Counts one more event, if the target's number is known and below the limit. None: it must be
+    /// measured.
     pub fn admit(&self, target: &str) -> Option<()> {
         self.lags.step(|lags| match lags.get_mut(target) {
             Some(pending) if *pending < self.most => {

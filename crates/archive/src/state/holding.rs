@@ -1,7 +1,8 @@
 //! The order between puts under matters and the close of a matter.
 //!
-//! A put reads that its matter is open, and commits. A close must not take effect in between: its job could then find
-//! nothing left to release before the put commits, and the version would be under a closed matter.
+//! A put reads that its matter is open, and commits. A close must not take effect in between: its
+//! job could then find nothing left to release before the put commits, and the version would be
+//! under a closed matter.
 
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -14,8 +15,8 @@ impl Holding {
         self.0.read().await
     }
 
-    /// Held by a close while it commits. A put whose request went away may still have a commit under way: the close
-    /// waits for a barrier too.
+    /// Held by a close while it commits. A put whose request went away may still have a commit
+    /// under way: the close waits for a barrier too.
     pub async fn alone(&self) -> RwLockWriteGuard<'_, ()> {
         self.0.write().await
     }

@@ -1,4 +1,5 @@
-//! Inventories that are being made, and those that failed. In memory: after a restart a failed one is tried at once.
+//! Inventories that are being made, and those that failed. In memory: after a restart a failed one
+//! is tried at once.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +45,8 @@ impl Inventories {
         self.0.look(|states| states.get(name).is_none_or(|state| !state.running && elapsed >= state.next))
     }
 
-    /// The inventories that failed again and again, with the number of failures and the last reason.
+    /// The inventories that failed again and again, with the number of failures and the last
+    /// reason.
     pub fn failing(&self) -> Vec<(InventoryName, u32, String)> {
         self.0.look(|states| {
             let failing = states.iter().filter(|(_, state)| state.failures >= TOLD);
@@ -63,7 +65,8 @@ impl Inventories {
 }
 
 impl Running<'_> {
-    /// Notes the end. `failure`: why it failed; `period`: milliseconds between two runs, and the longest pause.
+    /// Notes the end. `failure`: why it failed; `period`: milliseconds between two runs, and the
+    /// longest pause.
     pub fn end(self, failure: Option<String>, elapsed: u64, period: u64) {
         self.of.0.step(|states| {
             let Some(state) = states.get_mut(&self.name) else { return };

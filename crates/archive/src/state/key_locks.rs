@@ -1,15 +1,17 @@
-//! The locks that serialise changes to the versions of a key. Requests wait in the order in which they came.
+//! The locks that serialise changes to the versions of a key. Requests wait in the order in which
+//! they came.
 //!
-//! The order matters beyond fairness. Two clients that keep writing would starve all other waiters of an unfair lock:
-//! each of them asks again before a third has woken up.
+//! The order matters beyond fairness. Two clients that keep writing would starve all other waiters
+//! of an unfair lock: each of them asks again before a third has woken up.
 //!
-//! Keys share a fixed number of locks, so that memory is bounded. Two keys that share one only wait longer. A request
-//! that holds one lock must not wait for a second, which may be the same. One that needs several takes them at once, in the
-//! order of their places.
+//! Keys share a fixed number of locks, so that memory is bounded. Two keys that share one only wait
+//! longer. A request that holds one lock must not wait for a second, which may be the same. One
+//! that needs several takes them at once, in the order of their places.
 //!
-//! What stores content also shares the lock of its bucket's settings, from its judgement to its commit. A change of the
-//! settings waits for it, and what comes later is judged by the new settings. Without that, the commit would fail: it
-//! requires the settings by which it was judged. The key's lock comes first.
+//! What stores content also shares the lock of its bucket's settings, from its judgement to its
+//! commit. A change of the settings waits for it, and what comes later is judged by the new
+//! settings. Without that, the commit would fail: it requires the settings by which it was judged.
+//! The key's lock comes first.
 
 use std::sync::Arc;
 
@@ -29,8 +31,9 @@ impl KeyLocks {
         KeyLocks((0..LOCKS).map(|_| Arc::default()).collect())
     }
 
-    /// The place of a key's lock. Keys with counters differ in their last bytes only, and must not share a lock. The FNV
-    /// hash carries such a difference to a few bits only, so it is mixed once more.
+    /// The place of a key's lock. Keys with counters differ in their last bytes only, and must not
+    /// share a lock. The FNV hash carries such a difference to a few bits only, so it is mixed once
+    /// more.
     pub fn place(&self, bucket: u32, key: &str) -> usize {
         let hash = key
             .bytes()
@@ -51,7 +54,8 @@ impl SettingsLocks {
         SettingsLocks((0..SETTINGS_LOCKS).map(|_| Arc::default()).collect())
     }
 
-    /// Waits for a change of the bucket's settings under way. The next one waits until the guard is dropped.
+    /// Waits for a change of the bucket's settings under way. The next one waits until the guard is
+    /// dropped.
     pub async fn share(&self, bucket: u32) -> OwnedRwLockReadGuard<()> {
         Arc::clone(&self.0[bucket as usize % SETTINGS_LOCKS]).read_owned().await
     }

@@ -1,7 +1,8 @@
 //! The Merkle tree over the audit log, in memory: what receipts and proofs are made from.
 //!
-//! The tree has two levels. Each full run of 1024 records has a tree over their links, and the tree of the log is over
-//! the roots of the runs; the last run may be unfinished. Memory: 64 bytes for each run, and the last few runs whole.
+//! The tree has two levels. Each full run of 1024 records has a tree over their links, and the tree
+//! of the log is over the roots of the runs; the last run may be unfinished. Memory: 64 bytes for
+//! each run, and the last few runs whole.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ pub(crate) struct LogTree {
     recent: VecDeque<Run>,
 }
 
-/// The tree that receipts share, and the last head signed for one. None: no receipt was asked for yet.
+/// The tree that receipts share, and the last head signed for one. None: no receipt was asked for
+/// yet.
 #[derive(Default)]
 pub(crate) struct ReceiptLog {
     state: Mutex<Option<LogTree>>,
@@ -43,8 +45,8 @@ pub(crate) struct ReceiptLog {
     unsigned: Shared<Vec<Unsigned>>,
 }
 
-/// A receipt that waits for its signature: the BLAKE3 of its text, and its request. None as the answer: it is alone, and
-/// is signed by itself.
+/// A receipt that waits for its signature: the BLAKE3 of its text, and its request. None as the
+/// answer: it is alone, and is signed by itself.
 pub(crate) struct Unsigned {
     pub text: Hash,
     pub answer: oneshot::Sender<Option<SignedPlace>>,

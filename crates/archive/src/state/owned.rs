@@ -1,17 +1,18 @@
 //! What each access key owns, over all buckets, and its quota.
 //!
-//! A key owns the versions that it stored, delete markers included, and the parts of the unfinished uploads that it
-//! began. Each count is a counter in the catalog. It changes in the transaction that changes what it counts, so it
-//! cannot drift from the rows:
+//! A key owns the versions that it stored, delete markers included, and the parts of the unfinished
+//! uploads that it began. Each count is a counter in the catalog. It changes in the transaction
+//! that changes what it counts, so it cannot drift from the rows:
 //!
 //! | counter | counts |
 //! | --- | --- |
 //! | `v` | versions |
 //! | `b` | bytes of versions, and of parts whose uploads are not finished |
 //!
-//! Versions without an access key, as those of local users and of the file gateway, are in no count. The quota is in
-//! the key's row. It limits additions alone: what is stored stays, and may be deleted, whatever the quota. A write
-//! that is under way while the quota changes is judged by either value.
+//! Versions without an access key, as those of local users and of the file gateway, are in no
+//! count. The quota is in the key's row. It limits additions alone: what is stored stays, and may
+//! be deleted, whatever the quota. A write that is under way while the quota changes is judged by
+//! either value.
 //!
 //! Earlier versions of Stele change no such counter: see `opening/counting.rs`.
 
@@ -84,7 +85,8 @@ impl Limited {
         Limited { transaction, versions: at..at, bytes: at..at, quota }
     }
 
-    /// Requires that the quota has room for a change of what the key owns. What the change takes away is no addition.
+    /// Requires that the quota has room for a change of what the key owns. What the change takes
+    /// away is no addition.
     pub fn room_for(mut self, id: &str, change: OwnedChange) -> Limited {
         let [versions, bytes] = counters(id);
         self.versions = self.within(versions, change.versions, self.quota.versions);

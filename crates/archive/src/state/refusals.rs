@@ -86,8 +86,8 @@ impl Accounts {
 }
 
 impl Refusals {
-    /// Spends one record of the actor's budget, and takes out what was left out before. None: the budget is spent, and the
-    /// refusal is counted instead.
+    /// Spends one record of the actor's budget, and takes out what was left out before. None: the
+    /// budget is spent, and the refusal is counted instead.
     pub fn admit(&self, actor: &Actor, at: Reading) -> Option<(AccountKey, Option<LeftOut>)> {
         let now = milliseconds(at);
         let budget = if *actor == Actor::Anonymous { ANONYMOUS } else { KNOWN };

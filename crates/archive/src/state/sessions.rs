@@ -1,5 +1,6 @@
-//! How many sessions each access key made of late. Every session has a record in the audit log, which only grows, and any
-//! key may make sessions: without a bound, a key that may do nothing else could fill the catalog.
+//! How many sessions each access key made of late. Every session has a record in the audit log,
+//! which only grows, and any key may make sessions: without a bound, a key that may do nothing else
+//! could fill the catalog.
 //!
 //! Failure model: a restart forgets what was spent.
 

@@ -1,7 +1,7 @@
 //! A value that tasks share.
 //!
-//! The value is reached only through closures that are not asynchronous. A lock is therefore never held over an await,
-//! and never leaves this file.
+//! The value is reached only through closures that are not asynchronous. A lock is therefore never
+//! held over an await, and never leaves this file.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,8 @@ impl<T> Shared<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // A panic in another task leaves a complete value, because each critical section is a single step.
+        // A panic in another task leaves a complete value, because each critical section is a
+        // single step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::state::shared::Shared;
 
-/// Work that recurs after an interval of elapsed time. The first run is due one interval after the clock's origin.
+/// Work that recurs after an interval of elapsed time. The first run is due one interval after the
+/// clock's origin.
 pub(crate) struct Timer {
     /// Milliseconds between two runs.
     interval: u64,

@@ -11,7 +11,8 @@ use crate::model::time::Timestamp;
 use crate::state::shared::Shared;
 use crate::state::timer::Timer;
 
-/// Milliseconds of elapsed time between two writes of the clock and the segments' counts, and between two identity notes.
+/// Milliseconds of elapsed time between two writes of the clock and the segments' counts, and
+/// between two identity notes.
 const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
 /// The same between attempts to destroy keys whose entries could not be overwritten.
@@ -29,7 +30,8 @@ pub(crate) struct Upkeep {
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<ExpiryStage>,
-    /// What expiration may still process under a rate: thousandths of versions, and when that was counted.
+    /// What expiration may still process under a rate: thousandths of versions, and when that was
+    /// counted.
     allowance: Shared<(u64, u64)>,
     aging: Shared<Aging>,
     /// What the last self-test found wrong.
@@ -38,7 +40,8 @@ pub(crate) struct Upkeep {
     testers: Shared<BTreeMap<String, Zeroizing<String>>>,
     /// A matter may have a job under way. Until the first step has looked, none is known.
     holds_due: Shared<bool>,
-    /// When the work on the index of properties goes on, in elapsed milliseconds. None: it is complete.
+    /// When the work on the index of properties goes on, in elapsed milliseconds. None: it is
+    /// complete.
     indexing: Shared<Option<u64>>,
     clock_writing: Timer,
     identity_noting: Timer,
@@ -54,7 +57,8 @@ pub(crate) enum ExpiryStage {
     Waiting(u64),
     /// The versions to judge again, behind this record.
     Again(Option<Bytes>),
-    /// The retained versions. How far that has come is in the catalog. `first`: the turn's first page.
+    /// The retained versions. How far that has come is in the catalog. `first`: the turn's first
+    /// page.
     Pass { first: bool },
 }
 
@@ -113,7 +117,8 @@ impl Upkeep {
         }
     }
 
-    /// Begins a step once the one before it has ended. The value says whether that one was dropped midway.
+    /// Begins a step once the one before it has ended. The value says whether that one was dropped
+    /// midway.
     pub async fn begin_step(&self) -> MutexGuard<'_, bool> {
         self.stepping.lock().await
     }
@@ -192,7 +197,8 @@ impl Upkeep {
         })
     }
 
-    /// How many versions expiration may process now. Under a rate, what a second brings is the most that is saved up.
+    /// How many versions expiration may process now. Under a rate, what a second brings is the most
+    /// that is saved up.
     pub fn expiry_allowance(&self, rate: Option<u32>, elapsed: u64) -> usize {
         let Some(rate) = rate else { return usize::MAX };
         self.allowance.step(|(left, counted)| {

@@ -1,7 +1,7 @@
 //! The counts of a bucket, and what its quota is compared with.
 //!
-//! Each count is a counter in the catalog. It changes in the transaction that changes what it counts, so it
-//! cannot drift from the rows:
+//! Each count is a counter in the catalog. It changes in the transaction that changes what it
+//! counts, so it cannot drift from the rows:
 //!
 //! | counter | counts |
 //! | --- | --- |
@@ -10,12 +10,13 @@
 //! | `q` | bytes of versions, and of parts that clients stored and whose uploads are not finished |
 //! | `g` | bytes of parts that the file gateway stored by itself and whose uploads are not finished |
 //!
-//! The quota in bytes is compared with `q`. A client's upload keeps its room until it ends. The gateway's own upload
-//! takes the place of the file's former version, and is judged as that one whole: counted like a client's, a large
-//! file at a nearly full quota could never be archived again.
+//! The quota in bytes is compared with `q`. A client's upload keeps its room until it ends. The
+//! gateway's own upload takes the place of the file's former version, and is judged as that one
+//! whole. Counted like a client's, a large file at a nearly full quota could never be archived
+//! again.
 //!
-//! `b` alone means what it meant before parts were counted. A binary of that time goes on to count it, and knows
-//! nothing of `q` and `g`. See `opening/counting.rs`.
+//! `b` alone means what it meant before parts were counted. A binary of that time goes on to count
+//! it, and knows nothing of `q` and `g`. See `opening/counting.rs`.
 
 use bytes::Bytes;
 use stele_catalog::transaction::counter;
@@ -95,7 +96,8 @@ impl Bucket {
         self.count_against(Counter::Held, transaction, versions, bytes)
     }
 
-    /// As `count`, of a version whose bytes are compared with another counter: those of an upload are counted already.
+    /// As `count`, of a version whose bytes are compared with another counter: those of an upload
+    /// are counted already.
     pub fn count_against(
         &self,
         compared: Counter,
@@ -123,7 +125,8 @@ impl Bucket {
         self.add(transaction, charge.counter, charge.added)
     }
 
-    /// Takes the bytes of all parts of an upload out. Only `Store::without_upload` counts parts out.
+    /// Takes the bytes of all parts of an upload out. Only `Store::without_upload` counts parts
+    /// out.
     pub fn count_parts_out(&self, transaction: Transaction, which: Counter, bytes: i64) -> Transaction {
         self.add(transaction, which, -bytes)
     }
@@ -147,7 +150,8 @@ impl Bucket {
         ArchiveError::QuotaExceeded { of: format!("bucket `{}`", self.name()), limit }
     }
 
-    /// The gateway itself stores this upload, of a file that it archives. S3 clients of a share have other keys.
+    /// The gateway itself stores this upload, of a file that it archives. S3 clients of a share
+    /// have other keys.
     pub fn is_gateways(&self, key: &str) -> bool {
         self.row.is_share() && !is_clients_key(key)
     }

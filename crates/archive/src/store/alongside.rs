@@ -1,8 +1,10 @@
-//! A change of the file gateway that takes effect with a version: both in one transaction, or neither.
+//! A change of the file gateway that takes effect with a version: both in one transaction, or
+//! neither.
 //!
-//! The archive hands the gateway a function that commits. The gateway computes its change on its own view of the catalog,
-//! calls the function within the same step, and keeps what it has to settle. Where the gateway's part of the preconditions
-//! fails, the change is computed anew and committed again, a bounded number of times.
+//! The archive hands the gateway a function that commits. The gateway computes its change on its
+//! own view of the catalog, calls the function within the same step, and keeps what it has to
+//! settle. Where the gateway's part of the preconditions fails, the change is computed anew and
+//! committed again, a bounded number of times.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +26,8 @@ pub trait Alongside: Send + Sync {
     /// Waits until the gateway's view of the catalog is known. Comes before each `submit`.
     fn prepare(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Computes the change for this version and commits it with `commit`. It does not wait. An error refuses the version.
+    /// Computes the change for this version and commits it with `commit`. It does not wait. An
+    /// error refuses the version.
     fn submit(&self, version: &ObjectInfo, commit: CommitBoth<'_>) -> Result<Pending<Receipt>>;
 
     /// The transaction of the last `submit` was answered.
@@ -48,7 +51,8 @@ impl fmt::Debug for Placement {
 }
 
 impl Store {
-    /// Commits both parts as one transaction. The archive's preconditions come first, so that their places are known.
+    /// Commits both parts as one transaction. The archive's preconditions come first, so that their
+    /// places are known.
     pub(super) fn commit_both(&self, mut own: Transaction, change: Transaction) -> Pending<Receipt> {
         if let Some(table) = foreign_table(&change) {
             let message = format!("table {} is none of the file gateway's", table.0);

@@ -1,10 +1,11 @@
 //! A commit under way, with everything that must outlive its request.
 //!
-//! A commit continues when its request goes away, because the client hung up or the future was dropped. The steps
-//! that follow the commit must still happen: keeping or returning a key slot, destroying a key, updating a bucket in
-//! memory. Therefore every commit with following steps goes through this module. The steps are a plain function that
-//! does not wait. If the request is dropped before the answer, the steps pass to the next waiter for one of its
-//! locks, or to background work, which asks the catalog for the outcome.
+//! A commit continues when its request goes away, because the client hung up or the future was
+//! dropped. The steps that follow the commit must still happen: keeping or returning a key slot,
+//! destroying a key, updating a bucket in memory. Therefore every commit with following steps goes
+//! through this module. The steps are a plain function that does not wait. If the request is
+//! dropped before the answer, the steps pass to the next waiter for one of its locks, or to
+//! background work, which asks the catalog for the outcome.
 //!
 //! The lock is held until then, so that the record that proves the commit is unchanged.
 
@@ -31,7 +32,8 @@ use crate::store::lease::Lease;
 /// Times that a version's transaction is tried with the gateway's change computed anew.
 const ALONGSIDE_ATTEMPTS: usize = 8;
 
-/// The steps that follow a commit which took place. The request waits for the returned change, if it is still there.
+/// The steps that follow a commit which took place. The request waits for the returned change, if
+/// it is still there.
 type After = Box<dyn FnOnce(&Arc<Store>) -> Option<Changed> + Send>;
 
 /// The transaction took place if this record has this value. None: if the record is absent.
@@ -135,7 +137,8 @@ impl Committing {
         self.with(|held| held.after = Some(Box::new(after)))
     }
 
-    /// Commits, and runs the following steps before it returns. The commit is the flush behind every acknowledgement.
+    /// Commits, and runs the following steps before it returns. The commit is the flush behind
+    /// every acknowledgement.
     pub async fn commit(
         self,
         transaction: Transaction,
@@ -144,9 +147,9 @@ impl Committing {
         self.answered(answer).await
     }
 
-    /// As `commit`, for a transaction that requires its bucket and class to be unchanged and does not change them.
-    /// Reclamation moves their notes and rewrites their rows. Where only that differs, the commit is tried again with
-    /// the new row.
+    /// As `commit`, for a transaction that requires its bucket and class to be unchanged and does
+    /// not change them. Reclamation moves their notes and rewrites their rows. Where only that
+    /// differs, the commit is tried again with the new row.
     pub async fn commit_within_bucket(
         self,
         mut transaction: Transaction,
@@ -160,7 +163,8 @@ impl Committing {
         }
     }
 
-    /// As `commit_within_bucket`, together with the gateway's change. The outer error is the gateway's: nothing changed.
+    /// As `commit_within_bucket`, together with the gateway's change. The outer error is the
+    /// gateway's: nothing changed.
     pub async fn commit_alongside(
         mut self,
         mut transaction: Transaction,
@@ -200,7 +204,8 @@ impl Committing {
         match answer {
             Ok(receipt) => Ok((receipt, held.took_place(&self.store))),
             Err(error @ CatalogError::Stopped(_)) => {
-                // The commit may have taken place. The slot must stay until the next opening finds out.
+                // The commit may have taken place. The slot must stay until the next opening finds
+                // out.
                 if let Some(lease) = held.lease {
                     lease.keep();
                 }
@@ -209,7 +214,8 @@ impl Committing {
             Err(error) => {
                 drop(held);
                 if matches!(error, CatalogError::Failed(_)) {
-                    // An abandoned commit may have changed the bucket. It is settled before the client tries again.
+                    // An abandoned commit may have changed the bucket. It is settled before the
+                    // client tries again.
                     drop(self.store.settle_abandoned().await);
                 }
                 Err(error)
@@ -218,8 +224,8 @@ impl Committing {
     }
 }
 
-/// Makes the transaction require the row of the bucket, or of the class, as it is now. False: another precondition
-/// failed, or the bucket's settings or the class in force changed.
+/// Makes the transaction require the row of the bucket, or of the class, as it is now. False:
+/// another precondition failed, or the bucket's settings or the class in force changed.
 fn follow_rows(transaction: &mut Transaction, failure: &Failure) -> bool {
     let required = transaction.preconditions.get_mut(failure.precondition);
     let (Some(Precondition::Equals { table, key, value }), Some((_, found))) = (required, &failure.found) else {
@@ -267,11 +273,12 @@ impl Held {
 }
 
 impl Store {
-    /// Finds the outcome of commits whose requests went away, and runs their following steps. Dropping this midway
-    /// loses nothing.
+    /// Finds the outcome of commits whose requests went away, and runs their following steps.
+    /// Dropping this midway loses nothing.
     pub(crate) async fn settle_abandoned(self: &Arc<Store>) -> Result<()> {
         let Some(newest) = self.abandoned.newest() else { return Ok(()) };
-        // A waiter that was woken for these and goes away before they are settled wakes the next one.
+        // A waiter that was woken for these and goes away before they are settled wakes the next
+        // one.
         let mut wake = WakeNext { abandoned: &self.abandoned, settled: false };
         self.barrier().await?;
         let snapshot = self.snapshot()?;
@@ -279,7 +286,8 @@ impl Store {
         let mut failure = None;
         for (number, held) in due {
             match proven(&*snapshot, &held.proof) {
-                // No request waits for the destruction of the key. Its disposal is settled only after it.
+                // No request waits for the destruction of the key. Its disposal is settled only
+                // after it.
                 Ok(true) => drop(held.took_place(self)),
                 Ok(false) => drop(held),
                 Err(error) => {

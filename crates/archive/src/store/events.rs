@@ -1,9 +1,10 @@
-//! Events of objects that wait for their targets: rows of the catalog, written by the transaction of the change itself.
+//! Events of objects that wait for their targets: rows of the catalog, written by the transaction
+//! of the change itself.
 //!
-//! Failure model: an event is durable with its change, and is deleted only after its target took it. A crash in between
-//! repeats it: at least once. A change never waits for a target and never fails for one. At `events_pending_max` events
-//! of one target further ones are dropped, and the transaction of the change counts them. A rebuild of the
-//! catalog loses the events that waited.
+//! Failure model: an event is durable with its change, and is deleted only after its target took
+//! it. A crash in between repeats it: at least once. A change never waits for a target and never
+//! fails for one. At `events_pending_max` events of one target further ones are dropped, and the
+//! transaction of the change counts them. A rebuild of the catalog loses the events that waited.
 
 use std::sync::Arc;
 
@@ -127,7 +128,8 @@ impl Store {
         if self.event_lag().admit(target).is_some() {
             return true;
         }
-        // Transactions that failed are in the count. Before an event is dropped, the catalog is asked.
+        // Transactions that failed are in the count. Before an event is dropped, the catalog is
+        // asked.
         match self.snapshot().and_then(|snapshot| pending(&*snapshot, target)) {
             Ok(exact) => {
                 self.event_lag().note(target, exact);
@@ -138,7 +140,8 @@ impl Store {
     }
 }
 
-/// The number of events that wait. They are deleted in order, so the first and the last number tell it.
+/// The number of events that wait. They are deleted in order, so the first and the last number tell
+/// it.
 pub(crate) fn pending(snapshot: &dyn Snapshot, target: &str) -> Result<u64> {
     let head = Head::decode(snapshot.get(EVENT_ENDS, &keys::event_head(target))?.as_deref())?;
     let first = snapshot.range(EVENTS, &KeyRange::prefix(keys::all_under(target)), 1, Direction::Forward)?;
@@ -207,7 +210,8 @@ impl Archive {
     }
 }
 
-/// What operators are told of a target. An event that is later than the clock waits since before the clock was set back.
+/// What operators are told of a target. An event that is later than the clock waits since before
+/// the clock was set back.
 fn trouble(lag: &TargetLag, now: u64) -> Option<String> {
     let late = lag.oldest.filter(|oldest| oldest.0.abs_diff(now) >= LAG_MAX);
     let dropped = lag.last_dropped.filter(|last| last.0.abs_diff(now) < DROP_TOLD);

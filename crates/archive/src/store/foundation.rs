@@ -15,10 +15,11 @@ use crate::model::notification::EVENTS_PENDING_MAX;
 use crate::model::secrets::MasterKey;
 use crate::model::time::Surroundings;
 
-/// Protects the storage below from removal while anything on it is retained. For a pool: the volumes' protection.
+/// Protects the storage below from removal while anything on it is retained. For a pool: the
+/// volumes' protection.
 pub trait Guard: Send + Sync + 'static {
-    /// With `true`, the protection must be durable before this returns, because the first retained version is
-    /// committed after it. It may be repeated.
+    /// With `true`, the protection must be durable before this returns, because the first retained
+    /// version is committed after it. It may be repeated.
     fn protect(&self, retained: bool) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 }
 
@@ -55,7 +56,8 @@ pub struct Options {
     pub piece_cache: Size,
     /// Unwrapped object keys kept; about 200 bytes each.
     pub key_cache: usize,
-    /// Answers reads and refuses every change with `ReadOnly`. A command without a server opens the store like this.
+    /// Answers reads and refuses every change with `ReadOnly`. A command without a server opens the
+    /// store like this.
     pub read_only: bool,
     /// The targets of notifications that have a sender. None: it is not known.
     pub notification_targets: Option<Arc<BTreeSet<String>>>,

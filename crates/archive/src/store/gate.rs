@@ -1,7 +1,7 @@
 //! The catalog behind a gate: once the store is closed, no transaction passes.
 //!
-//! A request that outlives its server must not commit after the row with the store's end. It would be acknowledged,
-//! and the next opening would append over its records.
+//! A request that outlives its server must not commit after the row with the store's end. It would
+//! be acknowledged, and the next opening would append over its records.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -18,8 +18,9 @@ impl Gate {
         Arc::new(Gate { catalog, closed: RwLock::new(false) })
     }
 
-    /// Commits the transaction of `last` as the last one of all. A catalog takes transactions in order, so earlier
-    /// ones are decided before it, and later ones are refused. A second close is refused too.
+    /// Commits the transaction of `last` as the last one of all. A catalog takes transactions in
+    /// order, so earlier ones are decided before it, and later ones are refused. A second close is
+    /// refused too.
     pub fn close(&self, last: impl FnOnce() -> Transaction) -> Pending<Receipt> {
         let mut closed = self.closed.write().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *closed, true) {

@@ -1,7 +1,7 @@
 //! Records of the file gateway, beside the archive's own in one catalog.
 //!
-//! A file and its object change in one ordered sequence of transactions, so that both are as durable as each other. The
-//! gateway has tables of its own and never reads or writes another.
+//! A file and its object change in one ordered sequence of transactions, so that both are as
+//! durable as each other. The gateway has tables of its own and never reads or writes another.
 
 use std::ops::RangeInclusive;
 
@@ -30,7 +30,8 @@ impl Archive {
         Records { archive: self.clone() }
     }
 
-    /// A secret of this store for the file gateway: it signs the handles of files, and stays the same over restarts.
+    /// A secret of this store for the file gateway: it signs the handles of files, and stays the
+    /// same over restarts.
     pub fn gateway_secret(&self) -> Zeroizing<[u8; 32]> {
         let store = self.store();
         derive(&store.master().0, "file gateway", store.id())
@@ -52,7 +53,8 @@ impl Records {
         &self.archive
     }
 
-    /// Commits a transaction of the gateway's tables, in order with all others. One that names another table is `Invalid`.
+    /// Commits a transaction of the gateway's tables, in order with all others. One that names
+    /// another table is `Invalid`.
     pub fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         let store = self.archive.store();
         if let Err(error) = store.writable() {
@@ -65,7 +67,8 @@ impl Records {
         store.catalog.commit(transaction)
     }
 
-    /// The order in which transactions become durable, which they may share with writes to volumes of the same pool.
+    /// The order in which transactions become durable, which they may share with writes to volumes
+    /// of the same pool.
     pub fn order(&self) -> Option<Order> {
         self.archive.store().catalog.order()
     }

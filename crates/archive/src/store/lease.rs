@@ -10,8 +10,8 @@ use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
 use crate::store::Store;
 
-/// The number, key and slot of a new object. If it is dropped without `keep`, the slot's entry is destroyed and the
-/// slot is free again.
+/// The number, key and slot of a new object. If it is dropped without `keep`, the slot's entry is
+/// destroyed and the slot is free again.
 pub(crate) struct Lease {
     store: Arc<Store>,
     pub object: u64,
@@ -47,7 +47,8 @@ impl Lease {
         Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false, writing })
     }
 
-    /// The slot of an upload. Its entry is in use already and stays, whatever the outcome of the completion.
+    /// The slot of an upload. Its entry is in use already and stays, whatever the outcome of the
+    /// completion.
     pub fn settled(store: &Arc<Store>, object: u64, slot: u64) -> Lease {
         let slot = Slot { number: slot, used: false };
         let (key, wrapped) = (Secret::default(), [0; WRAPPED]);
@@ -94,7 +95,8 @@ pub(crate) fn customer_wrap(bucket: &Bucket, customer: &CustomerKey) -> SealingK
 }
 
 impl Store {
-    /// The key of an object, from memory or unwrapped from its entry. The caller has recognised the customer's key.
+    /// The key of an object, from memory or unwrapped from its entry. The caller has recognised the
+    /// customer's key.
     pub async fn object_key(
         &self,
         bucket: &Bucket,

@@ -35,8 +35,9 @@ impl Store {
         self.append_note(None, true, kind, scope, object, note, || ()).await
     }
 
-    /// Appends the note of a change that is to be committed, and waits until it is durable. Unless the caller settles the
-    /// change, a compensating note is due from here on. `reserve`: the note may use the last segments.
+    /// Appends the note of a change that is to be committed, and waits until it is durable. Unless
+    /// the caller settles the change, a compensating note is due from here on. `reserve`: the note
+    /// may use the last segments.
     #[allow(clippy::too_many_arguments)]
     pub async fn note_change<T: minicbor::Encode<()>>(
         &self,
@@ -79,7 +80,8 @@ impl Store {
             };
             attempts += 1;
             match noted {
-                // A place that cannot be written is skipped: the next attempt goes to another segment.
+                // A place that cannot be written is skipped: the next attempt goes to another
+                // segment.
                 Err(ArchiveError::Damaged { .. }) if attempts < NOTE_ATTEMPTS => {}
                 noted => return noted,
             }
@@ -115,7 +117,8 @@ impl Store {
         Ok(Record::note(header, &sealed))
     }
 
-    /// Notes identity and clock on the data volume, for a rebuild. One at a time: of two notes, the later one counts.
+    /// Notes identity and clock on the data volume, for a rebuild. One at a time: of two notes, the
+    /// later one counts.
     pub(crate) async fn note_identity(self: &Arc<Store>) -> Result<()> {
         let lock = self.lock_identity().await?;
         self.note_identity_as(false, &lock).await
@@ -130,7 +133,8 @@ impl Store {
         let identity = IdentityRow { clean, ..self.identity().look(Clone::clone) };
         let clock = self.clock_row();
         match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {
-            // The catalog has it. Only a rebuild needs the note, which is written again in some hours.
+            // The catalog has it. Only a rebuild needs the note, which is written again in some
+            // hours.
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("the store's identity could not be noted on the data volume: {error}");
                 Ok(())

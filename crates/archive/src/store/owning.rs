@@ -22,7 +22,8 @@ impl Store {
         }
     }
 
-    /// Refuses an addition of bytes for which the owner's quota has no room now, before its body comes.
+    /// Refuses an addition of bytes for which the owner's quota has no room now, before its body
+    /// comes.
     pub(crate) fn has_owned_room(&self, snapshot: &dyn Snapshot, owner: &Actor, bytes: i64) -> Result<()> {
         let Actor::Key(id) = owner else { return Ok(()) };
         let Some(limit) = key_quota(snapshot, id)?.bytes.filter(|_| bytes > 0) else { return Ok(()) };

@@ -1,7 +1,9 @@
-//! The protection of the volumes below: they cannot be removed while anything on them is retained or held.
+//! The protection of the volumes below: they cannot be removed while anything on them is retained
+//! or held.
 //!
-//! The protection is durable before the first retained version is committed. Requests hold it shared until their commit has
-//! answered; lifting it takes it alone, so that it is never lifted under a commit.
+//! The protection is durable before the first retained version is committed. Requests hold it
+//! shared until their commit has answered; lifting it takes it alone, so that it is never lifted
+//! under a commit.
 
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ impl Protection {
 }
 
 impl Store {
-    /// Has the guard protect the volumes, once, before anything retained is committed. The caller holds the answer until its
-    /// commit has answered.
+    /// Has the guard protect the volumes, once, before anything retained is committed. The caller
+    /// holds the answer until its commit has answered.
     pub async fn ensure_protected(&self) -> Result<Protected<'_>> {
         let Protection { guard, protected } = &self.protection;
         loop {
@@ -51,8 +53,8 @@ impl Store {
         }
     }
 
-    /// Lifts the protection if no version is retained or held any more. Nothing is lifted while the compliance clock is
-    /// frozen or the matter `rebuild` stands.
+    /// Lifts the protection if no version is retained or held any more. Nothing is lifted while the
+    /// compliance clock is frozen or the matter `rebuild` stands.
     pub async fn unprotect_if_free(&self) -> Result<bool> {
         let mut held = self.protection.protected.write().await;
         if !*held || self.frozen().is_some() || self.doubt().is_some() {
@@ -61,12 +63,14 @@ impl Store {
         if self.retains()? {
             return Ok(false);
         }
-        // A commit may be under way whose request went away. Once the barrier has taken effect, so has that commit.
+        // A commit may be under way whose request went away. Once the barrier has taken effect, so
+        // has that commit.
         self.barrier().await?;
         if self.retains()? {
             return Ok(false);
         }
-        // Before the guard is told: if that fails or is dropped midway, the next retained version protects them again.
+        // Before the guard is told: if that fails or is dropped midway, the next retained version
+        // protects them again.
         *held = false;
         self.protection.guard.protect(false).await.map_err(|error| {
             ArchiveError::Stopped(format!("the volumes could not be marked as free of retention: {error}"))

@@ -20,7 +20,8 @@ pub(crate) struct Scan<'a> {
     ended: bool,
     /// The length of the next read. It doubles while the scan reads on.
     size: usize,
-    /// Records of the page that were used, and whether a skip over others of them ended within the page.
+    /// Records of the page that were used, and whether a skip over others of them ended within the
+    /// page.
     used: usize,
     landed: bool,
 }
@@ -51,7 +52,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Continues at this key if it lies ahead. A scan never goes back, so no key leads it out of its range.
+    /// Continues at this key if it lies ahead. A scan never goes back, so no key leads it out of
+    /// its range.
     pub fn skip_to(&mut self, key: Bytes) {
         let mut dropped = false;
         while let Some((ahead, _)) = self.page.as_slice().first() {
@@ -68,8 +70,8 @@ impl<'a> Scan<'a> {
         };
         if !self.ended && is_ahead {
             self.range = self.range.clone().from(key);
-            // A listing that folds keys seeks for each prefix, and uses one record of each. One of keys with many
-            // versions has several of them in a page.
+            // A listing that folds keys seeks for each prefix, and uses one record of each. One of
+            // keys with many versions has several of them in a page.
             self.size = match (dropped, self.landed) {
                 (false, _) => self.size,
                 (true, true) => SCAN_FIRST,

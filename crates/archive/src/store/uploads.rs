@@ -1,8 +1,9 @@
 //! Uploads under way, and the parts of uploads and objects.
 //!
 //! The parts of an upload under way count to its bucket. Their rows come into the catalog through
-//! [`Store::with_part`] alone, and an upload ends through [`Store::without_upload`] alone. So the counts and the rows
-//! change in one transaction. Behind its end, the rows are those of an object or of a disposal, and count no longer.
+//! [`Store::with_part`] alone, and an upload ends through [`Store::without_upload`] alone. So the
+//! counts and the rows change in one transaction. Behind its end, the rows are those of an object
+//! or of a disposal, and count no longer.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -77,8 +78,8 @@ impl PartBytes {
     }
 }
 
-/// Adds up the rows of a bucket's unfinished uploads. A row that cannot be read is damage, which reads and scrubs
-/// report: it counts nothing here.
+/// Adds up the rows of a bucket's unfinished uploads. A row that cannot be read is damage, which
+/// reads and scrubs report: it counts nothing here.
 pub(crate) fn parts_of_bucket(snapshot: &dyn Snapshot, bucket: &Bucket) -> Result<PartBytes> {
     let mut sum = PartBytes::default();
     let mut uploads = Scan::new(snapshot, UPLOADS, KeyRange::prefix(keys::prefix(bucket.number, "")));
@@ -120,7 +121,8 @@ impl Store {
         Ok(Upload { number, row, raw })
     }
 
-    /// What a part of so many bytes adds, and what the quota must have room for. `replaced`: the part with its number.
+    /// What a part of so many bytes adds, and what the quota must have room for. `replaced`: the
+    /// part with its number.
     pub(crate) fn charge(
         &self,
         snapshot: &dyn Snapshot,
@@ -134,8 +136,8 @@ impl Store {
         if counter != Counter::Gateway {
             return Ok(PartCharge { counter, added, judged: added });
         }
-        // The version that these parts become is judged when it takes the place of the former one. What would be
-        // refused then is refused now.
+        // The version that these parts become is judged when it takes the place of the former one.
+        // What would be refused then is refused now.
         let there = match bucket.versioned() {
             true => 0,
             false => lookup::null_version(snapshot, bucket, key)?.map_or(0, |found| found.row.size as i64),
@@ -144,8 +146,9 @@ impl Store {
         Ok(PartCharge { counter, added, judged })
     }
 
-    /// Adds the row of a part to a transaction, in the place of an earlier one, with the bucket's count. Requires the
-    /// upload and the earlier part to be unchanged. Under the lock of the upload's key.
+    /// Adds the row of a part to a transaction, in the place of an earlier one, with the bucket's
+    /// count. Requires the upload and the earlier part to be unchanged. Under the lock of the
+    /// upload's key.
     pub(crate) fn with_part(
         &self,
         transaction: Transaction,
@@ -176,8 +179,8 @@ impl Store {
         Ok(Placed { transaction, quota, limited, replaced, proof })
     }
 
-    /// Takes an upload out of the catalog, and its parts out of the bucket's count. `rows`: all its parts. Under the
-    /// lock of the upload's key, which was held when the rows were read.
+    /// Takes an upload out of the catalog, and its parts out of the bucket's count. `rows`: all its
+    /// parts. Under the lock of the upload's key, which was held when the rows were read.
     pub(crate) fn without_upload(
         &self,
         transaction: Transaction,

@@ -1,7 +1,7 @@
 //! The witness: what the superblock of the data volume knows of the catalog's audit log.
 //!
-//! A witness is written after the commit that it speaks of is durable. A crash can therefore leave one that is behind the
-//! catalog, never one that is ahead of it.
+//! A witness is written after the commit that it speaks of is durable. A crash can therefore leave
+//! one that is behind the catalog, never one that is ahead of it.
 
 use futures_util::lock::{Mutex, MutexGuard};
 use stele_media::Handle;
@@ -41,7 +41,8 @@ impl Witnessing {
         self.writing.lock().await
     }
 
-    /// Raises the format of the store, durably, before anything is stored that an older binary must not ignore.
+    /// Raises the format of the store, durably, before anything is stored that an older binary must
+    /// not ignore.
     pub async fn raise_format(&self, format: u32) -> Result<()> {
         let _turn = self.take_turn().await;
         let before = self.superblock();
@@ -53,8 +54,8 @@ impl Witnessing {
         Ok(())
     }
 
-    /// Writes a witness. Every record that it counts is durable already. A witness that knows less than the present one is
-    /// left out.
+    /// Writes a witness. Every record that it counts is durable already. A witness that knows less
+    /// than the present one is left out.
     pub async fn write(&self, pairing: Pairing, records: u64, link: [u8; 32]) -> Result<()> {
         let _turn = self.take_turn().await;
         let changed = self.superblock.step(|superblock| {
@@ -72,8 +73,8 @@ impl Witnessing {
 }
 
 impl Store {
-    /// Writes a witness of the audit log's signed end, if that has moved and some time has passed, or `now`. A volume that
-    /// takes no writes keeps the former witness, which is still true.
+    /// Writes a witness of the audit log's signed end, if that has moved and some time has passed,
+    /// or `now`. A volume that takes no writes keeps the former witness, which is still true.
     pub async fn renew_witness(&self, now: bool) -> Result<()> {
         let Some(signed) = self.audit_end.signed() else { return Ok(()) };
         let before = self.witnessing.superblock().witness.unwrap_or_default();

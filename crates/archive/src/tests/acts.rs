@@ -1,4 +1,5 @@
-//! How many people an act takes: rules that only get stricter, and acts of two officers. And the pause of expiration.
+//! How many people an act takes: rules that only get stricter, and acts of two officers. And the
+//! pause of expiration.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -338,7 +339,8 @@ async fn a_rule_about_bypasses_binds_buckets_of_level_basic() {
     set("passed", None, false).await.unwrap();
 }
 
-/// A bypass is judged and waits when the rule, or the right of its caller, is taken away: it does not commit behind that.
+/// A bypass is judged and waits when the rule, or the right of its caller, is taken away: it does
+/// not commit behind that.
 #[test]
 fn no_bypass_commits_behind_a_stricter_rule() {
     const ALL: usize = 1_000_000;

@@ -1,4 +1,5 @@
-//! Requests beside a change of the rules that bind them: none is refused, and none is stored by rules that are over.
+//! Requests beside a change of the rules that bind them: none is refused, and none is stored by
+//! rules that are over.
 
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -23,8 +24,8 @@ async fn polled<F: Future>(mut future: Pin<&mut F>, times: usize) -> Option<F::O
     .await
 }
 
-/// Polls a request so many times, then drives it and a change to their ends; at 0 the change begins. None: the request
-/// ended before.
+/// Polls a request so many times, then drives it and a change to their ends; at 0 the change
+/// begins. None: the request ended before.
 async fn beside<R, C>(
     request: impl Future<Output = R>,
     change: impl Future<Output = C>,
@@ -41,8 +42,8 @@ async fn beside<R, C>(
     }
 }
 
-/// Calls `at` with rising numbers of polls, each with a store of its own, until it says that the request ended before
-/// the change. Returns how often the change came in between.
+/// Calls `at` with rising numbers of polls, each with a store of its own, until it says that the
+/// request ended before the change. Returns how often the change came in between.
 fn at_every_poll(seed: u64, mut at: impl AsyncFnMut(&World, usize) -> bool) -> usize {
     for polls in 0.. {
         let (world, gate): (World, Gate) = World::gated(seed, 32 * MIB, 256 << 10);
@@ -83,7 +84,8 @@ fn what_is_stored_beside_an_activation_has_the_class_in_force() {
     assert!(before > 0 && after > 0, "{before} stored before the activation, {after} after it");
 }
 
-/// A refusal is compensated under the key's lock, which the next request has by then. That one waits for the change.
+/// A refusal is compensated under the key's lock, which the next request has by then. That one
+/// waits for the change.
 #[test]
 fn a_refused_completion_beside_a_change_of_settings_ends() {
     let mut refused = 0;

@@ -1,8 +1,10 @@
-//! Every change, given up at every point at which it waits: the store stays right, without being opened anew.
+//! Every change, given up at every point at which it waits: the store stays right, without being
+//! opened anew.
 //!
-//! A client that hangs up drops the request's future. What the request had asked the catalog or the volume for still
-//! takes place. So each request here is polled a number of times, one answer let through at a time, and dropped; then
-//! others use the store, background work takes its steps, and everything stored is looked at.
+//! A client that hangs up drops the request's future. What the request had asked the catalog or the
+//! volume for still takes place. So each request here is polled a number of times, one answer let
+//! through at a time, and dropped; then others use the store, background work takes its steps, and
+//! everything stored is looked at.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -191,7 +193,8 @@ fn rows(world: &World, table: Table) -> Vec<stele_catalog::Record> {
     world.catalog.snapshot().unwrap().range(table, &KeyRange::all(), 10_000, Direction::Forward).unwrap()
 }
 
-/// What others do right after: new records take whatever slots are free, and every upload is aborted.
+/// What others do right after: new records take whatever slots are free, and every upload is
+/// aborted.
 async fn others(archive: &Archive, world: &World, scene: &Scene) {
     check_counts(archive);
     for n in 0..3 {
@@ -375,7 +378,8 @@ fn whatever_is_given_up_wherever_it_waits_leaves_a_whole_store() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// What a power cut leaves on the volume, whatever of it was committed: the catalog is lost with it.
+/// What a power cut leaves on the volume, whatever of it was committed: the catalog is lost with
+/// it.
 fn cut_off((name, request): (&str, fn(Archive, Scene) -> Request), polls: usize, failures: &mut Vec<String>) -> bool {
     const ALL: usize = 1_000_000;
     let (world, gate): (World, Gate) = World::gated(7, 32 * MIB, 256 << 10);

@@ -1,4 +1,5 @@
-//! Management classes and events: which class applies, what activation refuses, and when versions end.
+//! Management classes and events: which class applies, what activation refuses, and when versions
+//! end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -371,8 +372,8 @@ impl Twin {
     }
 }
 
-/// Random histories of put, hold, release, event, extend, delete and expire against the table of the exact rules, with
-/// restarts, and a rebuild at the end.
+/// Random histories of put, hold, release, event, extend, delete and expire against the table of
+/// the exact rules, with restarts, and a rebuild at the end.
 #[tokio::test]
 async fn random_histories_follow_the_exact_rules() {
     for seed in 0..25 {
@@ -503,8 +504,8 @@ async fn compare(archive: &Archive, twins: &BTreeMap<String, Twin>) {
     }
 }
 
-/// Power fails after each write around an activation and an event: each has taken place or not, also by the data
-/// volume alone, and one that was acknowledged has.
+/// Power fails after each write around an activation and an event: each has taken place or not,
+/// also by the data volume alone, and one that was acknowledged has.
 #[tokio::test]
 async fn a_power_cut_leaves_an_event_told_or_not_told() {
     for writes in 0..30 {
@@ -539,7 +540,8 @@ async fn a_power_cut_leaves_an_event_told_or_not_told() {
     }
 }
 
-/// A client's extension beyond the class outlives the event: taken back and told again, it ends no sooner.
+/// A client's extension beyond the class outlives the event: taken back and told again, it ends no
+/// sooner.
 #[tokio::test]
 async fn an_extension_outlives_an_event_that_is_taken_back() {
     let world = World::new(11);

@@ -45,8 +45,8 @@ async fn nothing_is_acknowledged_once_the_store_is_closed() {
     assert!(verdict.findings.is_empty(), "{verdict:?}");
 }
 
-/// A store that could only be read when it was opened takes changes later, in every clone, and leaves the segment alone in which
-/// an attempt that failed may still be writing.
+/// A store that could only be read when it was opened takes changes later, in every clone, and
+/// leaves the segment alone in which an attempt that failed may still be writing.
 #[tokio::test]
 async fn a_store_open_for_reading_is_opened_again_for_writing() {
     let world = World::new(2);

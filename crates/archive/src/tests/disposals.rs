@@ -1,5 +1,5 @@
-//! Disposal certificates: what they state of a removed version, that no altered one verifies, and that a power cut
-//! leaves no false one.
+//! Disposal certificates: what they state of a removed version, that no altered one verifies, and
+//! that a power cut leaves no false one.
 
 use std::sync::Arc;
 
@@ -181,7 +181,8 @@ async fn a_certificate_altered_in_any_field_is_refused() {
     assert!(made.verify(&[7; 32]).is_err());
 }
 
-/// The store's own key over statements that the records do not make: the verifier reads the records again.
+/// The store's own key over statements that the records do not make: the verifier reads the records
+/// again.
 #[tokio::test]
 async fn a_signed_certificate_must_agree_with_its_records() {
     let world = World::new(3);
@@ -312,8 +313,8 @@ async fn disposals_are_shown_to_officers_auditors_and_administrators() {
     archive.disposal_certificate(&auditor, "records", "free", free.version, None).await.unwrap();
 }
 
-/// Power fails after each write around an expiration. A version is there, or its certificate holds and says that its key
-/// is destroyed once the store was opened again.
+/// Power fails after each write around an expiration. A version is there, or its certificate holds
+/// and says that its key is destroyed once the store was opened again.
 #[tokio::test]
 async fn a_power_cut_leaves_a_version_or_its_certificate() {
     let mut gone = 0;

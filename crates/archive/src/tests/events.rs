@@ -35,7 +35,8 @@ async fn an_event_told_again_restores_a_lifted_retention() {
     super::proofs::verifies(&archive, "records").await;
 }
 
-/// A crash came between the revocation and the end of its request: the request takes back no other event.
+/// A crash came between the revocation and the end of its request: the request takes back no other
+/// event.
 #[tokio::test]
 async fn a_revocation_takes_back_only_the_event_that_it_names() {
     let world = World::new(14);

@@ -69,8 +69,8 @@ async fn a_store_set_back_as_a_whole_is_found_by_the_anchor() {
     while archive.step().await.unwrap().more {}
     let anchor = archive.audit_head_to_send().await.unwrap();
     drop(archive);
-    // Where the store was not closed in order, the rebuilt catalog has the log only up to its last checkpoint: as good as
-    // set back.
+    // Where the store was not closed in order, the rebuilt catalog has the log only up to its last
+    // checkpoint: as good as set back.
     let world = World { catalog: std::sync::Arc::new(MemoryCatalog::new()), ..world };
     let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!(report.audit_records, 1024);
@@ -108,7 +108,8 @@ async fn refusals_are_recorded_with_their_actor() {
     assert!(archive.get(&Caller::anonymous(), read("in/a")).await.is_ok());
 }
 
-/// Changes a record, chains everything behind it anew and makes the head say so, as a program that can write the catalog could.
+/// Changes a record, chains everything behind it anew and makes the head say so, as a program that
+/// can write the catalog could.
 async fn forge(world: &World, number: u64) {
     let snapshot = world.catalog.snapshot().unwrap();
     let mut head = Head::default();
@@ -139,7 +140,8 @@ async fn without_checkpoints(world: &World) {
 async fn a_log_changed_and_chained_again_is_found_and_not_signed() {
     let last =
         |world: &World| Head::decode(world.catalog.snapshot().unwrap().get(SETTINGS, AUDIT_HEAD).unwrap().as_deref());
-    // (what, the record that is changed; none: the last, take checkpoints away, take the signed end away)
+    // (what, the record that is changed; none: the last, take checkpoints away, take the signed end
+    // away)
     let cases = [
         ("under a checkpoint", Some(700), false, false),
         ("and the checkpoints are gone", Some(700), true, false),
@@ -172,7 +174,8 @@ async fn a_log_changed_and_chained_again_is_found_and_not_signed() {
             let before = world.catalog.snapshot().unwrap().range(CHECKPOINTS, &KeyRange::all(), 9, Direction::Forward);
             if reopened {
                 drop(archive);
-                // The data volume knows how the log ended: what is below is not even opened for writing.
+                // The data volume knows how the log ended: what is below is not even opened for
+                // writing.
                 match Archive::open(world.foundation(), world.options.clone()).await {
                     Ok(opened) => archive = opened,
                     Err(ArchiveError::Unpaired(_)) if number > 0 => {

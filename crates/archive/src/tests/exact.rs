@@ -1,9 +1,10 @@
-//! The exact rules on random histories through power cuts and faults of the drives: classes, events told and taken back, matters, S3's hold,
-//! extensions, deletions by one person and by two, expiration, receipts, restarts, and a rebuild at the end.
+//! The exact rules on random histories through power cuts and faults of the drives. The histories
+//! have classes, events told and taken back, matters, S3's hold, extensions, deletions by one
+//! person and by two, expiration, receipts, restarts, and a rebuild at the end.
 //!
-//! The twin is a list of versions with the plain table of the rules. What was under way when power failed has taken
-//! place as a whole or not at all, and everything else stands. Every receipt that was given holds to the end, and the
-//! log still begins with the records under its head.
+//! The twin is a list of versions with the plain table of the rules. What was under way when power
+//! failed has taken place as a whole or not at all, and everything else stands. Every receipt that
+//! was given holds to the end, and the log still begins with the records under its head.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -375,7 +376,8 @@ impl Run {
         self.twins.retain(|key, _| here.contains_key(key));
     }
 
-    /// Exactly the versions of the twin are there, as it has them. Every receipt still leads to the log.
+    /// Exactly the versions of the twin are there, as it has them. Every receipt still leads to the
+    /// log.
     async fn compare(&self) {
         check_counts(&self.archive);
         let here = self.here().await;

@@ -1,4 +1,5 @@
-//! The way of expiration through the retained versions: what it passes by, what comes back, and what a rate counts.
+//! The way of expiration through the retained versions: what it passes by, what comes back, and
+//! what a rate counts.
 
 use std::task::Poll;
 
@@ -118,7 +119,8 @@ async fn a_pass_goes_on_after_a_restart_in_its_middle() {
     assert_eq!(turn(&world, &archive).await, 2);
 }
 
-/// Each way by which a version may go that the pass has gone by, with a restart before the next turn, and without.
+/// Each way by which a version may go that the pass has gone by, with a restart before the next
+/// turn, and without.
 #[tokio::test]
 async fn what_may_go_later_comes_back() {
     for restart in [false, true] {
@@ -193,7 +195,8 @@ async fn another_action_of_a_bucket_begins_anew() {
     }
 }
 
-/// A bucket's action changes at each point at which the first page of a pass waits, which has gone by its version.
+/// A bucket's action changes at each point at which the first page of a pass waits, which has gone
+/// by its version.
 #[tokio::test]
 async fn an_action_that_changes_under_a_page_is_not_missed() {
     for polls in 0.. {
@@ -260,8 +263,9 @@ impl Keeps {
     }
 }
 
-/// It arrives at each point at which the page waits: between two notes, between note and commit, between two commits. What
-/// was answered stands: a version that is kept stays, and during a pause none goes.
+/// It arrives at each point at which the page waits: between two notes, between note and commit,
+/// between two commits. What was answered stands: a version that is kept stays, and during a pause
+/// none goes.
 #[tokio::test]
 async fn what_keeps_a_version_holds_against_a_page_under_way() {
     for keeps in [Keeps::Hold, Keeps::Matter, Keeps::Extension, Keeps::Pause] {

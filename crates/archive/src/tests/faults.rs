@@ -428,7 +428,8 @@ async fn what_may_go_goes_from_a_volume_without_any_room() {
     assert!(get(&archive, "plain", "more").await.unwrap() == content(1, 20_000));
 }
 
-/// The drives take no write while versions are deleted, by a client, by two officers and by expiration.
+/// The drives take no write while versions are deleted, by a client, by two officers and by
+/// expiration.
 #[tokio::test]
 async fn a_removal_whose_key_stays_says_that_the_version_is_gone() {
     let world = World::sized(1, 16 * MIB, 256 << 10);

@@ -1,4 +1,5 @@
-//! The index of properties: a search by it finds what a look at every version finds, whatever happened to the store.
+//! The index of properties: a search by it finds what a look at every version finds, whatever
+//! happened to the store.
 
 use std::collections::BTreeSet;
 
@@ -243,7 +244,8 @@ async fn a_search_reads_the_index_where_it_is_complete() {
     assert_eq!(count().await, 1);
 }
 
-/// A catalog of an older version gets its index beside changes, and a restart in between goes on with it.
+/// A catalog of an older version gets its index beside changes, and a restart in between goes on
+/// with it.
 #[tokio::test]
 async fn an_older_catalog_gets_its_index_beside_changes() {
     for seed in 0..12 {
@@ -251,7 +253,8 @@ async fn an_older_catalog_gets_its_index_beside_changes() {
         for _ in 0..80 {
             scene.act().await;
         }
-        // Records that no version has, and records of the wrong versions, as an older version leaves them behind.
+        // Records that no version has, and records of the wrong versions, as an older version
+        // leaves them behind.
         let mut former = Transaction::new().delete(SETTINGS, INDEX);
         for (n, (record, _)) in records(&*scene.world.catalog, PROPERTIES).into_iter().enumerate() {
             former = match (n % 3, seed % 3) {
@@ -334,7 +337,8 @@ async fn an_index_that_an_opening_left_out_is_made_anew() {
     }
 }
 
-/// A change whose commit comes between the reading of a page and its commit: at every point at which it waits.
+/// A change whose commit comes between the reading of a page and its commit: at every point at
+/// which it waits.
 #[test]
 fn a_change_beside_a_page_of_the_making_keeps_its_index() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

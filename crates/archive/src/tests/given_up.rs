@@ -1,7 +1,9 @@
-//! Changes that are given up at every point at which they wait: a rebuild of the catalog finds what the catalog had.
+//! Changes that are given up at every point at which they wait: a rebuild of the catalog finds what
+//! the catalog had.
 //!
-//! A note on the data volume is durable before its commit. A request that goes away in between must not leave a note
-//! that only a rebuild believes: it would release a hold that stands, or admit an officer whom nobody approved.
+//! A note on the data volume is durable before its commit. A request that goes away in between must
+//! not leave a note that only a rebuild believes: it would release a hold that stands, or admit an
+//! officer whom no officer approved.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -254,7 +256,8 @@ fn a_rebuild_finds_no_change_that_the_close_cut_off() {
     assert!(held, "the hold was never released");
 }
 
-/// The segment of the note is full before the power goes, and the catalog calls other segments open.
+/// The segment of the note is full before the power goes, and the catalog calls other segments
+/// open.
 #[test]
 fn a_rebuild_finds_no_change_of_an_earlier_segment() {
     let (world, gate): (World, Gate) = World::gated(7, 32 * MIB, 256 << 10);
@@ -278,7 +281,8 @@ fn a_rebuild_finds_no_change_of_an_earlier_segment() {
     assert!(held, "the hold was never released");
 }
 
-/// Reclamation moves the note that takes a creation back, as long as the note of the creation may be somewhere.
+/// Reclamation moves the note that takes a creation back, as long as the note of the creation may
+/// be somewhere.
 #[tokio::test]
 async fn a_withdrawn_creation_outlives_reclamation() {
     let world = World::sized(3, 32 * MIB, 256 << 10);
@@ -364,7 +368,8 @@ async fn a_compensation_without_room_outlives_the_close() {
         let snapshot = archive.store().snapshot().unwrap();
         (Arc::clone(&bucket), crate::store::lookup::readable(&*snapshot, &bucket, "held", None).unwrap())
     };
-    // The row changes between the note and the commit of a release, and from then on the volume takes nothing more.
+    // The row changes between the note and the commit of a release, and from then on the volume
+    // takes nothing more.
     let (bucket, before) = found(&archive);
     archive.set_tags(&admin(), "locked", "held", None, Tags::from([("a".into(), "b".into())])).await.unwrap();
     let lock = archive.store().lock(bucket.number, "held").await.unwrap();

@@ -101,7 +101,8 @@ async fn a_volume_that_cannot_grow_leaves_the_store_as_it_is() {
 #[tokio::test]
 async fn a_power_cut_at_any_write_of_a_growth_leaves_a_sound_store() {
     let mut unknown = 0;
-    // Growing twice writes four blocks and the volume's size twice; an opening in between some more.
+    // Growing twice writes four blocks and the volume's size twice; an opening in between some
+    // more.
     for cut in 0..16 {
         for done in [false, true] {
             let world = World::sized(cut, SMALL, SEGMENT);

@@ -1,5 +1,5 @@
-//! What failed and cut-off operations leave on the data volume: no opening appends over a record, and a rebuild finds what
-//! was acknowledged.
+//! What failed and cut-off operations leave on the data volume: no opening appends over a record,
+//! and a rebuild finds what was acknowledged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Lifecycle rules on stored versions: what they end and when, and that no rule reaches what is protected.
+//! Lifecycle rules on stored versions: what they end and when, and that no rule reaches what is
+//! protected.
 
 use futures_util::poll;
 

@@ -1,4 +1,5 @@
-//! Listings stay within their prefix, come to an end, and leave no version out. Delete markers are beyond the quota.
+//! Listings stay within their prefix, come to an end, and leave no version out. Delete markers are
+//! beyond the quota.
 
 use super::*;
 
@@ -64,7 +65,8 @@ async fn no_marker_leads_a_listing_out_of_its_prefix() {
         [("a", &both), ("a/secret", &both), ("aa", &both), ("b/", &both), ("b/1", &vec!["b/2"]), ("c", &Vec::new())]
     {
         for version in [None, Some(VersionId::Null), Some(versions[0])] {
-            // Where the marker names a key within the prefix, the version decides where in that key the page begins.
+            // Where the marker names a key within the prefix, the version decides where in that key
+            // the page begins.
             if marker == "b/1" && version.is_some() {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Named matters: what they hold, how they are put, released and closed, and that a rebuild finds them.
+//! Named matters: what they hold, how they are put, released and closed, and that a rebuild finds
+//! them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -258,7 +259,8 @@ async fn a_hold_set_during_a_release_of_s3_stays() {
         for n in 0..5 {
             stored.push(of(&put(&archive, "locked", &format!("k{n}"), b"x").await.unwrap()));
         }
-        // Not held before; held before and again; held by a list and again; held before alone; never held.
+        // Not held before; held before and again; held by a list and again; held before alone;
+        // never held.
         archive.set_legal_hold(&admin(), "locked", "k1", None, true).await.unwrap();
         list(&archive, "s3", stored[2..4].to_vec(), true).await;
         archive.hold_selected(&admin(), "s3", selection("locked", ""), false).await.unwrap();
@@ -338,8 +340,8 @@ async fn a_matter_keeps_the_names_of_files_without_object_lock() {
     assert_eq!(archive.keeps(&gateway, "share", "17").unwrap(), None);
 }
 
-/// Power fails after each of the first writes; the twin is the plain rule: an acknowledged hold stands, and nothing
-/// else changes. Reclamation, restarts and a rebuild come in between.
+/// Power fails after each of the first writes; the twin is the plain rule: an acknowledged hold
+/// stands, and nothing else changes. Reclamation, restarts and a rebuild come in between.
 #[tokio::test]
 async fn holds_match_a_plain_twin_through_power_cuts() {
     for seed in 0..12 {

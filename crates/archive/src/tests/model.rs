@@ -1,5 +1,5 @@
-//! Random operations against a dull twin that keeps every version in a list, with reopening, power cuts, reclamation,
-//! expiration and a rebuild from the data volume at the end.
+//! Random operations against a dull twin that keeps every version in a list, with reopening, power
+//! cuts, reclamation, expiration and a rebuild from the data volume at the end.
 
 use std::collections::BTreeMap;
 

@@ -86,8 +86,8 @@ fn a_put_into_a_bucket_deleted_and_created_again_is_refused() {
     assert!(matches!(answer, Err(ArchiveError::NoSuchBucket(_))), "{answer:?}");
 }
 
-/// On real drives several groups are under way at once, and each takes whole blocks. A segment that holds little for that
-/// reason alone would be reclaimed again and again.
+/// On real drives several groups are under way at once, and each takes whole blocks. A segment that
+/// holds little for that reason alone would be reclaimed again and again.
 #[test]
 fn short_records_are_moved_many_to_a_block() {
     let (_world, gate, archive) = with_bucket(4, "notes");
@@ -109,7 +109,8 @@ fn short_records_are_moved_many_to_a_block() {
     assert!(taken * 8 <= needed * 10, "{needed} bytes of {} records took {taken}", reclaimed.kept);
 }
 
-/// A walk that meets doubtful bytes has the whole catalog looked through. The padding behind a group is none, however short.
+/// A walk that meets doubtful bytes has the whole catalog looked through. The padding behind a
+/// group is none, however short.
 #[test]
 fn groups_beside_one_another_leave_no_doubtful_bytes() {
     let (_world, gate, archive) = with_bucket(6, "notes");

@@ -1,4 +1,5 @@
-//! Events of objects: durable with their changes, in order, bounded, and told by the rules of the bucket alone.
+//! Events of objects: durable with their changes, in order, bounded, and told by the rules of the
+//! bucket alone.
 
 use std::sync::Arc;
 

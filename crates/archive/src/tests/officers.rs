@@ -92,7 +92,8 @@ async fn a_release_does_not_begin_anew_after_a_rebuild() {
     }
 }
 
-/// The page of a release, or a list, is under way while the officer's key ends: no release commits behind that.
+/// The page of a release, or a list, is under way while the officer's key ends: no release commits
+/// behind that.
 #[test]
 fn no_release_commits_behind_the_end_of_the_officer() {
     for (how, action) in [(End::Revoked, "RevokeAccessKey"), (End::Narrowed, "NarrowAccessKey")] {

@@ -10,7 +10,8 @@ use crate::testing::{MIB, check_counts, put_as};
 
 const DAY: u64 = 86_400_000;
 
-/// A store with a bucket without versions, one with versions, and one with Object Lock and deletion at the end.
+/// A store with a bucket without versions, one with versions, and one with Object Lock and deletion
+/// at the end.
 async fn store(world: &World) -> Archive {
     let archive = world.create().await;
     for (name, versioning, object_lock) in [("plain", false, false), ("versioned", true, false), ("locked", true, true)]
@@ -83,7 +84,7 @@ async fn a_quota_of_bytes_is_over_all_buckets() {
     store_one(&archive, &others, "plain", "a", 500).await.unwrap();
     assert_eq!((owns(&archive, &id).await, owns(&archive, &other).await), ((1, 60), (1, 500)));
     beyond(store_one(&archive, &caller, "plain", "a", 41).await, &id, "100 bytes");
-    // Nothing else is judged: what nobody's key stores, and deletions.
+    // Nothing else is judged: neither what a caller without a key stores, nor deletions.
     store_one(&archive, &admin(), "versioned", "b", 1000).await.unwrap();
     remove(&archive, &others, &second).await;
     assert_eq!(owns(&archive, &id).await, (0, 0));

@@ -1,4 +1,5 @@
-//! Content of parts that are replaced or left out of a completion leaves the catalog with their rows.
+//! Content of parts that are replaced or left out of a completion leaves the catalog with their
+//! rows.
 
 use std::collections::BTreeSet;
 

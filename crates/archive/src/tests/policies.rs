@@ -90,7 +90,8 @@ async fn a_denial_binds_administrators_but_for_the_policy_itself() {
     assert!(refused.is_some(), "{log:?}");
 }
 
-/// A caller without the role of a user gets what the policy allows, and not what its own idle grants say.
+/// A caller without the role of a user gets what the policy allows, and not what its own idle
+/// grants say.
 #[tokio::test]
 async fn a_policy_does_not_wake_grants_that_do_not_count() {
     let world = World::new(3);

@@ -226,7 +226,8 @@ async fn changes_during_an_export_do_not_make_it_contradict_itself() {
             }
             pieces += 1;
             if pieces == 1 {
-                // The versions were read; the head is not taken yet. Nothing of this is in the versions.
+                // The versions were read; the head is not taken yet. Nothing of this is in the
+                // versions.
                 put(&archive, "plain", "null", b"the third, which is longer").await.unwrap();
                 let later =
                     Some(Retention { mode: RetentionMode::Compliance, until: Timestamp::from_secs(1_990_000_000) });
@@ -239,7 +240,8 @@ async fn changes_during_an_export_do_not_make_it_contradict_itself() {
     }
 }
 
-/// The manifest names a matter. Each version has to be under it, also where the store itself signs otherwise.
+/// The manifest names a matter. Each version has to be under it, also where the store itself signs
+/// otherwise.
 #[tokio::test]
 async fn a_version_that_was_not_under_the_matter_refutes_the_proof() {
     let world = World::new(9);

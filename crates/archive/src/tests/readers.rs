@@ -53,7 +53,8 @@ impl Scene {
         }
     }
 
-    /// Empties the segments of the object, waits until no reader delays them, and writes other content there.
+    /// Empties the segments of the object, waits until no reader delays them, and writes other
+    /// content there.
     async fn overtake(&self) {
         for n in 0..SIZE / (64 << 10) {
             self.remove(&format!("between {n}")).await;

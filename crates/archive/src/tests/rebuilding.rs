@@ -68,8 +68,8 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
     (world, info, lost * SEGMENT..(lost + 1) * SEGMENT, keys)
 }
 
-/// A store whose class `staff` was activated by a note in a segment that is lost. `early`: class versions made before it.
-/// `stored`: an object was stored later, under the active version.
+/// A store whose class `staff` was activated by a note in a segment that is lost. `early`: class
+/// versions made before it. `stored`: an object was stored later, under the active version.
 async fn with_a_lost_activation(early: usize, stored: bool) -> World {
     let world = World::sized(35, 16 * MIB, SEGMENT);
     let archive = world.create().await;
@@ -226,7 +226,8 @@ async fn unproven_state_is_held_until_two_officers_decide() {
     denied("who asked", archive.approve(&first, &asked).await);
     denied("another key of the same user", archive.approve(&second.clone().at(1), &asked).await);
     denied("an administrator", archive.approve(&admin(), &asked).await);
-    // A new officer in the hand of an administrator is none, as long as officers may only be unknown.
+    // A new officer in the hand of an administrator is none, as long as officers may only be
+    // unknown.
     let new = archive.create_access_key(&admin(), "new", Rights::officer()).await.unwrap();
     let officer = new.awaits.expect("it takes approval");
     denied("a suspended key decides about the matter only", archive.approve(&second, &officer).await);
@@ -473,7 +474,8 @@ async fn only_the_last_close_proves_the_clock_well() {
     assert!(archive.clock().frozen.is_some(), "{:?}", archive.clock());
 }
 
-/// The system clock is a year ahead at a rebuild. A head of the rebuilt log still shows that the pool was set back.
+/// The system clock is a year ahead at a rebuild. A head of the rebuilt log still shows that the
+/// pool was set back.
 #[tokio::test]
 async fn a_rebuild_explains_no_head_of_its_own_log() {
     let world = World::sized(45, 16 * MIB, SEGMENT);

@@ -1,4 +1,5 @@
-//! Receipts verify with the public key alone, and no changed receipt does. A later head is proven to follow.
+//! Receipts verify with the public key alone, and no changed receipt does. A later head is proven
+//! to follow.
 
 use super::*;
 use crate::testing::put_as;

@@ -1,4 +1,5 @@
-//! Changes that are noted on the data volume and then refused by the catalog: no rebuild may find them.
+//! Changes that are noted on the data volume and then refused by the catalog: no rebuild may find
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -7,7 +8,8 @@ use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snap
 
 use super::*;
 
-/// Refuses as many commits as it is told to, as one that has too much to do. Or it stops, with the commit undone.
+/// Refuses as many commits as it is told to, as one that has too much to do. Or it stops, with the
+/// commit undone.
 #[derive(Default)]
 pub(super) struct Refusing {
     inner: MemoryCatalog,
@@ -56,7 +58,8 @@ async fn scene() -> (World, Arc<Refusing>, Archive, String) {
     (world, catalog, archive, key.id)
 }
 
-/// Releases the hold, removes the bucket and revokes the key, and is refused each time by as many commits in a row.
+/// Releases the hold, removes the bucket and revokes the key, and is refused each time by as many
+/// commits in a row.
 async fn be_refused(catalog: &Refusing, archive: &Archive, key: &str, times: u32) {
     let refused = |answer: Result<()>| match answer {
         Err(ArchiveError::Busy(_)) => catalog.refusals.store(times, SeqCst),
@@ -99,7 +102,8 @@ async fn background_work_compensates_a_refused_change() {
 async fn a_rebuild_deletes_no_bucket_in_which_a_version_exists() {
     let (world, catalog, archive, _) = scene().await;
     put(&archive, "empty", "last", b"in time").await.unwrap();
-    // The deletion as it looks where the version came behind its judgement, and the power went before it was taken back.
+    // The deletion as it looks where the version came behind its judgement, and the power went
+    // before it was taken back.
     let bucket = archive.store().buckets().by_name("empty").unwrap();
     let mut row = bucket.row.clone();
     row.deleted = Some(archive.store().wall());

@@ -1,4 +1,5 @@
-//! Retention, guard and clock by the table; conditions; customer keys; multipart rules; long lists of versions.
+//! Retention, guard and clock by the table; conditions; customer keys; multipart rules; long lists
+//! of versions.
 
 use super::*;
 use crate::objects::multipart::PART_SIZE_MIN;

@@ -202,7 +202,8 @@ async fn lost_officers_are_replaced_after_a_month_of_alarms() {
     assert!(archive.credentials(&new.id).await.unwrap().caller.rights.approves());
 }
 
-/// An administrator's key, however narrowed, is never an officer's: two of them would move the clock alone.
+/// An administrator's key, however narrowed, is never an officer's: two of them would move the
+/// clock alone.
 #[tokio::test]
 async fn narrowing_an_administrators_key_makes_no_officer() {
     let world = World::new(7);
@@ -215,8 +216,8 @@ async fn narrowing_an_administrators_key_makes_no_officer() {
     assert!(!archive.credentials(&key.id).await.unwrap().caller.rights.approves());
 }
 
-/// Two officers were made. Neither narrowing nor revoking them, nor a rebuild of the catalog in between, lets the
-/// administrator make new ones alone.
+/// Two officers were made. Neither narrowing nor revoking them, nor a rebuild of the catalog in
+/// between, lets the administrator make new ones alone.
 #[tokio::test]
 async fn a_rebuild_remembers_that_there_were_officers() {
     for narrowed_first in [false, true] {

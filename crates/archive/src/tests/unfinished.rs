@@ -204,8 +204,8 @@ async fn a_rebuild_counts_what_it_finds() {
     assert_eq!(used(&archive).await, (7, 5));
 }
 
-/// The catalog as a version leaves it that does not count parts: it changes `v` and `b`, and writes the identity
-/// without the field that it does not know.
+/// The catalog as a version leaves it that does not count parts: it changes `v` and `b`, and writes
+/// the identity without the field that it does not know.
 async fn leave_as_earlier(world: &World, archive: &Archive, counters: Option<[i64; 2]>) {
     let number = archive.store().buckets().by_name("bucket").unwrap().number;
     let snapshot = world.catalog.snapshot().unwrap();
@@ -262,7 +262,8 @@ async fn put_file(archive: &Archive, key: &str, mib: u64) -> Result<ObjectInfo> 
     put_as(archive, &gateway(), request, &content(mib, (mib * MIB) as usize)).await
 }
 
-/// A quota that takes a file as one body takes it in parts too, whatever it replaces and whatever else is under way.
+/// A quota that takes a file as one body takes it in parts too, whatever it replaces and whatever
+/// else is under way.
 #[tokio::test]
 async fn a_file_that_fits_is_archived_in_parts_whatever_it_replaces() {
     let world = World::sized(6, 128 * MIB, SEGMENT);

@@ -1,4 +1,5 @@
-//! What cannot be read: named version by version, told segment by segment, and over when it can be read again.
+//! What cannot be read: named version by version, told segment by segment, and over when it can be
+//! read again.
 
 use super::*;
 use crate::record::content::Content;
@@ -119,7 +120,8 @@ async fn a_segment_that_cannot_be_moved_for_a_time_is_moved_after_it() {
         let (at, length) = places(&archive, "03")[0];
         let (segment, block) = (at / SEGMENT, u64::from(crate::space::BLOCK));
         let store = archive.store();
-        // Either what a power cut left of a write, behind the last record; or damage to the header of a record.
+        // Either what a power cut left of a write, behind the last record; or damage to the header
+        // of a record.
         let junk = if damaged { at } else { (at + length).next_multiple_of(block) };
         let aligned = junk / block * block;
         let mut bytes = store.volume().read(aligned, block as usize).await.unwrap();

@@ -1,4 +1,5 @@
-//! Requests that wait for a key's lock go by the bucket's settings of the moment at which they have it.
+//! Requests that wait for a key's lock go by the bucket's settings of the moment at which they have
+//! it.
 
 use std::pin::pin;
 

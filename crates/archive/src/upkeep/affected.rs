@@ -1,7 +1,7 @@
 //! The versions in unreadable places, for an operator who restores them from elsewhere.
 //!
-//! The catalog knows the place of each piece, so no content is read. Thousands of keys lie in one stripe, of which
-//! a part may be readable, so the blocks of the key table are read one by one.
+//! The catalog knows the place of each piece, so no content is read. Thousands of keys lie in one
+//! stripe, of which a part may be readable, so the blocks of the key table are read one by one.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ pub struct Affected {
     pub version: String,
     /// The size of its content.
     pub bytes: u64,
-    /// Its content or its key is unreadable. False: only its note is, or a marker's entry, which a rebuild of the catalog
-    /// would need.
+    /// Its content or its key is unreadable. False: only its note is, or a marker's entry, which a
+    /// rebuild of the catalog would need.
     pub content: bool,
 }
 
@@ -68,8 +68,8 @@ impl Archive {
         Unreadable { ranges, keys }
     }
 
-    /// The versions of which something cannot be read, and their number. Returns at most `limit` of them, in the order of
-    /// buckets and keys. Walks the whole catalog.
+    /// The versions of which something cannot be read, and their number. Returns at most `limit` of
+    /// them, in the order of buckets and keys. Walks the whole catalog.
     pub fn affected(&self, of: &Unreadable, limit: usize) -> Result<(Vec<Affected>, u64)> {
         let store = &self.store();
         let look = Look { store, of };

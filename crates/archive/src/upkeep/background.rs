@@ -1,8 +1,8 @@
 //! Background work, done in steps when the caller says so. Nothing here spawns or sleeps.
 //!
-//! The caller calls [`Archive::step`] every second or so. A step does a bounded amount of due work and says whether
-//! more is due. Its future may be dropped at any await: each piece of work is a transaction of its own, and the next
-//! step finds unfinished work again.
+//! The caller calls [`Archive::step`] every second or so. A step does a bounded amount of due work
+//! and says whether more is due. Its future may be dropped at any await: each piece of work is a
+//! transaction of its own, and the next step finds unfinished work again.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::store::{Archive, Store};
 
 /// Disposals of one step.
 const DISPOSALS: usize = 256;
-/// Sealed segments with at most this needed share, in percent, are reclaimed. While free segments are few, the limit
-/// is higher.
+/// Sealed segments with at most this needed share, in percent, are reclaimed. While free segments
+/// are few, the limit is higher.
 const NEEDED_MAX: u32 = 40;
 const NEEDED_MAX_WHEN_SHORT: u32 = 80;
 const FREE_SHORT: usize = 8;
@@ -99,8 +99,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
-    /// less, and the counts are hints.
+    /// Writes the clock and the segments' counts at intervals. After a crash both may be behind:
+    /// the clock then shows less, and the counts are hints.
     async fn write_clock(self: &Arc<Store>) -> Result<()> {
         if self.upkeep().is_clock_due(self.elapsed()) {
             let clock = self.clock_row();

@@ -1,29 +1,34 @@
-//! Expiration: the versions whose retention has passed, and the action that their buckets set for them.
+//! Expiration: the versions whose retention has passed, and the action that their buckets set for
+//! them.
 //!
 //! Expiration goes by the compliance clock, and stops while that is frozen.
 //!
-//! A pass goes through the retained versions in the order of their ends. How far it has come is in the catalog, so that
-//! it passes by a version that stays (`keep`, held, notified of) once, also over restarts. Later turns go on from there.
-//! What may bring a version back that the pass has gone by:
+//! A pass goes through the retained versions in the order of their ends. How far it has come is in
+//! the catalog, so that it passes by a version that stays (`keep`, held, notified of) once, also
+//! over restarts. Later turns go on from there. What may bring a version back that the pass has
+//! gone by:
 //!
-//! - A change of the version's holds, class or retention. Its transaction puts the version into a table of those to
-//!   judge again, with which each turn begins.
+//! - A change of the version's holds, class or retention. Its transaction puts the version into a
+//!   table of those to judge again, with which each turn begins.
 //! - A failure. The version is put there with the next place of the pass.
 //! - A change of a bucket's action. Its transaction makes the pass begin with the first version.
-//! - Anything else: the pass begins with the first version once a day. An error in the above delays a disposal by a day.
+//! - Anything else: the pass begins with the first version once a day. An error in the above delays
+//!   a disposal by a day.
 //!
-//! All of this only decides when a version is judged. [`Store::prepare_end`] judges it, by the rows under its key's lock,
-//! and [`Store::commit_end`] ends it. Only versions that are deleted or notified of count against the rate; those looked
-//! at are bounded by the page.
+//! All of this only decides when a version is judged. [`Store::prepare_end`] judges it, by the rows
+//! under its key's lock, and [`Store::commit_end`] ends it. Only versions that are deleted or
+//! notified of count against the rate; those looked at are bounded by the page.
 //!
-//! Many versions are judged and noted at once, each under its key's lock, and those that are ready commit together. What
-//! may come between note and commit:
+//! Many versions are judged and noted at once, each under its key's lock, and those that are ready
+//! commit together. What may come between note and commit:
 //!
-//! - A hold, an extension or another class waits for the key's lock, and finds the version gone. One that was under way
-//!   before changed the row, which the commit requires unchanged. So does a change of the bucket's settings.
+//! - A hold, an extension or another class waits for the key's lock, and finds the version gone.
+//!   One that was under way before changed the row, which the commit requires unchanged. So does a
+//!   change of the bucket's settings.
 //! - A pause changes the store's identity, which the commit requires unchanged too.
-//! - A freeze of the clock is looked for just before the commit. Then the version stays, and its note says nothing: a
-//!   rebuild believes the certificate of a disposal only of an object that is gone.
+//! - A freeze of the clock is looked for just before the commit. Then the version stays, and its
+//!   note says nothing: a rebuild believes the certificate of a disposal only of an object that is
+//!   gone.
 //!
 //! Commits that were submitted before a pause or a freeze take place. The next group looks again.
 
@@ -78,10 +83,12 @@ type Buckets = BTreeMap<u32, Option<(BucketRow, Bytes)>>;
 /// The result of judging a page of records.
 #[derive(Default)]
 struct Judged {
-    /// Records that were judged, from the page's first: the next step continues behind them. Those looked at may be more.
+    /// Records that were judged, from the page's first: the next step continues behind them. Those
+    /// looked at may be more.
     count: usize,
     looked: usize,
-    /// Records of versions that stay, and the version's row. None: there is no such version any more.
+    /// Records of versions that stay, and the version's row. None: there is no such version any
+    /// more.
     stay: Vec<(Record, Option<Bytes>)>,
     /// The buckets of the versions.
     buckets: Buckets,
@@ -121,8 +128,8 @@ impl Store {
         self.expire_next(first, now, allowed, report).await
     }
 
-    /// Judges a page of the versions that the pass may have gone by, and forgets those that stay. Returns how many were
-    /// deleted or notified of, and whether there are more to judge.
+    /// Judges a page of the versions that the pass may have gone by, and forgets those that stay.
+    /// Returns how many were deleted or notified of, and whether there are more to judge.
     async fn expire_again(
         self: &Arc<Store>,
         after: Option<Bytes>,
@@ -135,7 +142,8 @@ impl Store {
         let page = snapshot.range(EXPIRE_AGAIN, &range, AGAIN_MAX, Direction::Forward)?;
         let judged = self.judge_page(&*snapshot, &page, now, allowed, report).await?;
         drop(snapshot);
-        // Those that went or failed stay in the table until the next turn finds them in their new state.
+        // Those that went or failed stay in the table until the next turn finds them in their new
+        // state.
         let mut forget = Transaction::new().with_reserve();
         for ((key, value), row) in &judged.stay {
             let at: VersionRef = decode(EXPIRE_AGAIN, key, value)?;
@@ -166,8 +174,8 @@ impl Store {
         allowed: usize,
         report: &mut StepReport,
     ) -> Result<()> {
-        // The place, the buckets' actions and the versions are of one moment: what changes later resets the place, or
-        // has the version judged again.
+        // The place, the buckets' actions and the versions are of one moment: what changes later
+        // resets the place, or has the version judged again.
         let snapshot = self.snapshot()?;
         let raw = snapshot.get(SETTINGS, EXPIRY)?;
         let row: Option<ExpiryRow> = raw.as_deref().map(|raw| decode(SETTINGS, EXPIRY, raw)).transpose()?;
@@ -232,7 +240,8 @@ impl Store {
             {
                 match look(snapshot, &mut judged.buckets, record, now) {
                     Ok(Look::Stays(row)) => judged.stay.push((record.clone(), row)),
-                    // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+                    // A pause that was acknowledged meanwhile holds for the rest of the page, and
+                    // so does a freeze.
                     Ok(Look::MayGo(_)) if self.is_expiration_held() => {
                         judged.stopped = true;
                         break;
@@ -368,8 +377,8 @@ impl Store {
         Ok(Some(Ending { at, bucket, found, lock, event, removal: Some((transaction, removed)) }))
     }
 
-    /// Ends a version, unless a pause or a freeze has come since it was judged. `rules`: the store's identity as it was
-    /// before this looks for a pause.
+    /// Ends a version, unless a pause or a freeze has come since it was judged. `rules`: the
+    /// store's identity as it was before this looks for a pause.
     async fn commit_end(self: &Arc<Store>, ending: Ending, rules: Rules) -> Result<Ended> {
         let Ending { at, bucket, found, lock, event, removal } = ending;
         // Nothing waits between this and the submission of the commit.
@@ -397,7 +406,8 @@ impl Store {
     }
 }
 
-/// A version that was judged and is to be ended. The transaction is its removal. None: it is only told of.
+/// A version that was judged and is to be ended. The transaction is its removal. None: it is only
+/// told of.
 struct Ending {
     at: VersionRef,
     bucket: Arc<Bucket>,

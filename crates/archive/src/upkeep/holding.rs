@@ -1,7 +1,7 @@
 //! Jobs of matters: a selection is put under its matter or released from it, page by page.
 //!
-//! Each version's change is a transaction of its own, and the cursor follows once a page is done. After a crash the page is
-//! repeated, which changes nothing twice. Memory: one page of rows.
+//! Each version's change is a transaction of its own, and the cursor follows once a page is done.
+//! After a crash the page is repeated, which changes nothing twice. Memory: one page of rows.
 
 use std::sync::Arc;
 
@@ -103,7 +103,8 @@ impl Store {
         }
         drop(changes);
         if again {
-            // The next step tries the page once more, without haste. What has changed already is not counted twice.
+            // The next step tries the page once more, without haste. What has changed already is
+            // not counted twice.
             return self.store_progress(name, job.number, cursor, counts).await;
         }
         counts.seen += seen;

@@ -1,9 +1,10 @@
 //! Makes the index of properties of a catalog that has none, or whose index says nothing any more.
 //!
-//! First every record of the former index is deleted, then each version gets its records, page by page. Requests go on
-//! beside that, and keep the records of the versions that they change. A page requires that its versions are unchanged;
-//! if one has changed, smaller pages are tried. The place reached is in the catalog, so a restart goes on from there.
-//! Until the end a search reads all versions below its prefix.
+//! First every record of the former index is deleted, then each version gets its records, page by
+//! page. Requests go on beside that, and keep the records of the versions that they change. A page
+//! requires that its versions are unchanged; if one has changed, smaller pages are tried. The place
+//! reached is in the catalog, so a restart goes on from there. Until the end a search reads all
+//! versions below its prefix.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::upkeep::background::StepReport;
 
 /// Records that a step deletes.
 const CLEARED: usize = if cfg!(test) { 7 } else { 2000 };
-/// Versions of one page. The smaller ones are for a page of which another version changes each time.
+/// Versions of one page. The smaller ones are for a page of which another version changes each
+/// time.
 const PAGES: [usize; 4] = if cfg!(test) { [5, 3, 2, 1] } else { [512, 64, 8, 1] };
 /// Records of one transaction: at the longest keys this is 2 MiB with its conditions.
 const RECORDS: usize = if cfg!(test) { 6 } else { 512 };

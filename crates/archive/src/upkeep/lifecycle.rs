@@ -1,9 +1,10 @@
 //! The lifecycle rules of buckets, carried out.
 //!
-//! A pass goes over the versions and then the uploads of every bucket that has rules, a page a step. It judges ages by
-//! the compliance clock, and stops while that is frozen or the matter `rebuild` stands. What a rule ends goes the one
-//! way of all removals, which refuses whatever is under retention or a hold; such a version is passed over. The rate of
-//! expiration bounds what rules end too: at it, a page ends, and a later step goes on behind what was looked at.
+//! A pass goes over the versions and then the uploads of every bucket that has rules, a page a
+//! step. It judges ages by the compliance clock, and stops while that is frozen or the matter
+//! `rebuild` stands. What a rule ends goes the one way of all removals, which refuses whatever is
+//! under retention or a hold; such a version is passed over. The rate of expiration bounds what
+//! rules end too: at it, a page ends, and a later step goes on behind what was looked at.
 
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ const AGING_PAGE: usize = 200;
 
 /// What a rule does to one record.
 enum Ended {
-    /// The current version of a key ends: under a delete marker, or for good where there are no versions.
+    /// The current version of a key ends: under a delete marker, or for good where there are no
+    /// versions.
     Current(Found),
     /// A delete marker above nothing goes away.
     Marker(Found),
@@ -145,7 +147,8 @@ impl Store {
         Ok((next, false))
     }
 
-    /// Counts what was done. A refusal by retention or a hold is as it should be, and a conflict is for the next pass.
+    /// Counts what was done. A refusal by retention or a hold is as it should be, and a conflict is
+    /// for the next pass.
     fn note_aged(&self, report: &mut StepReport, key: &str, done: Result<bool>) -> Result<()> {
         match done {
             Ok(false) => {}
@@ -185,8 +188,8 @@ impl Store {
         let row = &found.row;
         let is_protected =
             row.is_held() || row.awaits_event() || row.retention.is_some_and(|retention| retention.until > now);
-        // A delete marker above a version removes nothing. Every other end is refused at the removal too, at the price
-        // of the key's lock.
+        // A delete marker above a version removes nothing. Every other end is refused at the
+        // removal too, at the price of the key's lock.
         let only_gets_marker = above.is_none() && !row.marker && bucket.row.versioning == Versioning::Enabled;
         if is_protected && !only_gets_marker || !has_age(bucket, above.map_or(row.modified, |above| above.stored)) {
             return Ok(None);
@@ -214,7 +217,8 @@ impl Store {
 
     /// Ends a version, unless it changed since it was seen. Says whether it did.
     async fn end_version(self: &Arc<Store>, bucket: &Arc<Bucket>, key: &str, rule: &str, ended: Ended) -> Result<bool> {
-        // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a freeze.
+        // A pause that was acknowledged meanwhile holds for the rest of the page, and so does a
+        // freeze.
         if self.is_expiration_held() {
             return Ok(false);
         }
@@ -254,7 +258,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Whether a client changed the bucket since the page was read: its rules or its versioning may be others.
+    /// Whether a client changed the bucket since the page was read: its rules or its versioning may
+    /// be others.
     fn has_changed(&self, bucket: &Bucket) -> bool {
         self.buckets().by_number(bucket.number).is_none_or(|now| now.raw != bucket.raw)
     }
@@ -281,8 +286,8 @@ impl Store {
     }
 }
 
-/// Whether an age can count from this moment. Earlier versions of Stele stored by the system clock alone: one that was
-/// years behind made a version older than its bucket, and its age is not known.
+/// Whether an age can count from this moment. Earlier versions of Stele stored by the system clock
+/// alone: one that was years behind made a version older than its bucket, and its age is not known.
 fn has_age(bucket: &Bucket, from: Timestamp) -> bool {
     from >= bucket.row.created
 }
@@ -299,8 +304,8 @@ fn has_newer(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, number: u64, n
 }
 
 impl Archive {
-    /// When a lifecycle rule ends a version that is its key's current one, and the id of the rule. None: none does, or
-    /// retention or a hold keeps it where its end would remove it.
+    /// When a lifecycle rule ends a version that is its key's current one, and the id of the rule.
+    /// None: none does, or retention or a hold keeps it where its end would remove it.
     pub fn lifecycle_end(&self, info: &ObjectInfo) -> Option<(Timestamp, String)> {
         let bucket = self.store().buckets().by_name(&info.bucket).ok()?;
         if bucket.row.is_share() || !has_age(&bucket, info.modified) {

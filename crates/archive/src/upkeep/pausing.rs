@@ -1,4 +1,5 @@
-//! Holding expiration back: a pause, and a rate. Both only keep versions longer, and neither changes a retention.
+//! Holding expiration back: a pause, and a rate. Both only keep versions longer, and neither
+//! changes a retention.
 //!
 //! They are in the store's identity, which a rebuild of the catalog finds on the data volume.
 
@@ -53,8 +54,8 @@ impl Archive {
         self.hold_expiration_back(caller, "expiration is resumed".into(), |row| row.paused = None).await
     }
 
-    /// Limits how many versions expiration and lifecycle rules delete, hide or notify of in a second, together; an upload
-    /// that a rule aborts counts as one.
+    /// Limits how many versions expiration and lifecycle rules delete, hide or notify of in a
+    /// second, together; an upload that a rule aborts counts as one.
     pub async fn limit_expiration(&self, caller: &Caller, rate: Option<u32>) -> Result<ExpirationStatus> {
         if rate.is_some_and(|rate| rate == 0 || rate > RATE_MAX) {
             let message = format!("a rate is from 1 to {RATE_MAX} versions a second; a pause stops expiration");
@@ -108,7 +109,8 @@ impl Store {
         Some(Alarm::new(AlarmKind::ExpirationPaused, message))
     }
 
-    /// Whether a pause, or a freeze of the clock, holds for the next version of a page that is under way.
+    /// Whether a pause, or a freeze of the clock, holds for the next version of a page that is
+    /// under way.
     pub(crate) fn is_expiration_held(&self) -> bool {
         self.compliance_now();
         self.is_expiration_paused() || self.frozen().is_some()

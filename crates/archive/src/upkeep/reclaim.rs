@@ -1,9 +1,10 @@
-//! Reclamation: moves the needed records out of segments that hold few of them, and frees the segments.
+//! Reclamation: moves the needed records out of segments that hold few of them, and frees the
+//! segments.
 //!
-//! The walk decides, not the counts. Every record in the segment is looked up in the catalog. A record to which the
-//! catalog refers is copied to the open segment, durably, before the catalog is changed. A segment with an unreadable
-//! place stays as it is. An emptied segment is freed when no reader can be in it; readers at a client's pace delay
-//! that by at most ten minutes.
+//! The walk decides, not the counts. Every record in the segment is looked up in the catalog. A
+//! record to which the catalog refers is copied to the open segment, durably, before the catalog is
+//! changed. A segment with an unreadable place stays as it is. An emptied segment is freed when no
+//! reader can be in it; readers at a client's pace delay that by at most ten minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -41,8 +42,9 @@ use crate::store::scan::scan;
 use crate::store::uploads::part_rows;
 use crate::store::{Store, lookup};
 
-/// Records being moved at once: long ones, and those shorter than `SHORT`. A group of the appender takes whole blocks, so short
-/// records have to be many in each, or the new segment is no fuller than the old one and is soon reclaimed again.
+/// Records being moved at once: long ones, and those shorter than `SHORT`. A group of the appender
+/// takes whole blocks, so short records have to be many in each, or the new segment is no fuller
+/// than the old one and is soon reclaimed again.
 const MOVING: usize = 32;
 const MOVING_SHORT: usize = 512;
 const SHORT: u32 = 16 << 10;
@@ -99,7 +101,8 @@ impl Store {
             failed = true;
         }
         if !failed && walk.doubtful {
-            // The walk does not find a record with a damaged header. The catalog shows whether there is one.
+            // The walk does not find a record with a damaged header. The catalog shows whether
+            // there is one.
             failed = self.refers_to(segment)?;
         }
         if failed {
@@ -115,8 +118,8 @@ impl Store {
     pub(crate) async fn free_retired(&self) -> Result<usize> {
         let mut freed = 0;
         for segment in self.segments().freeable(self.surroundings().now().monotonic) {
-            // Zeros before the catalog forgets the segment: a rebuild must not find records in it that were deleted
-            // since.
+            // Zeros before the catalog forgets the segment: a rebuild must not find records in it
+            // that were deleted since.
             match self.volume().zero(self.segments().start(segment), self.segments().size.into()).await {
                 Err(error) if error.fault == MediaFault::Damaged => {
                     tracing::warn!("segment {segment} is not freed: {error}");
@@ -191,7 +194,8 @@ impl Store {
         };
         let note: VersionNote = decode(VERSIONS, &[], &note)?;
         if self.is_upload(header.object)? {
-            // A completion that was refused, and the note that takes it back: neither may outlive the other.
+            // A completion that was refused, and the note that takes it back: neither may outlive
+            // the other.
             self.copy_record(here, header).await?;
             return Ok(true);
         }
@@ -301,8 +305,8 @@ impl Store {
         Ok(())
     }
 
-    /// Copies the piece if the stream refers to it, and changes the reference: in the row, which the caller writes,
-    /// or in the extents table.
+    /// Copies the piece if the stream refers to it, and changes the reference: in the row, which
+    /// the caller writes, or in the extents table.
     async fn move_piece(
         &self,
         snapshot: &dyn Snapshot,
@@ -391,8 +395,8 @@ impl Store {
         Ok(true)
     }
 
-    /// A note of a thing that the catalog does not have. If it takes the creation back, the creation's note may still lie
-    /// in another segment, so this one stays.
+    /// A note of a thing that the catalog does not have. If it takes the creation back, the
+    /// creation's note may still lie in another segment, so this one stays.
     async fn keep_withdrawn(&self, header: &RecordHeader, payload: &Buffer, withdrawn: bool) -> Result<bool> {
         if withdrawn {
             self.appender().append(Record::note(header.clone(), payload), true).await?.await?;
@@ -467,19 +471,22 @@ impl Store {
         Ok(true)
     }
 
-    /// Walks the whole catalog for a reference into a segment. Slow; only for segments with doubtful bytes.
+    /// Walks the whole catalog for a reference into a segment. Slow; only for segments with
+    /// doubtful bytes.
     pub(crate) fn refers_to(&self, segment: u32) -> Result<bool> {
         Ok(self.live_by_segment()?.contains_key(&segment))
     }
 
-    /// Whether the catalog refers to a place in the segment at which none of these records begins. Slow, as above.
+    /// Whether the catalog refers to a place in the segment at which none of these records begins.
+    /// Slow, as above.
     pub(crate) fn refers_beside(&self, segment: u32, records: &BTreeSet<u32>) -> Result<bool> {
         let mut beside = false;
         self.each_reference(|place| beside |= place.segment == segment && !records.contains(&place.at))?;
         Ok(beside)
     }
 
-    /// The places among these in a segment to which the catalog refers. Slow, as above, unless there are none.
+    /// The places among these in a segment to which the catalog refers. Slow, as above, unless
+    /// there are none.
     pub(crate) fn referred_among(&self, segment: u32, places: &BTreeSet<u32>) -> Result<BTreeSet<u32>> {
         let mut referred = BTreeSet::new();
         if !places.is_empty() {

@@ -1,5 +1,6 @@
-//! Scrub of the archive: reads every version and compares its content with the digests under which it was stored:
-//! BLAKE3, the entity tag, and the client's checksums. It also counts the needed bytes of each segment again.
+//! Scrub of the archive: reads every version and compares its content with the digests under which
+//! it was stored: BLAKE3, the entity tag, and the client's checksums. It also counts the needed
+//! bytes of each segment again.
 //!
 //! Scrub cannot open content under a customer's key. There it verifies only the records' checksums.
 
@@ -87,8 +88,8 @@ impl Archive {
         Ok(report.findings.into_iter().next())
     }
 
-    /// Tries the segments and key blocks again that could not be read. Those that can be read now are used again, and
-    /// their alarm ends.
+    /// Tries the segments and key blocks again that could not be read. Those that can be read now
+    /// are used again, and their alarm ends.
     pub async fn look_again(&self) -> Result<()> {
         for number in self.store().upkeep().unmovable() {
             let mut report = ScrubReport::default();
@@ -136,7 +137,8 @@ impl Archive {
 
     async fn scrub_segment(&self, number: u32, row: &SegmentRow, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store();
-        // A full segment may still have records under way, which show in part. The next pass verifies it.
+        // A full segment may still have records under way, which show in part. The next pass
+        // verifies it.
         if row.usage != SegmentUse::Sealed || store.appender().writing().contains(&number) {
             return Ok(());
         }
@@ -169,8 +171,8 @@ impl Archive {
             let bytes = stele_ground::Bytes(u64::from(BLOCK) * walk.unreadable.len() as u64);
             what.push(format!("{bytes} in {} ranges cannot be read, the first at byte {at}", ranges.len()));
         }
-        // The walk does not find a record with a damaged header. The catalog shows whether there is one. Other doubtful
-        // bytes are what a power cut left of a write.
+        // The walk does not find a record with a damaged header. The catalog shows whether there is
+        // one. Other doubtful bytes are what a power cut left of a write.
         let unmovable = store.upkeep().is_unmovable(number);
         if what.is_empty() && walk.doubtful && unmovable && store.refers_beside(number, &records)? {
             what.push("a part of it is no record".to_owned());
@@ -279,7 +281,8 @@ impl Archive {
         Ok(hashes.finish())
     }
 
-    /// Sealed segments only lose needed records. A count that began after sealing is exact or slightly high.
+    /// Sealed segments only lose needed records. A count that began after sealing is exact or
+    /// slightly high.
     fn correct_counts(&self) -> Result<()> {
         let store = &self.store();
         let sealed: Vec<u32> = store

@@ -1,13 +1,15 @@
 //! The self-test: the store tries on a record of its own what must never succeed.
 //!
-//! Each bucket with Object Lock gets one canary, an object under COMPLIANCE retention. The test attempts to delete it, to
-//! weaken its retention, and to take the bucket's protection away, with every right that a caller can have: first by the
-//! archive's own operations, then through each interface of the running server. Each attempt must be refused, and the
-//! canary must read as it was written. Attempts and refusals are in the audit log.
+//! Each bucket with Object Lock gets one canary, an object under COMPLIANCE retention. The test
+//! attempts to delete it, to weaken its retention, and to take the bucket's protection away, with
+//! every right that a caller can have. It does so first by the archive's own operations, then
+//! through each interface of the running server. Each attempt must be refused, and the canary must
+//! read as it was written. Attempts and refusals are in the audit log.
 //!
 //! The canary of a share is a file. Its gateway stores it as for an S3 client, and acts on it.
 //!
-//! Interfaces that ask for a key get one that lives in memory, as long as the test of the bucket takes.
+//! Interfaces that ask for a key get one that lives in memory, as long as the test of the bucket
+//! takes.
 
 use std::sync::Arc;
 
@@ -34,7 +36,8 @@ use stele_catalog::Transaction;
 
 /// Its content.
 const CANARY: &[u8] = b"This object belongs to the store's self-test. Its retention is renewed by each test.\n";
-/// Days for which a test keeps the canary, and days that must be left so that a test does not renew it.
+/// Days for which a test keeps the canary, and days that must be left so that a test does not renew
+/// it.
 const KEPT_DAYS: u64 = 2;
 const LEFT_DAYS: u64 = 1;
 
@@ -50,7 +53,8 @@ pub struct Attempt {
     pub answer: String,
 }
 
-/// What interfaces are to try things on, and the key by which they do it. It has every right that a caller can have.
+/// What interfaces are to try things on, and the key by which they do it. It has every right that a
+/// caller can have.
 pub struct Canary {
     pub bucket: String,
     pub key: &'static str,
@@ -64,7 +68,8 @@ pub struct Canary {
     pub secret: Zeroizing<String>,
 }
 
-/// The interfaces of a running server. They try on a canary what each of them could ask of the archive.
+/// The interfaces of a running server. They try on a canary what each of them could ask of the
+/// archive.
 pub trait Interfaces: Send + Sync {
     /// The gateway's view of a share. None: the share is not open.
     fn share(&self, bucket: &str) -> Option<Arc<dyn ShareObjects>>;
@@ -134,7 +139,8 @@ impl SelfTest {
 }
 
 impl Archive {
-    /// Tests one bucket with Object Lock, or all of them. Takes an auditor, a retention officer or an administrator.
+    /// Tests one bucket with Object Lock, or all of them. Takes an auditor, a retention officer or
+    /// an administrator.
     pub async fn self_test(
         &self,
         caller: &Caller,
@@ -218,9 +224,10 @@ impl Archive {
 
     /// The canary, stored or renewed if need be.
     ///
-    /// Clients may write its key. Only the test itself is the owner of a canary: the owner of a version is who stored
-    /// it, no request names another, and the id of an access key is an actor of another kind. The file gateway and
-    /// reports act under other names. A client's file at the canary's path is left alone.
+    /// Clients may write its key. Only the test itself is the owner of a canary. The owner of a
+    /// version is who stored it, no request names another, and the id of an access key is an actor
+    /// of another kind. The file gateway and reports act under other names. A client's file at the
+    /// canary's path is left alone.
     async fn canary(&self, tester: Caller, bucket: &Bucket, share: Option<Arc<dyn ShareObjects>>) -> Result<Subject> {
         let store = self.store();
         let now = store.later_now();
@@ -390,7 +397,8 @@ impl Archive {
     }
 }
 
-/// Where the archive has the canary, and who acts on it there. None: the share has no file at its path.
+/// Where the archive has the canary, and who acts on it there. None: the share has no file at its
+/// path.
 async fn place_of(tester: &Caller, share: Option<&dyn ShareObjects>) -> Result<Option<(Caller, String)>> {
     let Some(share) = share else { return Ok(Some((tester.clone(), CANARY_KEY.to_owned()))) };
     match share.locate(tester, Access::Read, CANARY_KEY, None).await {

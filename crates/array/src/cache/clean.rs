@@ -1,9 +1,11 @@
-//! Clean blocks in pages of their own, which readers may hold on to, replaced by S3-FIFO (Yang et al., SOSP 2023): new blocks queue in a small
-//! FIFO of a tenth of the space; those read again before they reach its end move to the main FIFO, the others
-//! leave, remembered as ghosts, and enter the main FIFO if they come back soon.
+//! Clean blocks in pages of their own, which readers may hold on to, replaced by S3-FIFO (Yang et
+//! al., SOSP 2023). New blocks queue in a small FIFO of a tenth of the space. Those read again
+//! before they reach its end move to the main FIFO. The others leave, remembered as ghosts, and
+//! enter the main FIFO if they come back soon.
 //!
-//! Blocks that were read ahead queue in the small FIFO too. It is longer while they wait there for their readers: by twice what
-//! waits, up to a quarter of the space. So what comes for other readers pushes none of them out before its own has come.
+//! Blocks that were read ahead queue in the small FIFO too. It is longer while they wait there for
+//! their readers: by twice what waits, up to a quarter of the space. So what comes for other
+//! readers pushes none of them out before its own has come.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
@@ -19,7 +21,7 @@ const READS_MAX: u8 = 3;
 
 #[derive(Default)]
 struct Slot {
-    /// Of one block. It is written again when nobody else holds it, and else left to who does.
+    /// Of one block. It is written again when no reader holds it, and else left to its readers.
     page: Shared,
     /// None: dead, its place in a queue still to be passed.
     key: Option<BlockKey>,
@@ -72,8 +74,8 @@ impl Clean {
         &self.slots[index as usize].page
     }
 
-    /// The block's bytes, marked as read if that counts. The first read of a block that was read ahead is what it was fetched
-    /// for, not a second one.
+    /// The block's bytes, marked as read if that counts. The first read of a block that was read
+    /// ahead is what it was fetched for, not a second one.
     pub fn touch(&mut self, index: u32, counts: bool) -> &Shared {
         let slot = &mut self.slots[index as usize];
         match slot.ahead.take() {
@@ -131,8 +133,8 @@ impl Clean {
         Some(index)
     }
 
-    /// As `insert`, with the block's own page instead of a copy. Nothing else may lie in its memory, or the cache would keep
-    /// more of it than its limit says.
+    /// As `insert`, with the block's own page instead of a copy. Nothing else may lie in its
+    /// memory, or the cache would keep more of it than its limit says.
     pub fn adopt(&mut self, key: BlockKey, page: Shared, places: &mut Places) -> Option<u32> {
         assert_eq!(page.len(), BLOCK, "a page holds one block");
         let index = self.enter(key, places)?;

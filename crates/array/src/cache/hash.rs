@@ -1,4 +1,5 @@
-//! A fixed, fast hash for keys that hosts cannot choose freely enough to matter: the same on every run.
+//! A fixed, fast hash for keys that hosts cannot choose freely enough to matter: the same on every
+//! run.
 
 use std::hash::{BuildHasher, Hasher};
 

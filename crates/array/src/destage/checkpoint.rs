@@ -1,7 +1,8 @@
 //! Checkpoints: when, and what the engine adds to them.
 //!
-//! Counts of rows and volumes are kept in memory and written into their pages at the cut, in the same synchronous step,
-//! so that pages hold exactly the state at the cut. The root in the anchor holds what fits nowhere else.
+//! Counts of rows and volumes are kept in memory and written into their pages at the cut, in the
+//! same synchronous step, so that pages hold exactly the state at the cut. The root in the anchor
+//! holds what fits nowhere else.
 
 use std::rc::Rc;
 
@@ -35,7 +36,8 @@ pub struct Root {
 
 /// Until the flow looks again where a checkpoint would trim nothing.
 const WITHOUT_TRIM: Duration = Duration::from_millis(50);
-/// What a checkpoint appends to the log for pages that it leaves out: at most this part of what it frees, and of the log.
+/// What a checkpoint appends to the log for pages that it leaves out: at most this part of what it
+/// frees, and of the log.
 const LATE_SHARE: u64 = 8;
 const LATE_PART: u64 = 16;
 /// The log is sealed after so long without a record.
@@ -88,7 +90,8 @@ impl Engine {
         let _turn = self.checkpointing.turn().await;
         self.check_writable()?;
         self.take_back_cells();
-        // A full log takes a checkpoint without its record; so does one after a failure, or failures would fill it.
+        // A full log takes a checkpoint without its record; so does one after a failure, or
+        // failures would fill it.
         let failed = self.checkpointing.is_failing();
         let cost = checkpoint_cost(&self.log);
         let reserve = |bytes| self.log.try_reserve(bytes, Purpose::Checkpoint);
@@ -97,7 +100,8 @@ impl Engine {
             let rows = self.fetch_rows().await?;
             let volumes = self.fetch_volumes().await?;
             let lost = self.fetch_lost().await?;
-            // The cut: from here to `begin_checkpoint` nothing waits. What changed during the fetches is fetched too.
+            // The cut: from here to `begin_checkpoint` nothing waits. What changed during the
+            // fetches is fetched too.
             let complete =
                 self.look(|core| core.space.changed()).iter().all(|row| rows.iter().any(|(have, _)| have == row))
                     && self
@@ -150,7 +154,8 @@ impl Engine {
         }
     }
 
-    /// Puts the pool's own tables on as many drives as its codes ask for: after a stronger code came, or drives did.
+    /// Puts the pool's own tables on as many drives as its codes ask for: after a stronger code
+    /// came, or drives did.
     pub async fn widen_tables(self: &Rc<Self>) -> Result<(), ArrayError> {
         let mut before = usize::MAX;
         loop {
@@ -270,8 +275,8 @@ impl Engine {
         }
     }
 
-    /// Log for what changed in pages that are not stored: a part of what the checkpoint frees, so that it frees more than it
-    /// takes.
+    /// Log for what changed in pages that are not stored: a part of what the checkpoint frees, so
+    /// that it frees more than it takes.
     fn late_bytes(&self) -> u64 {
         (self.log.behind(self.oldest_needed()) / LATE_SHARE).min(self.log.size().0 / LATE_PART)
     }
@@ -287,8 +292,8 @@ impl Engine {
         self.io.sleep(Duration::from_millis(500)).await;
     }
 
-    /// Runs for the pool's life: seals the log a short time after its last group, so that damage to that group on every
-    /// member is noticed. Under load nothing is written for it.
+    /// Runs for the pool's life: seals the log a short time after its last group, so that damage to
+    /// that group on every member is noticed. Under load nothing is written for it.
     pub async fn seal_flow(self: Rc<Self>) {
         loop {
             self.log.unsealed().await;

@@ -1,5 +1,6 @@
-//! The dirty blocks of one stripe, as a destage takes them: an array in the order of their numbers. A stripe has one or two
-//! of them where hosts write at random, and every tree of so few costs an allocation.
+//! The dirty blocks of one stripe, as a destage takes them: an array in the order of their numbers.
+//! A stripe has one or two of them where hosts write at random, and every tree of so few costs an
+//! allocation.
 
 use crate::cache::DirtyBlock;
 

@@ -1,5 +1,6 @@
-//! When dirty blocks leave the cache, as operators set it: from the high mark down to the low one, when they have come of
-//! age, when the log needs its space, and all of them when somebody waits for that.
+//! When dirty blocks leave the cache, as operators set it. They leave from the high mark down to
+//! the low one, when they have come of age, when the log needs its space, and all of them when a
+//! caller waits for that.
 
 use stele_ground::{BLOCK, Bytes, Instant};
 

@@ -1,10 +1,12 @@
 //! Stripes that cannot be destaged, and what the log does about them.
 //!
-//! More than m of a stripe's strips may be absent, or damaged, or there is no slot to move it to. What was acknowledged
-//! for it stays dirty and in the log, and would keep the log from being trimmed. So it is relogged: appended again at the
-//! log's head, oldest block first, so that each piece makes room for the next, and everything else goes on. Relogging stops
-//! where next to nothing but such blocks is in the log. Too much for relogging never gathers: beyond a limit such stripes take
-//! no more writes. Whoever waits for room that nothing can make gets an error that says what to do.
+//! More than m of a stripe's strips may be absent, or damaged, or there is no slot to move it to.
+//! What was acknowledged for it stays dirty and in the log, and would keep the log from being
+//! trimmed. So it is relogged: appended again at the log's head, oldest block first, so that each
+//! piece makes room for the next, and everything else goes on. Relogging stops where next to
+//! nothing but such blocks is in the log. Too much for relogging never gathers: beyond a limit such
+//! stripes take no more writes. A writer that waits for room that nothing can make gets an error
+//! that says what to do.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,12 +27,14 @@ use crate::volumes::Volume;
 
 /// Blocks relogged in one record.
 const RELOG_BLOCKS: usize = 64;
-/// What a block costs in the log beside itself, about: its part of the record's and the group's headers.
+/// What a block costs in the log beside itself, about: its part of the record's and the group's
+/// headers.
 const RELOG_HEADER: u64 = 64;
 /// A stripe that could not be destaged is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The same where units of it may be lost: each try reads them again, and a drive is given up for reads that fail often.
-/// It is tried at each look at such stripes too, and as soon as drives change.
+/// The same where units of it may be lost: each try reads them again, and a drive is given up for
+/// reads that fail often. It is tried at each look at such stripes too, and as soon as drives
+/// change.
 const RETRY_LISTED: Duration = Duration::from_secs(60);
 /// The same where the log had no room for it.
 const RETRY_WITHOUT_ROOM: Duration = Duration::from_millis(20);
@@ -38,7 +42,8 @@ const RETRY_WITHOUT_ROOM: Duration = Duration::from_millis(20);
 const HOPELESS_AFTER: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// A stripe that could not be destaged stays dirty; it is tried again when drives change, or after a while.
+    /// A stripe that could not be destaged stays dirty; it is tried again when drives change, or
+    /// after a while.
     pub fn destage_failed(&self, key: StripeKey, error: &ArrayError) {
         tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
         let lasting = !log::is_no_room(error);
@@ -85,7 +90,8 @@ impl Engine {
         self.log.used().0 > packed + packed / 16 + self.log.size().0 / 16
     }
 
-    /// Refuses a write to a stripe that cannot be destaged, where what waits of that kind is as much as can be relogged.
+    /// Refuses a write to a stripe that cannot be destaged, where what waits of that kind is as
+    /// much as can be relogged.
     pub fn check_can_wait(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         if !self.is_stuck(StripeKey { volume: volume.id, stripe }) {
             return Ok(());
@@ -123,8 +129,8 @@ impl Engine {
         })
     }
 
-    /// Appends anew what cannot be destaged and lies in the log's older half, so that everything else goes on. Stops without
-    /// an error where the log has no room.
+    /// Appends anew what cannot be destaged and lies in the log's older half, so that everything
+    /// else goes on. Stops without an error where the log has no room.
     pub async fn relog_stuck(self: &Rc<Self>) -> Result<(), ArrayError> {
         if !self.is_worth_relogging() && !self.log.is_thin() {
             return Ok(());
@@ -132,7 +138,7 @@ impl Engine {
         let oldest = self.oldest_needed();
         let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0).div_ceil(2));
         for key in self.stuck_below(middle) {
-            // Whoever holds the stripe changes it, or puts it back among the stuck.
+            // The holder of the stripe changes it, or puts it back among the stuck.
             let Some(_guard) = self.locks.try_exclusive(key.volume, key.stripe) else { continue };
             let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
             // Wrong bytes are not relogged: they stay where the log still has the right ones.
@@ -143,7 +149,8 @@ impl Engine {
             let relogged = self.relog_blocks(&volume, key, middle, Purpose::Relog)
                 && self.relog_redo(key, middle, Purpose::Relog).await?;
             if !relogged {
-                // What keeps the log from being trimmed, and no more, may take what checkpoints are left: they do without.
+                // What keeps the log from being trimmed, and no more, may take what checkpoints are
+                // left: they do without.
                 if self.keeps_log(key) {
                     let next = Lsn(self.oldest_needed().0 + 1);
                     self.relog_blocks(&volume, key, next, Purpose::Checkpoint);
@@ -155,7 +162,8 @@ impl Engine {
         Ok(())
     }
 
-    /// No record that is needed for another stripe is older than those that are needed for this one, dirty or owed.
+    /// No record that is needed for another stripe is older than those that are needed for this
+    /// one, dirty or owed.
     pub fn keeps_log(&self, key: StripeKey) -> bool {
         let (dirty, owed) = self.look(|core| (core.cache.by_age().next(), core.redo.first()));
         dirty.into_iter().chain(owed).min().is_some_and(|(_, oldest)| oldest == key)
@@ -174,7 +182,8 @@ impl Engine {
         old.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// The stripe's dirty blocks below a record. Its lock is held. False where the log has no room for all of them.
+    /// The stripe's dirty blocks below a record. Its lock is held. False where the log has no room
+    /// for all of them.
     fn relog_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn, purpose: Purpose) -> bool {
         let first = key.stripe * u64::from(volume.shape.blocks());
         let old = self.look(|core| core.cache.dirty_of(key)).into_iter().filter(|(_, block)| block.lsn < below);

@@ -1,5 +1,6 @@
-//! Destage of a stripe of which something is lost for good: what is left of it moves to a new slot, and what hosts write
-//! beside the lost units is kept. Nothing is invented: a lost unit never verifies again until it is written whole.
+//! Destage of a stripe of which something is lost for good: what is left of it moves to a new slot,
+//! and what hosts write beside the lost units is kept. Nothing is invented: a lost unit never
+//! verifies again until it is written whole.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,9 +18,10 @@ use crate::stripe::Stripe;
 use crate::volumes::Volume;
 
 impl Engine {
-    /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros
-    /// in the parity and as lost in the digests, so that no read ever returns them. False while drives that are away may
-    /// still bring them back, or when there is no slot to spare.
+    /// A stripe of which something is lost for good moves to a new slot with what is left of it.
+    /// Lost units stand as zeros in the parity and as lost in the digests, so that no read ever
+    /// returns them. False while drives that are away may still bring them back, or when there is
+    /// no slot to spare.
     pub(super) async fn destage_salvage(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -32,7 +34,8 @@ impl Engine {
         self.salvage(volume, stripe, &of, old, dirty, covers).await
     }
 
-    /// As `destage_salvage`, of a stripe that may be a base's: then nothing is given up for it, and a slot was promised.
+    /// As `destage_salvage`, of a stripe that may be a base's: then nothing is given up for it, and
+    /// a slot was promised.
     pub async fn salvage(
         self: &Rc<Self>,
         volume: &Rc<Volume>,

@@ -1,18 +1,19 @@
 //! Labels: who belongs to the pool, and what its configuration is.
 //!
-//! Four copies lie on each drive, two at either end. An odd sequence writes copies 0 and 2, an even one 1 and 3, so that
-//! a whole older pair survives a torn update. The configuration is agreed by a majority of the pool's drives, by the
-//! rules in [`agreement`]: [`discover`] reads all labels and says which configuration holds and what every drive is;
-//! [`Labels`] keeps it, and [`Labels::commit`] changes it.
+//! Four copies lie on each drive, two at either end. An odd sequence writes copies 0 and 2, an even
+//! one 1 and 3, so that a whole older pair survives a torn update. The configuration is agreed by a
+//! majority of the pool's drives, by the rules in [`agreement`]. [`discover`] reads all labels and
+//! says which configuration holds and what every drive is; [`Labels`] keeps it, and
+//! [`Labels::commit`] changes it.
 //!
 //! How the engine calls it:
-//! - create: `Labels::new(io, configuration, indexes)`, then log, table and first checkpoint, and last `publish()`:
-//!   without labels there is no pool.
-//! - open: `discover(io, ..)`, `Labels::resume(io, &discovery)`, `promise(&discovery)` (announces the epoch), `claim()` (the
-//!   first commit: brings the newest configuration to a majority), then table and log; `Log` makes the second commit with
-//!   its new epoch before it serves.
-//! - later: `commit(|configuration| ..)` for drive states, protection, the clean flag. The first commit that fails is the
-//!   last: from then on every commit is refused, and the pool only reads.
+//! - create: `Labels::new(io, configuration, indexes)`, then log, table and first checkpoint, and
+//!   last `publish()`: without labels there is no pool.
+//! - open: `discover(io, ..)`, `Labels::resume(io, &discovery)`, `promise(&discovery)` (announces
+//!   the epoch), `claim()` (the first commit: brings the newest configuration to a majority), then
+//!   table and log; `Log` makes the second commit with its new epoch before it serves.
+//! - later: `commit(|configuration| ..)` for drive states, protection, the clean flag. The first
+//!   commit that fails is the last: from then on every commit is refused, and the pool only reads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -38,7 +39,8 @@ pub use discover::{Discovery, FoundLabel, Reading, Verdict, discover, read_label
 use discover::{LABEL_COPIES, read_copy};
 use silence::Silence;
 
-/// How long drives that are attached, and fail a label or a group of the log, are asked again before the pool stops writing.
+/// How long drives that are attached, and fail a label or a group of the log, are asked again
+/// before the pool stops writing.
 pub const ATTACHED_PATIENCE: Duration = Duration::from_secs(30);
 /// From one time to the next.
 pub const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -52,8 +54,8 @@ pub const LOG_AT: u64 = 4 << 20;
 /// Bytes at the end of a drive kept for label copies 2 and 3.
 pub const TAIL: u64 = 2 * LABEL_SIZE;
 
-/// Format features this code knows. An unknown incompatible one refuses the pool; an unknown read-only-compatible one
-/// opens it read-only.
+/// Format features this code knows. An unknown incompatible one refuses the pool; an unknown
+/// read-only-compatible one opens it read-only.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Features {
     pub compatible: u64,
@@ -72,7 +74,7 @@ pub enum DriveState {
     Retired,
     /// New in the place of another one, or back after an absence: being filled. Votes.
     Filling,
-    /// In the table, but not yet a voter: drives that are added together join one after the other. Holds nothing.
+    /// In the table, but no voter yet, and empty: drives that are added together join in turn.
     Joining,
 }
 
@@ -83,7 +85,7 @@ pub struct DriveEntry {
     pub enclosure: u32,
     pub size: Bytes,
     pub state: DriveState,
-    /// Being emptied: holds what it holds and takes nothing more. It leaves the pool when it is empty.
+    /// Being emptied: it takes nothing more, and leaves the pool when it is empty.
     pub leaving: bool,
     /// Configuration epoch in which it joined.
     pub joined: u64,
@@ -113,8 +115,9 @@ pub struct Configuration {
     pub log_size: Bytes,
     /// Drives' worth of spare space.
     pub spare_drives: u32,
-    /// m: the largest number of lost drives any volume's code tolerates, at least 1. Log, anchors and table pages lie on
-    /// m + 2 drives, and 4 where there are so many; never on fewer than m + 1.
+    /// m: the largest number of lost drives any volume's code tolerates, at least 1. Log, anchors
+    /// and table pages lie on m + 2 drives, and 4 where there are so many; never on fewer than m +
+    /// 1.
     pub tolerates: u32,
     pub drives: Vec<DriveEntry>,
     /// Oldest first. Epochs wholly trimmed are dropped.
@@ -234,7 +237,8 @@ impl Configuration {
 }
 
 impl Labels {
-    /// For a new pool: nothing is written before `publish`. `indexes` gives each drive's driver index, by number.
+    /// For a new pool: nothing is written before `publish`. `indexes` gives each drive's driver
+    /// index, by number.
     pub fn new(io: &Io, configuration: Configuration, indexes: Vec<usize>) -> Labels {
         assert_eq!(configuration.drives.len(), indexes.len(), "one index for each drive of the table");
         let register = |index| Register { index: Some(index), caught_up: true, ..Register::default() };
@@ -319,7 +323,8 @@ impl Labels {
         }
     }
 
-    /// The drive holds everything it should hold from now on, durably; the next commit says so in its label.
+    /// The drive holds everything it should hold from now on, durably; the next commit says so in
+    /// its label.
     pub fn caught_up(&self, drive: DriveNumber) {
         if let Some(register) = self.0.registers.borrow_mut().get_mut(usize::from(drive.0)) {
             register.caught_up = register.index.is_some();
@@ -333,8 +338,8 @@ impl Labels {
         registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.epoch == epoch)
     }
 
-    /// True when the drive is present and took the last label that was written: it holds the configuration in force, or the
-    /// one that is being agreed on.
+    /// True when the drive is present and took the last label that was written: it holds the
+    /// configuration in force, or the one that is being agreed on.
     pub fn is_up_to_date(&self, drive: DriveNumber) -> bool {
         let epoch = self.0.configuration.borrow().epoch;
         let registers = self.0.registers.borrow();
@@ -402,8 +407,8 @@ impl Labels {
         self.0.registers.borrow().get(usize::from(drive.0)).copied().unwrap_or_default()
     }
 
-    /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as unreadable sectors there make
-    /// the copy unreadable until they are rewritten.
+    /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as
+    /// unreadable sectors there make the copy unreadable until they are rewritten.
     async fn write_one(
         &self,
         new: &Configuration,
@@ -432,8 +437,8 @@ impl Labels {
         };
         let io = &self.0.io;
         if !before.flushed && !io.is_disabled(Mutation::LabelFlush) {
-            // What was read may be in the drive's cache alone, from a process that was killed before it could flush: a power cut
-            // would tear it together with the other pair.
+            // What was read may be in the drive's cache alone, from a process that was killed
+            // before it could flush: a power cut would tear it together with the other pair.
             io.flush(index).await?;
         }
         let sequence = before.sequence + 1;
@@ -446,7 +451,7 @@ impl Labels {
         let copies = copies_of(sequence);
         let writes = copies.map(|copy| io.write(index, copy_at(size, copy), pieces.clone(), Priority::Urgent));
         for result in join_all(writes).await {
-            // A failed write leaves the sequence: the same pair is tried again, and the other stays whole.
+            // A failed write leaves the sequence: this pair is tried again, the other is whole.
             result?;
         }
         if !io.is_disabled(Mutation::LabelFlush) {
@@ -464,8 +469,8 @@ impl Labels {
         Ok(())
     }
 
-    /// Reads every label copy of every usable drive and rewrites damaged or outdated ones; for scrub. A drive that fails
-    /// keeps it from none of the others.
+    /// Reads every label copy of every usable drive and rewrites damaged or outdated ones; for
+    /// scrub. A drive that fails keeps it from none of the others.
     pub async fn scrub(&self) -> Scrubbed {
         let mut sum = Scrubbed::default();
         for number in self.usable() {
@@ -546,7 +551,8 @@ pub fn places(size: u64) -> Vec<u64> {
     copies.map(|copy| copy_at(Bytes(size), copy)).collect()
 }
 
-/// Whether a block at such a place begins a label, of whatever format and however damaged behind its first bytes.
+/// Whether a block at such a place begins a label, of whatever format and however damaged behind
+/// its first bytes.
 pub fn is_label(block: &[u8]) -> bool {
     block.starts_with(codec::MAGIC)
 }

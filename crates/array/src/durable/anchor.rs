@@ -1,8 +1,9 @@
-//! The anchor: the root of a checkpoint. Two slots on every drive take turns, so that a torn anchor leaves the one before.
+//! The anchor: the root of a checkpoint. Two slots on every drive take turns, so that a torn anchor
+//! leaves the one before.
 //!
-//! A checkpoint holds once its anchor is durable on m + 1 drives. The newest valid anchor, by (epoch, sequence), is the one to
-//! open from: its pages were durable before it was written anywhere, and an opening writes the anchor that it goes on from
-//! anew with its own epoch.
+//! A checkpoint holds once its anchor is durable on m + 1 drives. The newest valid anchor, by
+//! (epoch, sequence), is the one to open from. Its pages were durable before it was written
+//! anywhere, and an opening writes the anchor that it goes on from anew with its own epoch.
 
 use stele_ground::PoolId;
 use stele_ground::digest::crc32c;
@@ -111,8 +112,9 @@ impl Anchor {
     }
 }
 
-/// What a whole anchor says of its layout, whichever version wrote it: its format, and whose pool it is of. These fields and
-/// the check keep their places in every format. The check does not cover the format: that of one copy alone may be damage.
+/// What a whole anchor says of its layout, whichever version wrote it: its format, and whose pool
+/// it is of. These fields and the check keep their places in every format. The check does not cover
+/// the format: that of one copy alone may be damage.
 pub fn stamp(bytes: &[u8]) -> Option<(u32, PoolId)> {
     let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
     let (format, length, crc) = (word(8)?, word(12)? as usize, word(16)?);
@@ -129,7 +131,8 @@ pub fn slot_at(sequence: u64) -> u64 {
     ANCHOR_AT + (sequence % 2) * SLOT
 }
 
-/// The whole anchors on a drive, up to two, and the formats of those of this pool that a later version may have written.
+/// The whole anchors on a drive, up to two, and the formats of those of this pool that a later
+/// version may have written.
 pub async fn read(io: &Io, index: usize, pool: PoolId) -> (Vec<Anchor>, Vec<u32>) {
     let (mut found, mut later) = (Vec::new(), Vec::new());
     for slot in 0..2 {

@@ -1,21 +1,24 @@
 //! The replicated write-ahead log.
 //!
-//! A ring on each member drive, the same bytes at the same place. Records collect in the open group; a group is written
-//! to every member, each is flushed, and only then are its records durable, in order. Up to [`WINDOW`] groups are on
-//! their way at once. A member that fails is replaced by an epoch change, agreed by a majority of labels, before the next
-//! acknowledgement; below m + 1 members the log stops (`Degraded`).
+//! A ring on each member drive, the same bytes at the same place. Records collect in the open
+//! group; a group is written to every member, each is flushed, and only then are its records
+//! durable, in order. Up to [`WINDOW`] groups are on their way at once. A member that fails is
+//! replaced by an epoch change, agreed by a majority of labels, before the next acknowledgement;
+//! below m + 1 members the log stops (`Degraded`).
 //!
-//! How the engine calls it. A change of state is one synchronous step: have the pages at hand, `append` the record, apply
-//! it. Then `durable(lsn).await` before telling anyone. Space comes first: `reserve` what the record and all that it will
-//! entail (redo images, `Destaged`) may cost at worst, keep the reservation with the dirty data, and pay each
-//! append from it. `Reservation`s are split and merged freely; what is left flows back when dropped.
+//! How the engine calls it. A change of state is one synchronous step: have the pages at hand,
+//! `append` the record, apply it. Then `durable(lsn).await` before telling anyone. Space comes
+//! first: `reserve` what the record and all that it will entail (redo images, `Destaged`) may cost
+//! at worst, keep the reservation with the dirty data, and pay each append from it. `Reservation`s
+//! are split and merged freely; what is left flows back when dropped.
 //!
-//! A record that another will follow may be appended with [`FlushUrgency::Linger`]: its group waits for that one, so that both
-//! become durable together, until somebody asks for `durable`, or for [`linger::LINGER_MAX`]. One that nobody will wait for
-//! ([`FlushUrgency::Whenever`]) goes with whatever comes next.
+//! A record that another will follow may be appended with [`FlushUrgency::Linger`]. Its group waits
+//! for that record, so that both become durable together. It waits until a task asks for `durable`,
+//! or for [`linger::LINGER_MAX`]. A record that no task will wait for ([`FlushUrgency::Whenever`])
+//! goes with whatever comes next.
 //!
-//! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring is filling, or a
-//! member was lost and older groups lie on fewer drives than they should.
+//! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring
+//! is filling, or a member was lost and older groups lie on fewer drives than they should.
 
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,7 +84,7 @@ struct Inner {
     io: Io,
     labels: Labels,
     state: RefCell<LogState>,
-    /// Somebody waits for ring space, in order, by purpose.
+    /// Where tasks wait for ring space, in order, by purpose.
     turns: [Mutex; 4],
     space: Notify,
     landed: Notify,
@@ -119,7 +122,7 @@ struct LogState {
     filling_cost: u64,
     flights: VecDeque<Flight>,
     kicked: bool,
-    /// Somebody looks after a group that lingers.
+    /// A task looks after a group that lingers.
     lingering: bool,
     /// Bytes of the ring that are being overwritten: no group departs into them.
     washing: Option<(u64, u64)>,
@@ -189,8 +192,8 @@ impl Log {
         self.0.state.borrow_mut()
     }
 
-    /// A new pool's log: chooses the members and puts them into the configuration of `labels` (not yet published),
-    /// and makes a first group durable.
+    /// A new pool's log: chooses the members and puts them into the configuration of `labels` (not
+    /// yet published), and makes a first group durable.
     pub async fn create(io: &Io, labels: &Labels) -> Result<Log, ArrayError> {
         let members = membership::choose(labels, &[], &BTreeSet::new());
         membership::enough(labels, &members)?;
@@ -210,8 +213,9 @@ impl Log {
         Ok(log)
     }
 
-    /// Puts the record into the open group, paid from the reservation. Panics when the reservation is too small or
-    /// the record larger than `record_max`: both are mistakes of ours. Durable later.
+    /// Puts the record into the open group, paid from the reservation. Panics when the reservation
+    /// is too small or the record larger than `record_max`: both are mistakes of ours. Durable
+    /// later.
     pub fn append(&self, record: &Record, paid_from: &mut Reservation) -> Lsn {
         self.append_with(record, paid_from, FlushUrgency::Now)
     }
@@ -239,7 +243,7 @@ impl Log {
         filling.push(record, bytes);
         filling.cost += cost;
         filling.hurry(urgency, now);
-        // Records that nobody waits for hold back ring space until they depart.
+        // Records that no task waits for hold back ring space until they depart.
         filling.urgent |= filling.cost > cost_max;
         let lingers = filling.lingers && !filling.urgent;
         state.counters.records += 1;
@@ -255,8 +259,9 @@ impl Log {
         lsn
     }
 
-    /// Sees to it that so many bytes of records, appended next and with nothing awaited in between, are in one group: after a
-    /// crash all of them are there or none. Panics where they are more than `record_max`.
+    /// Sees to it that so many bytes of records, appended next and with nothing awaited in between,
+    /// are in one group: after a crash all of them are there or none. Panics where they are more
+    /// than `record_max`.
     pub fn keep_together(&self, bytes: usize) {
         let mut state = self.change();
         assert!(bytes <= state.record_max(), "records of {bytes} bytes do not fit into one group");
@@ -273,7 +278,8 @@ impl Log {
         self.state().record_max()
     }
 
-    /// Answers when every record up to `lsn` is durable on the required members, or the log has stopped.
+    /// Answers when every record up to `lsn` is durable on the required members, or the log has
+    /// stopped.
     pub async fn durable(&self, lsn: Lsn) -> Result<(), ArrayError> {
         self.urge(lsn);
         self.durable_in_time(lsn).await
@@ -316,7 +322,8 @@ impl Log {
         state.is_thin() || state.live_bytes + state.filling_cost > state.capacity() / 2
     }
 
-    /// True while groups may lie on fewer members than they should: what they hold is wanted in newer ones.
+    /// True while groups may lie on fewer members than they should: what they hold is wanted in
+    /// newer ones.
     pub fn is_thin(&self) -> bool {
         self.state().is_thin()
     }
@@ -350,7 +357,8 @@ impl Log {
         LogPosition { lsn: live.first, group: live.sequence, offset: live.offset, previous: live.previous }
     }
 
-    /// Everything before the group at `position` is not needed any more. The anchor that says so must be durable.
+    /// Everything before the group at `position` is not needed any more. The anchor that says so
+    /// must be durable.
     pub fn trim(&self, position: LogPosition) {
         let mut state = self.change();
         assert!(position.group <= state.watermark, "the log is trimmed only where it is durable");
@@ -364,8 +372,9 @@ impl Log {
         self.0.space.wake_all();
     }
 
-    /// Publishes the watermark of all that is durable with an empty group; for idle moments, so that damage to the very
-    /// last group would be noticed. Does nothing when it is published already, or the ring is full.
+    /// Publishes the watermark of all that is durable with an empty group; for idle moments, so
+    /// that damage to the very last group would be noticed. Does nothing when it is published
+    /// already, or the ring is full.
     pub async fn seal(&self) -> Result<(), ArrayError> {
         {
             let state = self.state();
@@ -410,7 +419,7 @@ impl Log {
         self.state().stopped.clone()
     }
 
-    /// Wakes whoever waits for what is durable now, or everybody when the log has stopped.
+    /// Wakes the tasks that wait for what is durable now, or all of them when the log has stopped.
     fn wake_waiters(&self) {
         let (durable, stopped) = {
             let state = self.state();
@@ -492,7 +501,8 @@ impl LogState {
         RECORD_MAX.min((self.ring / 4) as usize - group::HEADER) / 8 * 8
     }
 
-    /// Ring bytes that may be live: the rest is for the gap at the ring's end, where a group did not fit.
+    /// Ring bytes that may be live: the rest is for the gap at the ring's end, where a group did
+    /// not fit.
     fn capacity(&self) -> u64 {
         self.ring - group::total(self.record_max().max(group::TARGET - group::HEADER))
     }

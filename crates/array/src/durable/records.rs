@@ -1,8 +1,10 @@
-//! What the log says. One enum, applied by one synchronous function in the engine, live and at replay.
+//! What the log says. One enum, applied by one synchronous function in the engine, live and at
+//! replay.
 //!
-//! A record is framed as {length u32, kind u8, zero u8, zero u16} + body + padding to 8 bytes; the group around it carries
-//! the CRC. Payload bytes are copied exactly once, into the group buffer; decoded payloads share the bytes read from
-//! the drive. [`records!`](declare) declares every body once; FORMAT/log.md lists them.
+//! A record is framed as {length u32, kind u8, zero u8, zero u16} + body + padding to 8 bytes; the
+//! group around it carries the CRC. Payload bytes are copied exactly once, into the group buffer;
+//! decoded payloads share the bytes read from the drive. [`records!`](declare) declares every body
+//! once; FORMAT/log.md lists them.
 
 use stele_ground::{BLOCK, Bytes, VolumeId};
 use stele_media::Shared;
@@ -42,8 +44,9 @@ records! {
     /// A range reads as zeros from here on; `unmap` gives its space back where whole stripes allow.
     3 "zero" Zero { volume: VolumeId, unmap: bool as u32, at: u64, length: u64, }
 
-    /// The stripe lives in `slot` from here on, and `old` is free once this record is durable. Writes to this
-    /// stripe at or below `covers` are contained in the slot. One digest per digest unit, strip by strip.
+    /// The stripe lives in `slot` from here on, and `old` is free once this record is durable.
+    /// Writes to this stripe at or below `covers` are contained in the slot. One digest per digest
+    /// unit, strip by strip.
     4 "map" Map {
         volume: VolumeId,
         [count digests]
@@ -56,7 +59,8 @@ records! {
         digests: Vec<u32> as list,
     }
 
-    /// The stripe has no slot any more; `zero`: it is known to read as zeros. `slot` is free once durable.
+    /// The stripe has no slot any more; `zero`: it is known to read as zeros. `slot` is free once
+    /// durable.
     5 "unmap" Unmap {
         volume: VolumeId,
         zero: bool as u32,
@@ -67,7 +71,8 @@ records! {
         ; spare 8
     }
 
-    /// Full images of what an in-place write is about to put on the strips of a slot, and the digests it will have.
+    /// Full images of what an in-place write is about to put on the strips of a slot, and the
+    /// digests it will have.
     6 "redo" Redo {
         volume: VolumeId,
         [count digests]
@@ -104,13 +109,15 @@ records! {
 
     16 "volume-mode" VolumeMode { volume: VolumeId, mode: WriteMode as u32, }
 
-    /// These strips (a mask) of the slot are beyond repair; an empty mask takes it back, after a rewrite.
+    /// These strips (a mask) of the slot are beyond repair; an empty mask takes it back, after a
+    /// rewrite.
     17 "lost" Lost { volume: VolumeId, strips: u32, stripe: u64, slot: SlotId, generation: u64, ; spare 8 }
 
     /// Never written any more.
     18 "drive-state" DriveState { drive: DriveNumber, state: DriveState, }
 
-    /// The member's cell itself becomes another one: all its strips have moved. Clears the replacement.
+    /// The member's cell itself becomes another one: all its strips have moved. Clears the
+    /// replacement.
     19 "member-changed" MemberChanged { row: RowId, member: u8, [zero 1] cell: StripCell, }
 
     /// Says nothing: its group publishes the watermark.
@@ -119,15 +126,18 @@ records! {
     /// A snapshot, a clone or a rollback.
     21 "layer" Layer { new: NewLayer, }
 
-    /// The layer has lost its name: what it alone holds is freed, what others see through it becomes theirs.
+    /// The layer has lost its name: what it alone holds is freed, what others see through it
+    /// becomes theirs.
     22 "given-up" GivenUp { volume: VolumeId, }
 
-    /// Where a stripe of layer `from` lives is said by layer `to` from here on. No slot: it reads as zeros.
+    /// Where a stripe of layer `from` lives is said by layer `to` from here on. No slot: it reads
+    /// as zeros.
     23 "adopted" Adopted { from: VolumeId, to: VolumeId, stripe: u64, slot: Option<SlotId>, }
 
     24 "volume-read-ahead" VolumeReadAhead { volume: VolumeId, stripes: u8 as u32, }
 
-    /// Pages that the checkpoint just cut has left out: their words that differ from what is stored of them.
+    /// Pages that the checkpoint just cut has left out: their words that differ from what is stored
+    /// of them.
     25 "patches" Patches { [count pages] [zero 4] pages: Vec<PagePatch> as list, }
 }
 
@@ -176,7 +186,8 @@ impl Record {
         w.pad(8);
     }
 
-    /// Whether what it says of blocks is said of whole ones, within reach: the cache cuts them up without looking.
+    /// Whether what it says of blocks is said of whole ones, within reach: the cache cuts them up
+    /// without looking.
     pub fn is_of_blocks(&self) -> bool {
         let whole = |at: u64, length: u64| {
             at.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK as u64) && at.checked_add(length).is_some()

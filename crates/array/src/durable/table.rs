@@ -1,21 +1,27 @@
 //! The paged table: everything the pool knows that does not fit in labels.
 //!
-//! A page is 16 KiB, named by table and index; a page never written reads as zeros. Pages lie in rows of their own, as
-//! mirrors on up to m + 2 drives, copy on write, each verified by a digest one level up (page <- directory chunk <-
-//! directory index <- anchor). The directory is held in memory, 16 bytes a page; page contents are cached up to a limit.
+//! A page is 16 KiB, named by table and index; a page never written reads as zeros. Pages lie in
+//! rows of their own, as mirrors on up to m + 2 drives, copy on write. A digest one level up
+//! verifies each (page <- directory chunk <- directory index <- anchor). The directory is held in
+//! memory, 16 bytes a page; page contents are cached up to a limit.
 //!
 //! How the engine calls it:
-//! - find: `cached(id)` or `page(id).await`; keep the [`PageRef`] over the synchronous step that reads or changes it.
-//! - change: in one synchronous step append the record and `change` (or `patch`) every page it touches; never await between.
-//! - checkpoint: `begin_checkpoint(&log, oldest, root, ..)` is synchronous and is the cut: it catches every change so
-//!   far and appends `Record::Checkpoint`. `oldest` is the LSN of the oldest record still needed besides (the oldest
-//!   write not destaged), `root` up to 64 KiB of the engine's own. Then `Checkpoint::write().await` does the rest while changes
-//!   go on: dirty pages, touched directory, flush, log durable up to the cut, anchor on all drives, flush, trim.
-//!   One checkpoint at a time.
-//!   What the reservation holds beyond the record's cost pays for pages that are not stored: see `late`.
-//! - replay: pages hold exactly the changes of records below the cut, those left out once the cut's patches are applied. A record below the cut must not be applied to pages
-//!   (or layout) again; only host writes below it matter, which are not on their strips yet.
-//! - `wants_checkpoint` is true when the dirty pages fill half of the cache, or a row of the table has moved.
+//! - find: `cached(id)` or `page(id).await`; keep the [`PageRef`] over the synchronous step that
+//!   reads or changes it.
+//! - change: in one synchronous step append the record and `change` (or `patch`) every page it
+//!   touches; never await between.
+//! - checkpoint: `begin_checkpoint(&log, oldest, root, ..)` is synchronous and is the cut: it
+//!   catches every change so far and appends `Record::Checkpoint`. `oldest` is the LSN of the
+//!   oldest record still needed besides (the oldest write not destaged), `root` up to 64 KiB of the
+//!   engine's own. Then `Checkpoint::write().await` does the rest while changes go on: dirty pages,
+//!   touched directory, flush, log durable up to the cut, anchor on all drives, flush, trim. One
+//!   checkpoint at a time. What the reservation holds beyond the record's cost pays for pages that
+//!   are not stored: see `late`.
+//! - replay: pages hold exactly the changes of records below the cut, those left out once the cut's
+//!   patches are applied. A record below the cut must not be applied to pages (or layout) again;
+//!   only host writes below it matter, which are not on their strips yet.
+//! - `wants_checkpoint` is true when the dirty pages fill half of the cache, or a row of the table
+//!   has moved.
 //! - table numbers from `u32::MAX - 1` on are the directory's own.
 
 use std::cell::{Cell, RefCell};
@@ -200,7 +206,8 @@ impl Table {
         }
     }
 
-    /// The page; read from any replica that verifies, the others repaired. `Damaged` when none does.
+    /// The page; read from any replica that verifies, the others repaired. `Damaged` when none
+    /// does.
     pub async fn page(&self, id: PageId) -> Result<PageRef, ArrayError> {
         loop {
             if let Some(page) = self.cached(id) {
@@ -249,8 +256,8 @@ impl Table {
         changed.max(self.0.store.borrow().pages(table))
     }
 
-    /// Drops all pages of a table; its space is free after the next checkpoint. Whoever uses the number again finds an empty
-    /// table at once.
+    /// Drops all pages of a table; its space is free after the next checkpoint. A caller that uses
+    /// the number again finds an empty table at once.
     pub fn forget(&self, table: u32) {
         let mut cache = self.0.cache.borrow_mut();
         cache.forgets += 1;
@@ -289,8 +296,8 @@ impl Table {
         self.0.store.borrow().checkpointing
     }
 
-    /// True while the last checkpoint may name pages that memory no longer does: of tables forgotten since. No scrub reads
-    /// those, but an opening from that checkpoint would.
+    /// True while the last checkpoint may name pages that memory no longer does: of tables
+    /// forgotten since. No scrub reads those, but an opening from that checkpoint would.
     pub fn has_given_up(&self) -> bool {
         let store = self.0.store.borrow();
         store.checkpointing || !store.released.is_empty()
@@ -312,7 +319,7 @@ impl Table {
     }
 }
 
-/// A page being read; whoever else wants it waits.
+/// A page being read; other tasks that want it wait.
 struct Loading<'a> {
     table: &'a Table,
     id: PageId,
@@ -334,7 +341,7 @@ impl Drop for Loading<'_> {
 }
 
 impl Cache {
-    /// Lets go of clean pages that nobody holds, until the limit is kept or none is left.
+    /// Lets go of clean pages that no task holds, until the limit is kept or none is left.
     fn shrink(&mut self, limit: usize) {
         let mut looks = self.ring.len() * 2;
         while self.pages.len() > limit && looks > 0 {
@@ -353,7 +360,8 @@ impl Cache {
 }
 
 impl Store {
-    /// Where a page is stored, for those who read it. A checkpoint under way may still hold what was forgotten.
+    /// Where a page is stored, for those who read it. A checkpoint under way may still hold what
+    /// was forgotten.
     fn entry(&self, id: PageId) -> directory::Entry {
         if self.forgetting.contains(&id.table) { directory::Entry::default() } else { self.directory.entry(id) }
     }
@@ -384,8 +392,8 @@ impl PageRef {
         self.page.read(with)
     }
 
-    /// Marks the page dirty. A page caught by a checkpoint under way is copied first. In a table opened for reading replay
-    /// changes pages in memory, and nothing is ever written.
+    /// Marks the page dirty. A page caught by a checkpoint under way is copied first. In a table
+    /// opened for reading replay changes pages in memory, and nothing is ever written.
     pub fn change<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
         self.touch(|bytes, changes| {
             *changes = Changes::Whole;
@@ -433,7 +441,8 @@ impl Page {
         bytes
     }
 
-    /// What a checkpoint stores for it: the content at the cut, unless a test took that protection away.
+    /// What a checkpoint stores for it: the content at the cut, unless a test took that protection
+    /// away.
     fn at_cut(&self, io: &Io, cut: &Shared) -> Shared {
         if io.is_disabled(Mutation::CutCopy) { self.freeze() } else { cut.clone() }
     }

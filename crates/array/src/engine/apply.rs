@@ -1,7 +1,9 @@
-//! What each record does to the pool's state: one synchronous function for the live path and for replay.
+//! What each record does to the pool's state: one synchronous function for the live path and for
+//! replay.
 //!
-//! `pages_for` fetches what a record will touch; `apply` then changes tables, layout, volumes and cache in one step.
-//! Replay calls `apply_cache` alone for records below the checkpoint's cut, whose tables already hold them.
+//! `pages_for` fetches what a record will touch; `apply` then changes tables, layout, volumes and
+//! cache in one step. Replay calls `apply_cache` alone for records below the checkpoint's cut,
+//! whose tables already hold them.
 
 use std::rc::Rc;
 
@@ -104,7 +106,8 @@ impl Engine {
         self.look(|core| core.row_shape(slot))
     }
 
-    /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
+    /// Frees cells whose release has become durable. Answers the record that the next ones wait
+    /// for.
     pub fn take_back_cells(&self) -> Option<Lsn> {
         self.step(|core| self.give_back(core))
     }
@@ -178,7 +181,8 @@ impl Surroundings {
                 let (id, at) = tables::row(*row);
                 pages.get(id).change(|bytes| bytes[at..at + tables::ROW_ENTRY].fill(0));
             }
-            // Former versions recorded this of a row that was gone, and whose number the tables had taken since.
+            // Former versions recorded this of a row that was gone, and whose number the tables had
+            // taken since.
             Record::Replacement { row, .. } | Record::MemberChanged { row, .. } if self.is_of_tables(*row) => {}
             Record::Replacement { row, member, cell } => {
                 self.release_cells(core, lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
@@ -299,8 +303,9 @@ impl Surroundings {
         pages.get(id).change(|bytes| map::set(bytes, at, home));
     }
 
-    /// Makes a change of the layout that may give cells up. They are free when its record is durable: a crash before that
-    /// gives them back to whom they belonged, and what lies on them must still be theirs.
+    /// Makes a change of the layout that may give cells up. They are free when its record is
+    /// durable: a crash before that gives them back to whom they belonged, and what lies on them
+    /// must still be theirs.
     fn release_cells(&self, core: &mut Core, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
         let cells = self.layout.write().withhold(change);
         if !cells.is_empty() {
@@ -309,7 +314,8 @@ impl Surroundings {
         self.give_back(core);
     }
 
-    /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
+    /// Frees cells whose release has become durable. Answers the record that the next ones wait
+    /// for.
     fn give_back(&self, core: &mut Core) -> Option<Lsn> {
         let durable = self.log.durable_lsn();
         while core.withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
@@ -320,8 +326,8 @@ impl Surroundings {
         core.withheld.front().map(|(lsn, _)| *lsn)
     }
 
-    /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5). A slot that
-    /// others refer to stays as it is.
+    /// One reference less; the caller holds the slot back from reuse until the record is durable
+    /// (invariant 5). A slot that others refer to stays as it is.
     fn free_slot(&self, core: &mut Core, volume: &Volume, stripe: u64, slot: SlotId, pages: &Pages) {
         let (id, at) = Engine::slot_page_id(&volume.shape, slot);
         let left = pages.get(id).change(|bytes| {
@@ -427,7 +433,8 @@ impl Surroundings {
                 }
                 return;
             }
-            // Whatever the cache holds up to there is in the slot now; clean copies may be older than the slot.
+            // Whatever the cache holds up to there is in the slot now; clean copies may be older
+            // than the slot.
             Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 cache.drop_stripe(key, *covers);
@@ -438,7 +445,7 @@ impl Surroundings {
                 cache.settle(key, *covers);
                 self.destaging.forgive(key);
             }
-            // Nobody looks through the old layer any more; what is clean is read again.
+            // No layer looks through the old one any more; what is clean is read again.
             Record::Adopted { from, stripe, .. } => {
                 cache.drop_stripe(StripeKey { volume: *from, stripe: *stripe }, Lsn(0));
             }

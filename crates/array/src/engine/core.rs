@@ -1,9 +1,10 @@
 //! What changes together, and only in steps.
 //!
-//! A flow may wait between two steps, and finds another state after the wait. It cannot wait within one: a step is a closure
-//! that is not asynchronous, and nothing of the core can be taken out of it. Steps do not nest, nor is there a step within a
-//! look, or the pool stops. Applying a record cannot go wrong that way, since it knows [`super::Surroundings`] only; other
-//! closures take what they need of the engine beforehand, or from the core they were given.
+//! A flow may wait between two steps, and finds another state after the wait. It cannot wait within
+//! one: a step is a closure that is not asynchronous, and nothing of the core can be taken out of
+//! it. Steps do not nest, nor is there a step within a look, or the pool stops. Applying a record
+//! cannot go wrong that way, since it knows [`super::Surroundings`] only; other closures take what
+//! they need of the engine beforehand, or from the core they were given.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -27,7 +28,8 @@ pub struct Core {
     pub cache: Cache,
     /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
     pub unsettled: BTreeMap<StripeKey, Lsn>,
-    /// Layers that show other content than those before them, whose record is not durable yet: readers wait for the LSN.
+    /// Layers that show other content than those before them, whose record is not durable yet:
+    /// readers wait for the LSN.
     pub unsettled_layers: BTreeMap<VolumeId, Lsn>,
     /// Dirty stripes without a slot: each has one promised.
     pub promised: BTreeSet<StripeKey>,

@@ -1,4 +1,5 @@
-//! An open pool at work, with what belongs to no volume: drives that were refused, and drives that came later.
+//! An open pool at work, with what belongs to no volume: drives that were refused, and drives that
+//! came later.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

@@ -1,8 +1,10 @@
-//! Little-endian fields in and out of byte ranges. Readers never trust a length: running out is `None`, not a panic.
+//! Little-endian fields in and out of byte ranges. Readers never trust a length: running out is
+//! `None`, not a panic.
 
 use stele_media::Shared;
 
-/// Appends fields to a range that is known to be long enough; writing past it is a mistake of ours and panics.
+/// Appends fields to a range that is known to be long enough; writing past it is a mistake of ours
+/// and panics.
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,
@@ -123,7 +125,8 @@ impl Reader {
         (end <= self.bytes.len()).then(|| self.at = end)
     }
 
-    /// True when as many items of at least `size` bytes can still follow: refuses absurd counts before memory is taken.
+    /// True when as many items of at least `size` bytes can still follow: refuses absurd counts
+    /// before memory is taken.
     pub fn can_hold(&self, count: usize, size: usize) -> bool {
         count.checked_mul(size).is_some_and(|bytes| bytes <= self.left())
     }

@@ -1,8 +1,9 @@
-//! A slot's entry in the slot table: who lives there, under which generation, and the digest of every unit.
-//! Entries of a row have one size; none crosses a page. FORMAT/slots.md has the bytes.
+//! A slot's entry in the slot table: who lives there, under which generation, and the digest of
+//! every unit. Entries of a row have one size; none crosses a page. FORMAT/slots.md has the bytes.
 //!
-//! Two digests are set aside: [`ZERO`] says that the unit reads as zeros and nothing is on its drive; [`LOST`] that its
-//! content is gone and stands as zeros in the parity, and that no read may return it. A computed digest is never one of them.
+//! Two digests are set aside. [`ZERO`] says that the unit reads as zeros and nothing is on its
+//! drive. [`LOST`] says that its content is gone and stands as zeros in the parity, and that no
+//! read may return it. A computed digest is never one of them.
 
 use stele_ground::digest;
 
@@ -20,8 +21,8 @@ const HEADER: usize = 40;
 /// How the digests of a slot are made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum DigestKind {
-    /// Of slots that version 0.1.0 filled: blind to changes of content that holds a CRC-32C of its own. Their stripes move to
-    /// new slots when they are written.
+    /// Of slots that version 0.1.0 filled: blind to changes of content that holds a CRC-32C of its
+    /// own. Their stripes move to new slots when they are written.
     #[default]
     Crc32c,
     Xxh3,

@@ -1,4 +1,5 @@
-//! The shape of a volume's stripes: all the arithmetic between offsets in a volume, strips, blocks and digest units.
+//! The shape of a volume's stripes: all the arithmetic between offsets in a volume, strips, blocks
+//! and digest units.
 
 use std::ops::Range;
 
@@ -11,7 +12,8 @@ use crate::model::{ArrayError, DigestUnit, VolumeSpec};
 pub const STRIP_MIN: u64 = 16 << 10;
 pub const STRIP_MAX: u64 = 1 << 20;
 
-/// A stripe is `k` data strips and `m` parity strips of `strip` bytes; each strip is `units` digest units.
+/// A stripe is `k` data strips and `m` parity strips of `strip` bytes; each strip is `units` digest
+/// units.
 #[derive(Clone, Debug)]
 pub struct Shape {
     pub coder: Coder,
@@ -93,7 +95,8 @@ impl Shape {
         (block as usize / per_strip, block as usize % per_strip)
     }
 
-    /// The strip without which nothing is known of this one: of a mirror the first, which all copy, else itself.
+    /// The strip without which nothing is known of this one: of a mirror the first, which all copy,
+    /// else itself.
     pub fn source_of(&self, strip: usize) -> usize {
         if self.code().is_mirror() { 0 } else { strip }
     }

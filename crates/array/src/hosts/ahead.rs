@@ -1,13 +1,16 @@
 //! Reading ahead of sequential readers.
 //!
-//! Each volume remembers where hundreds of streams of reads would go on. A read that goes on where one of them was is the
-//! stream's next; from the third on, what lies ahead of it is read into the cache, up to the volume's multiplier in stripes, in
-//! batches of half of that. Random reads make no three in a row and fetch nothing. A reader that catches up waits for what is
-//! on its way instead of asking the drives again. What was fetched queues like any block read once: what nobody reads leaves
-//! the cache first, and is counted as wasted. All of it is lost with the process, but the multiplier.
+//! Each volume remembers where hundreds of streams of reads would go on. A read that goes on where
+//! one of them was is the stream's next. From the third on, what lies ahead of it is read into the
+//! cache, up to the volume's multiplier in stripes, in batches of half of that. Random reads make
+//! no three in a row and fetch nothing. A reader that catches up waits for what is on its way
+//! instead of asking the drives again. What was fetched queues like any block read once: what no
+//! host reads leaves the cache first, and is counted as wasted. All of it is lost with the process,
+//! but the multiplier.
 //!
-//! An eighth of the cache holds what waits for all streams of the pool, on its way included. It is divided evenly among the
-//! streams of a volume; where not even one stripe of each fits, parts of stripes are fetched, and in the end nothing.
+//! An eighth of the cache holds what waits for all streams of the pool, on its way included. It is
+//! divided evenly among the streams of a volume; where not even one stripe of each fits, parts of
+//! stripes are fetched, and in the end nothing.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -62,7 +65,8 @@ impl Engine {
         stream
     }
 
-    /// Reads what the cache lacks of a part of a stripe. A failure is the host's to meet when it comes there.
+    /// Reads what the cache lacks of a part of a stripe. A failure is the host's to meet when it
+    /// comes there.
     async fn fetch_ahead(&self, volume: &Rc<Volume>, handle: &VolumeHandle, range: &Range<u64>) {
         let stripe = range.start / volume.shape.data();
         if !matches!(self.found(volume, stripe).await, Ok(found) if found.slot().is_some()) {

@@ -1,7 +1,8 @@
 //! Writes that are there after a crash as a whole or not at all, whichever stripes they touch.
 //!
-//! Recovery takes a group of the log whole or not at all, so the records of such a write are appended to one group, at one go. They
-//! always go through the log: whole stripes too, each of which would get its own mapping otherwise.
+//! Recovery takes a group of the log whole or not at all, so the records of such a write are
+//! appended to one group, at one go. They always go through the log: whole stripes too, each of
+//! which would get its own mapping otherwise.
 
 use std::rc::Rc;
 
@@ -20,7 +21,8 @@ use crate::model::place::{Lsn, StripeKey};
 use crate::model::{ArrayError, WriteMode};
 use crate::volumes::Volume;
 
-/// The longest of them: with what each record says beside its data it fits into half of the largest group.
+/// The longest of them: with what each record says beside its data it fits into half of the largest
+/// group.
 pub const ATOMIC_WRITE_MAX: Bytes = Bytes(1 << 20);
 
 /// A record of the write with the log space that it and the destage of its stripe may need.
@@ -41,7 +43,8 @@ impl Piece {
 }
 
 impl Engine {
-    /// Answers when durable as the volume's mode says; the range was checked against the volume's size.
+    /// Answers when durable as the volume's mode says; the range was checked against the volume's
+    /// size.
     pub async fn write_atomic(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -108,7 +111,8 @@ impl Engine {
                 self.check_can_wait(volume, piece.key.stripe)?;
                 self.admit(volume, piece.key.stripe).await?;
             }
-            // While one stripe was waited for, another may have lost what it had: all of them once more, without waiting.
+            // While one stripe was waited for, another may have lost what it had: all of them once
+            // more, without waiting.
             let all = async {
                 for piece in pieces {
                     if !self.admits(volume, piece.key.stripe).await? {

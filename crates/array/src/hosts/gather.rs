@@ -1,7 +1,8 @@
 //! Writes in order whose pieces are written as whole stripes; see [`crate::volumes::gathering`].
 //!
-//! A piece that is held is not acknowledged, and belongs to no one but its request: a crash meanwhile leaves what was there.
-//! Where pieces cannot be written together each goes its own way, as if it had never been held.
+//! A piece that is held is not acknowledged, and belongs to no one but its request: a crash
+//! meanwhile leaves what was there. Where pieces cannot be written together each goes its own way,
+//! as if it had never been held.
 
 use std::rc::Rc;
 
@@ -23,8 +24,8 @@ pub struct Stretch {
 }
 
 impl Engine {
-    /// Holds a piece of a stripe until the rest has come, or not for longer than that should take. True when all of them are
-    /// durable together; false where the piece has to find its own place.
+    /// Holds a piece of a stripe until the rest has come, or not for longer than that should take.
+    /// True when all of them are durable together; false where the piece has to find its own place.
     pub async fn gather(
         self: &Rc<Self>,
         volume: &Rc<Volume>,

@@ -1,6 +1,7 @@
-//! Dirty blocks whose memory changed by itself. What hosts wrote lies in memory until it is destaged, for minutes perhaps,
-//! and the log holds the same bytes: each dirty block has a digest taken when it came, which is compared before anyone
-//! reads the block and before it is destaged or appended anew. A block that differs is taken from the log.
+//! Dirty blocks whose memory changed by itself. What hosts wrote lies in memory until it is
+//! destaged, for minutes perhaps, and the log holds the same bytes. Each dirty block has a digest
+//! taken when it came. The digest is compared before a reader gets the block, and before the block
+//! is destaged or appended anew. A block that differs is taken from the log.
 
 use crate::durable::log::Log;
 use crate::durable::records::Record;

@@ -1,11 +1,13 @@
 //! Writes that another write is to follow, which must never be durable without them.
 //!
-//! All volumes of a pool share one log, and recovery keeps of the log what is whole from its start: a record is there only
-//! if every record before it is. So a write has its order as soon as it is appended, long before it is durable, and
-//! whoever wants to write its name (a catalog the record of an object) may append that at once: both then become durable with
-//! the same flushes. Should a group fail for good after that, the log stops, and everything behind it fails too.
+//! All volumes of a pool share one log, and recovery keeps of the log what is whole from its start:
+//! a record is there only if every record before it is. So a write has its order as soon as it is
+//! appended, long before it is durable. A caller that wants to write its name (a catalog the record
+//! of an object) may append that at once: both then become durable with the same flushes. Should a
+//! group fail for good after that, the log stops, and everything behind it fails too.
 //!
-//! What goes to slots of its own, past the log, is written, flushed, and its mapping durable, before it is said to be ordered.
+//! What goes to slots of its own, past the log, is written, flushed, and its mapping durable,
+//! before it is said to be ordered.
 
 use std::rc::Rc;
 
@@ -37,8 +39,9 @@ pub fn parts(volume: &Volume, at: u64, data: Vec<Shared>) -> Vec<Part> {
 }
 
 impl Engine {
-    /// As `write_host`, for a write that another is to follow. `ordered` is called when all of it is durable or in the log: then
-    /// nothing that is appended later can be durable without it, since the log is recovered as far as it is whole.
+    /// As `write_host`, for a write that another is to follow. `ordered` is called when all of it
+    /// is durable or in the log: then nothing that is appended later can be durable without it,
+    /// since the log is recovered as far as it is whole.
     pub async fn write_ordered(
         self: &Rc<Self>,
         volume: &Rc<Volume>,

@@ -1,8 +1,10 @@
-//! Reads of hosts: from the cache; else from the drives, verified; else reconstructed, and put right in place.
+//! Reads of hosts: from the cache; else from the drives, verified; else reconstructed, and put
+//! right in place.
 //!
-//! A reader sees only what cannot be taken back: blocks and mappings whose records are not durable yet are waited for.
-//! Clean blocks are read without the stripe's lock. If they fail their digest the stripe may have changed meanwhile, so
-//! the reader looks again under the lock, and only what fails there is damage.
+//! A reader sees only what cannot be taken back: blocks and mappings whose records are not durable
+//! yet are waited for. Clean blocks are read without the stripe's lock. If they fail their digest
+//! the stripe may have changed meanwhile, so the reader looks again under the lock, and only what
+//! fails there is damage.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -31,8 +33,8 @@ struct Run {
 }
 
 impl Engine {
-    /// Answers from the cache alone, if everything is there and durable. Nothing is allocated. `stream`: as a part of a
-    /// sequential reader's, which makes no block worth keeping.
+    /// Answers from the cache alone, if everything is there and durable. Nothing is allocated.
+    /// `stream`: as a part of a sequential reader's, which makes no block worth keeping.
     pub fn read_cached(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8], stream: bool) -> bool {
         let mut rest = &mut out[..];
         let all = self.each_cached(volume, at, rest.len() as u64, stream, |data, range| {
@@ -46,14 +48,15 @@ impl Engine {
         all
     }
 
-    /// As `read_cached`, without a copy: what a later write or the cache's own turnover puts in a block's place leaves the
-    /// pieces as they are.
+    /// As `read_cached`, without a copy: what a later write or the cache's own turnover puts in a
+    /// block's place leaves the pieces as they are.
     pub fn view_cached(&self, volume: &Rc<Volume>, at: u64, length: u64, stream: bool) -> Option<Vec<Shared>> {
         let mut pieces = Vec::with_capacity((length.div_ceil(BLOCK as u64) + 1) as usize);
         self.each_cached(volume, at, length, stream, |data, range| pieces.push(data.slice(range))).then_some(pieces)
     }
 
-    /// Hands out the range block by block. False, maybe after some, if one is not there or not durable.
+    /// Hands out the range block by block. False, maybe after some, if one is not there or not
+    /// durable.
     fn each_cached(
         &self,
         volume: &Rc<Volume>,
@@ -62,7 +65,8 @@ impl Engine {
         stream: bool,
         mut each: impl FnMut(&Shared, Range<usize>),
     ) -> bool {
-        // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
+        // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry
+        // their own LSN.
         let durable = self.log.durable_lsn();
         let layered = volume.base().is_some();
         if layered && self.look(|core| !core.unsettled_layers.is_empty()) {
@@ -171,8 +175,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One picture of the piece: copies what the cache holds and says what the drives must be asked for. None when
-    /// nothing is left to ask.
+    /// One picture of the piece: copies what the cache holds and says what the drives must be asked
+    /// for. None when nothing is left to ask.
     async fn find_blocks(
         &self,
         volume: &Rc<Volume>,
@@ -226,7 +230,8 @@ impl Engine {
         }
     }
 
-    /// The newest record that is not settled, of the stripe's mapping in any of the layers or of a layer itself.
+    /// The newest record that is not settled, of the stripe's mapping in any of the layers or of a
+    /// layer itself.
     pub fn unsettled_in(&self, found: &FoundStripe, stripe: u64) -> Option<Lsn> {
         self.look(|core| {
             if core.unsettled.is_empty() && core.unsettled_layers.is_empty() {
@@ -240,8 +245,8 @@ impl Engine {
         })
     }
 
-    /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot. The error: a block
-    /// that must be taken from the log first.
+    /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a
+    /// slot. The error: a block that must be taken from the log first.
     fn copy_cached(
         &self,
         found: &FoundStripe,
@@ -305,7 +310,8 @@ impl Engine {
         copies.min().map_or(strip, |(_, copy)| copy)
     }
 
-    /// Copies a verified run into the answer, and offers its blocks to the cache if they are still what the stripe holds.
+    /// Copies a verified run into the answer, and offers its blocks to the cache if they are still
+    /// what the stripe holds.
     fn take_run(&self, of: &Stripe, run: &Run, block: u32, data: &[u8], out: &mut [u8]) {
         let shape = &of.shape;
         let units = shape.units_of(run.blocks.clone());
@@ -324,7 +330,8 @@ impl Engine {
         });
     }
 
-    /// Whether the picture still stands for these units: same slot, same generation, same digests, nothing on its way.
+    /// Whether the picture still stands for these units: same slot, same generation, same digests,
+    /// nothing on its way.
     fn is_current(&self, of: &Stripe, strip: usize, units: Range<usize>) -> bool {
         let key = StripeKey { volume: of.volume, stripe: of.stripe };
         let (map_id, map_at) = Engine::map_page_id(of.volume, of.stripe);
@@ -343,7 +350,8 @@ impl Engine {
             })
     }
 
-    /// Under the lock of the stripe in the layer that has it: reconstructs what does not verify, and has it repaired.
+    /// Under the lock of the stripe in the layer that has it: reconstructs what does not verify,
+    /// and has it repaired.
     async fn read_damaged(
         &self,
         volume: &Rc<Volume>,
@@ -387,8 +395,9 @@ impl Engine {
         Ok(())
     }
 
-    /// As `find_blocks`, with a lock on the stripe in the layer whose slot it is in. `held`: the caller has that of this layer
-    /// already. Locks are taken from the newest layer downwards, never the other way.
+    /// As `find_blocks`, with a lock on the stripe in the layer whose slot it is in. `held`: the
+    /// caller has that of this layer already. Locks are taken from the newest layer downwards,
+    /// never the other way.
     async fn look_locked(
         &self,
         volume: &Rc<Volume>,
@@ -409,8 +418,8 @@ impl Engine {
         }
     }
 
-    /// Whole blocks of one stripe with its exclusive lock held by the caller, newest content, as destage and partial
-    /// writes need them.
+    /// Whole blocks of one stripe with its exclusive lock held by the caller, newest content, as
+    /// destage and partial writes need them.
     pub async fn read_locked(
         &self,
         volume: &Rc<Volume>,

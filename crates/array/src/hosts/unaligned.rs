@@ -1,6 +1,7 @@
-//! Writes that are not whole blocks of 4096 bytes: the blocks at their ends are read, changed and written whole, under the
-//! stripe's lock, so that nothing comes between reading and appending. What is between the ends is written as usual. Log
-//! space and room among the dirty blocks are had before the lock is taken: the destage that makes room may need it.
+//! Writes that are not whole blocks of 4096 bytes: the blocks at their ends are read, changed and
+//! written whole, under the stripe's lock, so that nothing comes between reading and appending.
+//! What is between the ends is written as usual. Log space and room among the dirty blocks are had
+//! before the lock is taken: the destage that makes room may need it.
 
 use std::rc::Rc;
 
@@ -18,7 +19,8 @@ use crate::model::place::{BlockKey, Lsn, StripeKey};
 use crate::volumes::Volume;
 
 impl Engine {
-    /// A write that begins or ends within a 4096-byte block: those blocks by themselves, what is between them as usual.
+    /// A write that begins or ends within a 4096-byte block: those blocks by themselves, what is
+    /// between them as usual.
     pub async fn write_unaligned(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -67,7 +69,8 @@ impl Engine {
         loop {
             self.wait_for_room(BLOCK).await?;
             self.admit(volume, stripe).await?;
-            // The lock keeps destages away, so that between reading and appending nothing but the dirty cache moves.
+            // The lock keeps destages away, so that between reading and appending nothing but the
+            // dirty cache moves.
             let _guard = self.locks.exclusive(volume.id, stripe).await;
             let mut whole = Buffer::zeroed(BLOCK);
             self.read_locked(volume, stripe, inside, &mut whole).await?;

@@ -1,8 +1,9 @@
-//! Writes of hosts. Small ones are appended to the log and acknowledged when durable there; whole (or mostly whole)
-//! stripes go to a free slot, are flushed, and acknowledged when their mapping is durable in the log.
+//! Writes of hosts. Small ones are appended to the log and acknowledged when durable there; whole
+//! (or mostly whole) stripes go to a free slot, are flushed, and acknowledged when their mapping is
+//! durable in the log.
 //!
-//! Before anything is promised there is room for it: log space for the record and for the destage it will need, and a
-//! slot for a stripe that has none.
+//! Before anything is promised there is room for it: log space for the record and for the destage
+//! it will need, and a slot for a stripe that has none.
 
 use std::rc::Rc;
 
@@ -55,7 +56,8 @@ pub fn slice_of(pieces: &[Shared], from: usize, length: usize) -> Vec<Shared> {
     out
 }
 
-/// One stretch of shared memory with the pieces' bytes: the piece itself where it is one, else a copy.
+/// One stretch of shared memory with the pieces' bytes: the piece itself where it is one, else a
+/// copy.
 pub fn contiguous(io: &Io, mut pieces: Vec<Shared>) -> Shared {
     if pieces.len() == 1
         && let Some(piece) = pieces.pop()
@@ -82,7 +84,8 @@ impl Engine {
         self.log.cost_of(redo.max(map))
     }
 
-    /// Writes; the range was checked against the volume's size. Answers when durable as the volume's mode says.
+    /// Writes; the range was checked against the volume's size. Answers when durable as the
+    /// volume's mode says.
     pub async fn write_host(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -132,7 +135,8 @@ impl Engine {
         }
     }
 
-    /// Gives a part its place: in a slot, where it is durable when this answers none, or in the log, as far as the LSN.
+    /// Gives a part its place: in a slot, where it is durable when this answers none, or in the
+    /// log, as far as the LSN.
     pub async fn place_part(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -159,7 +163,8 @@ impl Engine {
         Ok(matches!(self.home(StripeKey { volume: volume.id, stripe }).await?, Home::Slot(_)))
     }
 
-    /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest LSN.
+    /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest
+    /// LSN.
     pub async fn write_small(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -185,7 +190,8 @@ impl Engine {
         Ok(newest)
     }
 
-    /// The host's data in memory of our own, where it stays while it is dirty. The log copies it once more.
+    /// The host's data in memory of our own, where it stays while it is dirty. The log copies it
+    /// once more.
     pub fn copied(&self, data: Vec<Shared>, length: usize) -> Shared {
         let mut copy = self.io.buffer(length);
         let mut filled = 0;
@@ -210,7 +216,8 @@ impl Engine {
         self.append_small(volume, at / volume.shape.data(), record, blocks, urgency).await
     }
 
-    /// Appends a record that makes so many blocks of the stripe dirty, when there is room for it and all it entails.
+    /// Appends a record that makes so many blocks of the stripe dirty, when there is room for it
+    /// and all it entails.
     pub async fn append_small(
         &self,
         volume: &Rc<Volume>,
@@ -332,8 +339,8 @@ impl Engine {
         self.io.now().since(since.max(self.destaging.settled_at())) >= log::PATIENCE
     }
 
-    /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the
-    /// answer nothing may be awaited before the append.
+    /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives
+    /// answer. After the answer nothing may be awaited before the append.
     pub async fn admit(&self, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
         // Promising may wait for a new row; then look again.
         while !self.admits(volume, stripe).await? {
@@ -361,7 +368,8 @@ impl Engine {
         }
     }
 
-    /// Refuses a partial write to a stripe of which fewer than k strips answer: it could not be destaged.
+    /// Refuses a partial write to a stripe of which fewer than k strips answer: it could not be
+    /// destaged.
     fn check_answering(&self, volume: &Volume, stripe: u64, slot: SlotId) -> Result<(), ArrayError> {
         let layout = self.layout.read();
         let Some(row) = layout.row(slot.row) else {
@@ -382,8 +390,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes a stripe to a free slot, merging in what the host did not write. False when there is no slot to spare for
-    /// it, or the rest cannot be read: the log takes it then.
+    /// Writes a stripe to a free slot, merging in what the host did not write. False when there is
+    /// no slot to spare for it, or the rest cannot be read: the log takes it then.
     pub async fn write_stripe(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -396,7 +404,8 @@ impl Engine {
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         self.check_writable()?;
         volume.check_stays()?;
-        // Writes that come while this one is under way are newer or beside it: they stay dirty over it.
+        // Writes that come while this one is under way are newer or beside it: they stay dirty over
+        // it.
         let covers = Lsn(self.log.next_lsn().0 - 1);
         let stripe_bytes = volume.shape.data() as usize;
         let mut pieces = data.to_vec();
@@ -454,8 +463,8 @@ impl Engine {
         Some((before, after))
     }
 
-    /// Encodes a whole stripe, writes it into the allocated slot, flushes, and maps it. Answers the LSN of the mapping; the
-    /// allocation is used up then. The stripe's lock is held.
+    /// Encodes a whole stripe, writes it into the allocated slot, flushes, and maps it. Answers the
+    /// LSN of the mapping; the allocation is used up then. The stripe's lock is held.
     pub async fn fill_slot(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -542,8 +551,8 @@ impl Engine {
                 self.note_missed(&target, failed).await?;
             }
             let pages = self.pages_for(&record).await?;
-            // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones. Nothing is
-            // awaited from here to the append.
+            // A rebuild may have given the row other cells meanwhile: then the strips lie in the
+            // wrong ones. Nothing is awaited from here to the append.
             let places = self.places(shape, allocation.slot, self.layout.read().fresh_exceptions(allocation.slot.row));
             if places == target.places {
                 break pages;
@@ -565,7 +574,8 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// Waits until a mapping is durable; then readers need not wait any more and the old slot is free.
+    /// Waits until a mapping is durable; then readers need not wait any more and the old slot is
+    /// free.
     pub async fn settle_map(&self, key: StripeKey, lsn: Lsn, old: Option<SlotId>) -> Result<(), ArrayError> {
         if !self.io.is_disabled(Mutation::SlotReuse) {
             self.log.durable(lsn).await?;

@@ -1,7 +1,8 @@
 //! Snapshot, clone, rollback and delete, as operators ask for them.
 //!
-//! Before a volume's layer is frozen or given up, writes under way on it are waited for, and those that come wait; what they
-//! left dirty belongs to the layer. The record is one step, so that a crash leaves the volume on one side of it.
+//! Before a volume's layer is frozen or given up, writes under way on it are waited for, and those
+//! that come wait; what they left dirty belongs to the layer. The record is one step, so that a
+//! crash leaves the volume on one side of it.
 
 use std::rc::Rc;
 
@@ -60,7 +61,8 @@ impl Engine {
         self.status_of_handle(layer)
     }
 
-    /// The volume shows what the snapshot shows, and keeps its size; what lies beyond the snapshot's reads as zeros.
+    /// The volume shows what the snapshot shows, and keeps its size; what lies beyond the
+    /// snapshot's reads as zeros.
     pub async fn roll_back_volume(self: &Rc<Self>, volume: &str, snapshot: &str) -> Result<VolumeStatus, ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
@@ -82,8 +84,8 @@ impl Engine {
         self.status_of_handle(handle.unwrap_or(layer))
     }
 
-    /// Deletes a volume or snapshot. Its name is free and its content unreachable when this answers; where other layers
-    /// still see through it, space follows when they let go.
+    /// Deletes a volume or snapshot. Its name is free and its content unreachable when this
+    /// answers; where other layers still see through it, space follows when they let go.
     pub async fn delete_volume(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
         {
             let _turn = self.administering.lock().await;
@@ -162,7 +164,8 @@ impl Engine {
 
     /// Puts a new layer in the place of the volume's, once no write is under way on it.
     async fn put_on(self: &Rc<Self>, new: NewLayer, volume: &Rc<Volume>) -> Result<(), ArrayError> {
-        // Every stripe of a fully allocated volume may be written anew beside what the snapshot keeps.
+        // Every stripe of a fully allocated volume may be written anew beside what the snapshot
+        // keeps.
         let promise = match volume.spec().fully_allocated {
             true => Some(volume.stripes()),
             false => None,
@@ -179,8 +182,8 @@ impl Engine {
                 None => self.record(Record::Layer { new }, Purpose::Inside).await?,
             }
         };
-        // Content that a power cut may take back is shown to no reader. Where the log has stopped, that is open until the
-        // pool is opened again.
+        // Content that a power cut may take back is shown to no reader. Where the log has stopped,
+        // that is open until the pool is opened again.
         if shows_other_content && !self.io.is_disabled(Mutation::RollbackWait) {
             self.step(|core| core.unsettled_layers.insert(layer, lsn));
         }

@@ -1,5 +1,5 @@
-//! The first destage of a stripe whose layer has no word for it: dirty blocks and what the base shows go to a slot of the
-//! layer's own. The base is read, verified, and never changed.
+//! The first destage of a stripe whose layer has no word for it: dirty blocks and what the base
+//! shows go to a slot of the layer's own. The base is read, verified, and never changed.
 
 use std::rc::Rc;
 
@@ -50,7 +50,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Something of the base's stripe is lost: what is left of it goes along, and what is lost stays lost.
+    /// Something of the base's stripe is lost: what is left of it goes along, and what is lost
+    /// stays lost.
     async fn salvage_base(
         self: &Rc<Self>,
         volume: &Rc<Volume>,

@@ -1,9 +1,10 @@
 //! Taking apart layers that were given up.
 //!
-//! A layer that nobody stands on frees its slots. One that a single layer stands on hands over the stripes that this one sees
-//! through it, and frees those that it hides; then the other stands on its base. Stripe by stripe, each one record: the
-//! views of all others are the same before and after every one of them, so this may stop anywhere and begin again. One that
-//! several layers stand on waits until one of them is left.
+//! A layer that no layer stands on frees its slots. One that a single layer stands on hands over
+//! the stripes that this one sees through it, and frees those that it hides; then the other stands
+//! on its base. Stripe by stripe, each one record: the views of all others are the same before and
+//! after every one of them, so this may stop anywhere and begin again. One that several layers
+//! stand on waits until one of them is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -55,8 +56,8 @@ impl Engine {
         }
     }
 
-    /// Takes apart what can be now. Answers whether anything was. A layer that has to wait for drives keeps no other one
-    /// waiting: its error is answered at the end.
+    /// Takes apart what can be now. Answers whether anything was. A layer that has to wait for
+    /// drives keeps no other one waiting: its error is answered at the end.
     pub async fn reclaim(self: &Rc<Self>) -> Result<bool, ArrayError> {
         let _turn = self.reclaiming.turn().await;
         let mut waiting = BTreeMap::new();
@@ -83,7 +84,7 @@ impl Engine {
         self.log.durable(lsn).await
     }
 
-    /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
+    /// A layer that may go now, those that no layer stands on first; and the one that stands on it.
     fn next_given_up(&self, waiting: &BTreeMap<VolumeId, ArrayError>) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
         let given_up: Vec<Rc<Volume>> = self
             .look(|core| core.volumes.all())
@@ -117,7 +118,7 @@ impl Engine {
         Ok(stripes)
     }
 
-    /// Nobody sees anything through the layer.
+    /// No layer sees anything through this one.
     async fn free_all(self: &Rc<Self>, layer: &Rc<Volume>) -> Result<(), ArrayError> {
         let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
         for batch in stripes.chunks(STRIPES_AT_ONCE) {
@@ -180,8 +181,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Of a layer that takes no writes, what was destaged was the last that was dirty of it. Where blocks are dirty still, the
-    /// destage was not carried out: the pool only reads by now.
+    /// Of a layer that takes no writes, what was destaged was the last that was dirty of it. Where
+    /// blocks are dirty still, the destage was not carried out: the pool only reads by now.
     pub(super) fn check_destaged(&self, layer: &Volume, stripe: u64) -> Result<(), ArrayError> {
         if !self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe })) {
             return Ok(());

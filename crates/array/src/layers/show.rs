@@ -83,7 +83,8 @@ impl Engine {
         })
     }
 
-    /// Stripes that the layer shows, in slots of its own or of layers below; and those that only it shows.
+    /// Stripes that the layer shows, in slots of its own or of layers below; and those that only it
+    /// shows.
     async fn count_stripes(&self, volume: &Rc<Volume>) -> Result<(u64, u64), ArrayError> {
         let mut chain = vec![Rc::clone(volume)];
         while let Some(base) = chain.last().and_then(|layer| self.look(|core| core.volumes.get(layer.base()?))) {

@@ -40,7 +40,8 @@ impl FoundStripe {
         }
     }
 
-    /// The layers looked at, the newest first: of dirty and cached blocks, the first that has one has the newest.
+    /// The layers looked at, the newest first: of dirty and cached blocks, the first that has one
+    /// has the newest.
     pub fn layers(&self) -> impl Iterator<Item = &Rc<Volume>> {
         self.above.iter().chain([&self.owner]).map(|level| &level.volume)
     }
@@ -63,7 +64,8 @@ impl Engine {
         level.page.as_ref().map_or(Home::Unmapped, |page| page.read(|bytes| map::get(bytes, at)))
     }
 
-    /// Looks from the layer downwards. The answer may be old when it is here: see [`Engine::still`].
+    /// Looks from the layer downwards. The answer may be old when it is here: see
+    /// [`Engine::still`].
     pub async fn find(&self, volume: &Rc<Volume>, stripe: u64) -> Result<FoundStripe, ArrayError> {
         let mut above = Vec::new();
         let mut level = self.level(volume, stripe).await?;
@@ -79,7 +81,8 @@ impl Engine {
         }
     }
 
-    /// Whether that is what would be found now. Nothing waits in here: with a yes it holds until the next await.
+    /// Whether that is what would be found now. Nothing waits in here: with a yes it holds until
+    /// the next await.
     pub fn still(&self, found: &FoundStripe, stripe: u64) -> bool {
         let unchanged = |level: &Level, home: Home| match &level.page {
             Some(_) => Engine::word(level, stripe) == home,
@@ -120,7 +123,8 @@ impl Engine {
         Ok(found.owner().id != volume.id && (dirty || found.slot().is_some()))
     }
 
-    /// The layer whose cached copy of the block counts, without reading anything; none where that cannot be said.
+    /// The layer whose cached copy of the block counts, without reading anything; none where that
+    /// cannot be said.
     pub fn cached_layer(&self, volume: &Rc<Volume>, block: u64) -> Option<BlockKey> {
         let stripe = block / u64::from(volume.shape.blocks());
         let mut here = Rc::clone(volume);

@@ -1,9 +1,10 @@
 //! Drives that join the pool, and drives that leave it.
 //!
-//! Drives join in the steps of `joining.rs`: from then on they may be chosen for new rows, and nothing else changes.
-//! A drive that is to leave is marked in the labels first, and takes nothing more; when everything has moved off it
-//! (`moving.rs`), the log and the tables leave it too, and a second configuration change retires its number. A crash
-//! anywhere in between leaves a pool that goes on where it was, since both intents are in the labels.
+//! Drives join in the steps of `joining.rs`: from then on they may be chosen for new rows, and
+//! nothing else changes. A drive that is to leave is marked in the labels first, and takes nothing
+//! more. When everything has moved off it (`moving.rs`), the log and the tables leave it too, and a
+//! second configuration change retires its number. A crash anywhere in between leaves a pool that
+//! goes on where it was, since both intents are in the labels.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -71,8 +72,9 @@ impl Serving {
         engine.admission.make_room();
         engine.destaging.forgive_all();
         engine.destaging.want();
-        // The drives are members now, whatever becomes of this. A log that lacks members takes them later, and what
-        // stopped it tells everybody who writes; tables widen with the next rebuild or the next change of the drives.
+        // The drives are members now, whatever becomes of this. A log that lacks members takes them
+        // later, and what stopped it tells everybody who writes; tables widen with the next rebuild
+        // or the next change of the drives.
         if let Err(error) = engine.log.replenish().await {
             tracing::warn!("drives were added, and the log does not use them yet: {error}");
         } else if let Err(error) = engine.widen_tables().await {
@@ -133,7 +135,8 @@ impl Serving {
                 }
                 let own = configuration.drives.get(usize::from(label.number.0));
                 let mine = theirs.drives.get(usize::from(label.number.0));
-                // It left, or it was to join and the pool went on without it: nothing of the pool is on it.
+                // It left, or it was to join and the pool went on without it: nothing of the pool
+                // is on it.
                 let left = own.is_some_and(|entry| entry.state == DriveState::Retired);
                 let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
                     && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
@@ -190,7 +193,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A drive that is being emptied stays. What has moved off it stays where it is, until drives are filled alike again.
+    /// A drive that is being emptied stays. What has moved off it stays where it is, until drives
+    /// are filled alike again.
     pub async fn keep_drive(self: &Rc<Self>, drive: u32) -> Result<(), ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
@@ -221,7 +225,8 @@ impl Engine {
         self.widen_tables().await
     }
 
-    /// Refuses where what remains could not hold everything, or something could not be read to be moved.
+    /// Refuses where what remains could not hold everything, or something could not be read to be
+    /// moved.
     fn check_can_leave(&self, drive: DriveNumber, after: &Configuration) -> Result<(), ArrayError> {
         let remain: Vec<&DriveEntry> = after.drives.iter().filter(|entry| entry.takes_more()).collect();
         let refuse = |why: String| Err(ArrayError::Refused(format!("{drive} cannot be removed: {why}")));
@@ -302,7 +307,8 @@ impl Engine {
     /// No stripe lies on the drive any more: tables and log leave it, and then it leaves the pool.
     pub async fn retire(self: &Rc<Self>, drive: DriveNumber) -> Result<(), ArrayError> {
         self.table.evacuate(drive).await?;
-        // The log stops for good where it has too few drives, and drives may have gone since this one was to leave.
+        // The log stops for good where it has too few drives, and drives may have gone since this
+        // one was to leave.
         let (least, others) = (self.drives.labels.configuration().tolerates as usize + 1, self.sound_drives().len());
         if others < least {
             return Err(ArrayError::Degraded(format!(
@@ -311,7 +317,8 @@ impl Engine {
         }
         self.check_majority_without(drive).map_err(|why| ArrayError::Degraded(format!("{drive} stays: {why}")))?;
         self.log.leave(drive).await?;
-        // Behind this the tables' new cells are what counts, and no group that only older members hold is needed.
+        // Behind this the tables' new cells are what counts, and no group that only older members
+        // hold is needed.
         self.checkpoint().await?;
         let _turn = self.administering.lock().await;
         if !self.leaving().contains(&drive) {

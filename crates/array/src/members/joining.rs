@@ -1,13 +1,14 @@
 //! Drives that join the pool: together into the table, one after the other among the voters.
 //!
-//! A majority of the drives must agree on every change, before as after it, so at most one voter comes at a time; else the
-//! newcomers alone could be a majority of a table that the others never took. Crash points:
+//! A majority of the drives must agree on every change, before as after it, so at most one voter
+//! comes at a time. Else the newcomers alone could be a majority of a table that the others never
+//! took. Crash points:
 //!
 //! 1. before the first commit: nothing has happened; the drives are as blank as before;
-//! 2. after it: the drives are in the table as `Joining`. They hold nothing and do not vote. The next opening goes on if all
-//!    of them are there with their label, and otherwise drops them all;
-//! 3. after some of the later commits: some drives take part, and the next opening goes on with the rest. One that is not
-//!    there by then joins when it is back.
+//! 2. after it: the drives are in the table as `Joining`. They hold nothing and do not vote. The
+//!    next opening goes on if all of them are there with their label, and otherwise drops them all;
+//! 3. after some of the later commits: some drives take part, and the next opening goes on with the
+//!    rest. One that is not there by then joins when it is back.
 
 use std::rc::Rc;
 
@@ -25,7 +26,8 @@ use crate::model::place::DriveNumber;
 const CLEARED: u64 = 1 << 20;
 
 impl Engine {
-    /// Writes to a drive and flushes it, where nothing is kept: a drive that takes no writes is not put in.
+    /// Writes to a drive and flushes it, where nothing is kept: a drive that takes no writes is not
+    /// put in.
     pub async fn takes_writes(&self, index: usize, name: &str) -> Result<(), ArrayError> {
         let at = LOG_AT - stele_ground::BLOCK as u64;
         let block = Buffer::zeroed(stele_ground::BLOCK).freeze();
@@ -40,8 +42,9 @@ impl Engine {
         })
     }
 
-    /// Overwrites what looks like groups of this pool's log on a drive that is put in: it may have had a place in the pool, or in
-    /// another history of it, and what that acknowledged would count against this log.
+    /// Overwrites what looks like groups of this pool's log on a drive that is put in. The drive
+    /// may have had a place in the pool, or in another history of it, and what that acknowledged
+    /// would count against this log.
     pub async fn clear_groups(&self, index: usize, name: &str) -> Result<(), ArrayError> {
         let (pool, ring) = {
             let configuration = self.drives.labels.configuration();
@@ -69,8 +72,8 @@ impl Engine {
         })
     }
 
-    /// Puts new drives, attached at these indexes, into the table: all or none. [`Engine::finish_joining`] puts them among
-    /// the voters.
+    /// Puts new drives, attached at these indexes, into the table: all or none.
+    /// [`Engine::finish_joining`] puts them among the voters.
     pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
         let labels = &self.drives.labels;
         let first = labels.configuration().drives.len();
@@ -100,15 +103,17 @@ impl Engine {
         Ok(numbers)
     }
 
-    /// Goes on with additions that were cut off: makes voters, one at a time, of drives that are in the table and took their
-    /// label. Where none of the drives that were added together votes and one of them is not here with its label, none joins:
-    /// nobody was told that they had. Does nothing where no drive is joining.
+    /// Goes on with additions that were cut off: makes voters, one at a time, of drives that are in
+    /// the table and took their label. Where none of the drives that were added together votes and
+    /// one of them is not here with its label, none joins: no operator was told that they had. Does
+    /// nothing where no drive is joining.
     pub async fn finish_joining(self: &Rc<Self>) -> Result<(), ArrayError> {
         let labels = &self.drives.labels;
         let waiting = joining(&labels.configuration());
         let (meant, dropped): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|number| self.is_joining_meant(*number));
         if !dropped.is_empty() {
-            // In one commit, or those that are left would later look as if they had been added alone.
+            // In one commit, or those that are left would later look as if they had been added
+            // alone.
             labels.commit(|configuration| set_state(configuration, &dropped, DriveState::Retired)).await?;
             dropped.iter().for_each(|number| labels.detach(*number));
         }

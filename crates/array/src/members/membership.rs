@@ -1,8 +1,9 @@
-//! Drives that go, come back, are declared failed or replaced: the labels are told first, the strips follow.
+//! Drives that go, come back, are declared failed or replaced: the labels are told first, the
+//! strips follow.
 //!
-//! The loss of a drive is committed to the labels of the others before any write that missed it is acknowledged, so that
-//! the drive is known as stale should it return. A returned or new drive is `Filling` until everything it should hold was
-//! verified or written again.
+//! The loss of a drive is committed to the labels of the others before any write that missed it is
+//! acknowledged, so that the drive is known as stale should it return. A returned or new drive is
+//! `Filling` until everything it should hold was verified or written again.
 
 use std::rc::Rc;
 
@@ -26,7 +27,8 @@ const BLANK: &str = "it carries no label of this pool; put it in the place of a 
 const GIVEN_UP: &str = "it was given up; `stele drive clear` takes it back, or put it in the place of a failed drive";
 
 impl Engine {
-    /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of drives.
+    /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of
+    /// drives.
     pub async fn membership_flow(self: Rc<Self>) {
         if !self.standing.is_read_only() {
             let _turn = self.administering.lock().await;
@@ -49,7 +51,7 @@ impl Engine {
         let labels = self.drives.labels.clone();
         labels
             .commit(|configuration| {
-                // Whoever was first to commit may have had it leave for good.
+                // A commit that came first may have had it leave for good.
                 if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
                     && entry.state != DriveState::Retired
                 {
@@ -64,8 +66,8 @@ impl Engine {
 
     /// Everything the drive should hold is on it.
     pub async fn filled(&self, drive: DriveNumber) -> Result<(), ArrayError> {
-        // What was moved back is recorded for good before the drive counts as whole, or a crash would leave strips in spare
-        // cells of a drive that nobody fills any more.
+        // What was moved back is recorded for good before the drive counts as whole, or a crash
+        // would leave strips in spare cells of a drive that no rebuild fills any more.
         self.log.durable(Lsn(self.log.next_lsn().0 - 1)).await?;
         // It may have left meanwhile, and its strips may be on their way to spare cells.
         if self.drives.index(drive).is_none() || self.has_spares(drive) {
@@ -162,7 +164,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Who puts a drive into the table has waited, and it may have left again: it left before anybody knew whose it was.
+    /// Who puts a drive into the table has waited, and it may have left again: it left before
+    /// anybody knew whose it was.
     pub fn check_has_stayed(&self, index: usize) -> Result<(), ArrayError> {
         match self.io.is_gone(index) {
             true => Err(ArrayError::Degraded(format!("the drive at index {index} has left again; attach it anew"))),
@@ -198,7 +201,8 @@ impl Engine {
         );
         if !self.standing.is_read_only() {
             self.commit_state(drive, DriveState::Filling).await?;
-            // A rebuild that was quick has called it whole already, before the labels said anything else.
+            // A rebuild that was quick has called it whole already, before the labels said anything
+            // else.
             self.drives.change(drive, |seen| seen.stale = true);
             self.log.replenish().await?;
         }
@@ -293,7 +297,8 @@ impl Serving {
         returned.map_err(|error| error.to_string())
     }
 
-    /// Puts an attached drive in the place of another one, which may be gone; everything is written to it again.
+    /// Puts an attached drive in the place of another one, which may be gone; everything is written
+    /// to it again.
     pub async fn replace(
         self: &Rc<Self>,
         old: u32,
@@ -368,7 +373,8 @@ impl Serving {
         self.put_in(old, index, identity, attached, needed, sequence).await
     }
 
-    /// The new drive joins, and the old one is emptied and leaves: until then everything that it holds counts.
+    /// The new drive joins, and the old one is emptied and leaves: until then everything that it
+    /// holds counts.
     async fn hand_over(
         self: &Rc<Self>,
         old: DriveNumber,
@@ -424,7 +430,7 @@ impl Serving {
             .commit(|configuration| {
                 let joined = configuration.epoch;
                 if let Some(entry) = configuration.drives.get_mut(usize::from(old.0)) {
-                    // Whoever puts a drive in means to keep it.
+                    // An operator who puts a drive in means to keep it.
                     let (state, leaving) = (DriveState::Filling, false);
                     *entry = DriveEntry { identity, enclosure, size, state, leaving, joined };
                 }

@@ -1,12 +1,15 @@
-//! Drives that an operator takes back: their errors are forgotten, and one that was given up takes part again.
+//! Drives that an operator takes back: their errors are forgotten, and one that was given up takes
+//! part again.
 //!
-//! A cable that came loose for a second costs a drive its place. What such a drive holds is old where it was written
-//! meanwhile, and nothing on the drive says where. So it comes back by the way on which a drive that was away does: its label
-//! is checked, it is `Filling` in the labels of a majority before anything is written to it, its own label says no more about
-//! what it holds than before, and only when every strip on it verifies or was written again does it count as whole
+//! A cable that came loose for a second costs a drive its place. What such a drive holds is old
+//! where it was written meanwhile, and nothing on the drive says where. So it comes back by the way
+//! on which a drive that was away does. Its label is checked. It is `Filling` in the labels of a
+//! majority before anything is written to it, and its own label says no more about what it holds
+//! than before. Only when every strip on it verifies or was written again does it count as whole
 //! (`rebuild.rs`, `membership.rs`). Crash points:
 //!
-//! 1. before the commit: the drive is given up as before, and nothing on it has changed but a block that holds nothing;
+//! 1. before the commit: the drive is given up as before, and nothing on it has changed but a block
+//!    that holds nothing;
 //! 2. after it: the next opening finds the drive `Filling`, and goes on.
 
 use std::rc::Rc;

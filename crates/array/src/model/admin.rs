@@ -31,8 +31,8 @@ pub struct OpenOptions {
     pub block_cache: Bytes,
     /// Dirty blocks held before writers wait for destage.
     pub dirty_limit: Bytes,
-    /// Per cent of the dirty limit above which dirty blocks are destaged without waiting for their age, and at which that
-    /// stops.
+    /// Per cent of the dirty limit above which dirty blocks are destaged without waiting for their
+    /// age, and at which that stops.
     pub flush_high: u8,
     pub flush_low: u8,
     /// Dirty blocks are destaged when they are so old, whatever their number.
@@ -40,9 +40,11 @@ pub struct OpenOptions {
     pub seed: u64,
     /// Bytes a second that rebuild and scrub may each move while hosts are active.
     pub background_rate: Option<Bytes>,
-    /// How long a drive may be missing before its strips are rebuilt into spare space; zero: at once.
+    /// How long a drive may be missing before its strips are rebuilt into spare space; zero: at
+    /// once.
     pub rebuild_after: Duration,
-    /// Bytes that rebuild and scrub read from a drive, or write to it, with one request; at least a strip.
+    /// Bytes that rebuild and scrub read from a drive, or write to it, with one request; at least a
+    /// strip.
     pub background_run: Bytes,
 }
 
@@ -71,7 +73,8 @@ impl OpenOptions {
     }
 }
 
-/// How much may be dirty, and when it is flushed. Of the whole pool; see the fields of the same meaning in [`OpenOptions`].
+/// How much may be dirty, and when it is flushed. Of the whole pool; see the fields of the same
+/// meaning in [`OpenOptions`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheLimits {
     pub dirty: Bytes,
@@ -95,7 +98,8 @@ pub struct CacheStatus {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteMode {
-    /// Acknowledged when durable in the log on its replicas (small writes) or in its slot and mapped (full stripes).
+    /// Acknowledged when durable in the log on its replicas (small writes) or in its slot and
+    /// mapped (full stripes).
     WriteBack,
     /// Acknowledged when the strips are durable on their drives.
     WriteThrough,
@@ -136,7 +140,8 @@ pub enum Command {
     DeleteVolume {
         name: String,
     },
-    /// Freezes what the volume shows now under a name of its own. Refused for a volume with an owner.
+    /// Freezes what the volume shows now under a name of its own. Refused for a volume with an
+    /// owner.
     SnapshotVolume {
         volume: String,
         name: String,
@@ -148,7 +153,8 @@ pub enum Command {
         snapshot: String,
         name: String,
     },
-    /// The volume shows what its snapshot shows; what was written since is gone. Refused for a volume with an owner.
+    /// The volume shows what its snapshot shows; what was written since is gone. Refused for a
+    /// volume with an owner.
     RollBackVolume {
         volume: String,
         snapshot: String,
@@ -158,7 +164,8 @@ pub enum Command {
         name: String,
         /// Stripes read ahead of a sequential reader; 0: none.
         read_ahead: Option<u8>,
-        /// When writes are acknowledged from here on. Never `Volatile` while the volume holds retained records.
+        /// When writes are acknowledged from here on. Never `Volatile` while the volume holds
+        /// retained records.
         mode: Option<WriteMode>,
     },
     /// Everything about one volume or snapshot. Reads its map and those it stands on.
@@ -170,8 +177,8 @@ pub enum Command {
         name: String,
         size: Bytes,
     },
-    /// Said by the volume's owner only: `retained` true forbids delete, shrink, rollback, writable export and
-    /// `Volatile`, and removing or re-creating the pool.
+    /// Said by the volume's owner only: `retained` true forbids delete, shrink, rollback, writable
+    /// export and `Volatile`, and removing or re-creating the pool.
     Protect {
         volume: VolumeId,
         owner: String,
@@ -179,9 +186,10 @@ pub enum Command {
     },
     ListVolumes,
     Status,
-    /// Puts the attached drive `new` (an index handed to `Event::Attach`) in the place of `old`. Where `old` does not answer,
-    /// or with `give_up`, `new` takes its number and is filled from the others. Else `new` joins under a number of its own, and
-    /// `old` leaves when everything that lay on it lies elsewhere. Refused where stripes can be read only with `old`; with
+    /// Puts the attached drive `new` (an index handed to `Event::Attach`) in the place of `old`.
+    /// Where `old` does not answer, or with `give_up`, `new` takes its number and is filled from
+    /// the others. Else `new` joins under a number of its own, and `old` leaves when everything
+    /// that lay on it lies elsewhere. Refused where stripes can be read only with `old`; with
     /// `give_up` not where it does not answer.
     ReplaceDrive {
         old: u32,
@@ -191,17 +199,19 @@ pub enum Command {
         enclosure: Option<u32>,
         give_up: bool,
     },
-    /// Says in which enclosure a drive is. Strips that then crowd an enclosure move in the background.
+    /// Says in which enclosure a drive is. Strips that then crowd an enclosure move in the
+    /// background.
     SetDrive {
         drive: u32,
         enclosure: u32,
     },
-    /// Takes attached drives (indices handed to `Event::Attach`) into the pool, each with its identity. Stripes move onto
-    /// them in the background.
+    /// Takes attached drives (indices handed to `Event::Attach`) into the pool, each with its
+    /// identity. Stripes move onto them in the background.
     AddDrives {
         drives: Vec<(u32, DriveId)>,
     },
-    /// Empties a drive in the background; then it leaves the pool. Refused where what remains could not hold everything.
+    /// Empties a drive in the background; then it leaves the pool. Refused where what remains could
+    /// not hold everything.
     RemoveDrive {
         drive: u32,
     },
@@ -209,8 +219,8 @@ pub enum Command {
     KeepDrive {
         drive: u32,
     },
-    /// Forgets the errors of a drive. One that was given up for them, and answers, is taken back with what it holds, and is
-    /// brought up to date like one that was away.
+    /// Forgets the errors of a drive. One that was given up for them, and answers, is taken back
+    /// with what it holds, and is brought up to date like one that was away.
     ClearDrive {
         drive: u32,
     },
@@ -227,7 +237,8 @@ pub enum Command {
     StartScrub,
     /// Writes a checkpoint, so that the log is empty behind it.
     Checkpoint,
-    /// Overwrites what the log's ring holds of the past, on every drive that is there. Answers when it is durable.
+    /// Overwrites what the log's ring holds of the past, on every drive that is there. Answers when
+    /// it is durable.
     WashLog,
     /// Destages, checkpoints and marks the labels clean; then the pool is `Closed`.
     Close,
@@ -255,7 +266,8 @@ pub struct VolumeStatus {
     pub made: u64,
     /// Stripes read ahead of a sequential reader.
     pub read_ahead: u8,
-    /// Bytes of data in slots that were written for it since its last snapshot, or, of a snapshot, that no older one has.
+    /// Bytes of data in slots that were written for it since its last snapshot, or, of a snapshot,
+    /// that no older one has.
     pub allocated: Bytes,
     /// Ranges of stripes known to be lost: offset and length in the volume.
     pub lost: Vec<(u64, u64)>,
@@ -285,7 +297,7 @@ impl VolumeStatus {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeDetail {
     pub status: VolumeStatus,
-    /// Bytes of data in all slots it shows, whoever else shows them.
+    /// Bytes of data in all slots it shows, also of those that others show.
     pub refers: Bytes,
     /// Bytes of data that only it shows: free when it is deleted.
     pub alone: Bytes,
@@ -414,7 +426,8 @@ pub struct PoolStatus {
     pub scrub: Option<Progress>,
     /// Stripes on their way to added drives, or away from leaving ones.
     pub moving: Option<Progress>,
-    /// Why stripes that should move cannot, and since when; nothing once one has moved, or none is to.
+    /// Why stripes that should move cannot, and since when; nothing once one has moved, or none is
+    /// to.
     pub moving_put_off: Option<(String, Instant)>,
     /// Drives that have left the pool since it was opened.
     pub removed: Vec<Departed>,
@@ -422,32 +435,37 @@ pub struct PoolStatus {
     pub scrubs_finished: u64,
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
-    /// Passes that ended before they were whole since the pool was opened, and why the last one did.
+    /// Passes that ended before they were whole since the pool was opened, and why the last one
+    /// did.
     pub scrubs_stopped: u64,
     pub scrub_trouble: String,
     pub lost_stripes: u64,
-    /// Stripes that cannot be read now: the lost ones, those whose drives are away, and those that a drive which is being
-    /// filled lacks until they return.
+    /// Stripes that cannot be read now: the lost ones, those whose drives are away, and those that
+    /// a drive which is being filled lacks until they return.
     pub unreadable_stripes: u64,
-    /// False for a moment after drives came or went: which stripes cannot be read is being looked up.
+    /// False for a moment after drives came or went: which stripes cannot be read is being looked
+    /// up.
     pub unreadable_known: bool,
     /// Stripes with a strip on a lost drive that no spare cell is left for.
     pub stripes_without_spare: u64,
-    /// What keeps the log from being as safe as it should be, and since when, where that is known; nothing where it is.
+    /// What keeps the log from being as safe as it should be, and since when, where that is known;
+    /// nothing where it is.
     pub log_trouble: Option<(String, Option<Instant>)>,
     /// Room for data, code by code.
     pub codes: Vec<CodeSpace>,
-    /// Stripes that have a slot, and of them those that may lose no further drive without loss of data.
+    /// Stripes that have a slot, and of them those that may lose no further drive without loss of
+    /// data.
     pub stripes: u64,
     pub critical_stripes: u64,
-    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better on the drives that
-    /// are here, which move.
+    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie
+    /// better on the drives that are here, which move.
     pub exposed_stripes: u64,
     pub crowded_stripes: u64,
     /// Strips rebuilt or repaired since open.
     pub rebuilt: u64,
     pub repaired: u64,
-    /// Monotonic counts for benchmarks and metrics, by name: reads, writes, log groups, flushes, bytes copied ...
+    /// Monotonic counts for benchmarks and metrics, by name: reads, writes, log groups, flushes,
+    /// bytes copied ...
     pub counters: Vec<(&'static str, u64)>,
 }
 

@@ -5,14 +5,16 @@ use stele_media::{Completion, Geometry, Request};
 
 use crate::model::{Alarm, ArrayError, Command, Reply};
 
-/// A drive as the driver hands it over. Its index is its place in the list given to `create` or `open`, and stays:
-/// the driver addresses completions by it. (The pool's own drive numbers, in labels and status, may differ.)
+/// A drive as the driver hands it over. Its index is its place in the list given to `create` or
+/// `open`, and stays: the driver addresses completions by it. (The pool's own drive numbers, in
+/// labels and status, may differ.)
 #[derive(Clone, Debug)]
 pub struct Attached {
     pub geometry: Geometry,
     /// What an operator calls it: its path.
     pub name: String,
-    /// Failure domain; used at creation and when the drive is added, afterwards the label's word counts.
+    /// Failure domain; used at creation and when the drive is added, afterwards the label's word
+    /// counts.
     pub enclosure: u32,
 }
 
@@ -24,13 +26,14 @@ pub enum Event {
         volume: VolumeId,
         request: Request,
     },
-    /// As `Submit`, for a write that another is to follow: [`Action::Ordered`] comes before its completion.
+    /// As `Submit`, for a write that another is to follow: [`Action::Ordered`] comes before its
+    /// completion.
     SubmitOrdered {
         volume: VolumeId,
         request: Request,
     },
-    /// As `Submit`, for a write of at most [`ATOMIC_WRITE_MAX`](crate::ATOMIC_WRITE_MAX) bytes in blocks of 4096 that is there
-    /// as a whole or not at all.
+    /// As `Submit`, for a write of at most [`ATOMIC_WRITE_MAX`](crate::ATOMIC_WRITE_MAX) bytes in
+    /// blocks of 4096 that is there as a whole or not at all.
     SubmitAtomic {
         volume: VolumeId,
         request: Request,
@@ -59,8 +62,8 @@ pub enum Action {
         drive: usize,
         request: Request,
     },
-    /// The write has its place in the log: what is submitted from now on, to any volume, is not durable without it, nor there
-    /// after a crash. It is not durable itself yet.
+    /// The write has its place in the log: what is submitted from now on, to any volume, is not
+    /// durable without it, nor there after a crash. It is not durable itself yet.
     Ordered {
         volume: VolumeId,
         tag: u64,

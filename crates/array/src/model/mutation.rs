@@ -1,5 +1,6 @@
 //! Switches that remove one protection each, so that a test suite can prove that it would notice.
-//! The product is built without the feature `mutations`: there each is a constant, and no pool can lack a protection.
+//! The product is built without the feature `mutations`: there each is a constant, and no pool can
+//! lack a protection.
 
 /// One protection that can be taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +60,8 @@ pub enum Mutation {
     RedoImages,
     /// Redo images are put onto whatever lives in the slot now.
     RedoGeneration,
-    /// Replay redoes also what is recorded as done, so that slot and generation alone protect what came after.
+    /// Replay redoes also what is recorded as done, so that slot and generation alone protect what
+    /// came after.
     RedoDone,
     /// A destage is recorded as done without a flush of its strips.
     StripFlush,
@@ -87,19 +89,23 @@ pub enum Mutation {
     Promotion,
     /// Background work takes what it can while hosts are active.
     Throttle,
-    /// A drive that is put in is in the enclosure that its driver says, and strips that crowd an enclosure stay.
+    /// A drive that is put in is in the enclosure that its driver says, and strips that crowd an
+    /// enclosure stay.
     Enclosures,
     /// A drive that answers is given up before what it holds is elsewhere.
     CopyFirst,
-    /// Redo images are put onto strips in the order of the log, where older ones may stand behind newer ones.
+    /// Redo images are put onto strips in the order of the log, where older ones may stand behind
+    /// newer ones.
     RedoAge,
-    /// What is discarded ends where the volume ends now, not where it ended when that was asked for.
+    /// What is discarded ends where the volume ends now, not where it ended when that was asked
+    /// for.
     GrownEnd,
     /// Whatever looks like a header of a log group counts as one.
     LogTag,
     /// A drive that is put in keeps the log groups that are on it.
     OldGroups,
-    /// A write-through write is answered after any destage of its stripe, whether that took its blocks along or not.
+    /// A write-through write is answered after any destage of its stripe, whether that took its
+    /// blocks along or not.
     TakenAlong,
 }
 
@@ -167,7 +173,8 @@ impl Mutation {
 pub struct Mutations(u64);
 
 impl Default for Mutations {
-    /// None. In this crate's own tests, what `STELE_WITHOUT` names: so that each of them is a detector.
+    /// None. In this crate's own tests, what `STELE_WITHOUT` names: so that each of them is a
+    /// detector.
     #[cfg(not(test))]
     fn default() -> Mutations {
         Mutations(0)

@@ -14,7 +14,8 @@ impl Lsn {
     }
 }
 
-/// A drive's number in its pool: its place in the label's table of drives. Stable; never used again.
+/// A drive's number in its pool: its place in the label's table of drives. Stable; never used
+/// again.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DriveNumber(pub u16);
 

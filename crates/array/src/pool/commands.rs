@@ -123,7 +123,8 @@ impl Engine {
         self.check_writable()?;
         let upto = self.log.next_lsn();
         self.drain_dirty().await;
-        // The group with the first checkpoint's record may hold records from before it; that with the second's does not.
+        // The group with the first checkpoint's record may hold records from before it; that with
+        // the second's does not.
         self.checkpoint().await?;
         self.checkpoint().await?;
         if self.oldest_needed() < upto {
@@ -174,8 +175,8 @@ impl Engine {
         Ok(self.volume_status(&volume))
     }
 
-    /// Promises so many slots to a fully allocated volume, or says that they do not fit. Nobody else gets them while the
-    /// record of the volume waits for its turn.
+    /// Promises so many slots to a fully allocated volume, or says that they do not fit. No other
+    /// volume gets them while the record of the volume waits for its turn.
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.look(|core| core.space.unpromised(volume.class)) < slots {
             if !self.grow(volume.class).await? {
@@ -322,7 +323,8 @@ impl Engine {
         Ok(())
     }
 
-    /// In the labels too, so that the pool is not re-created over retained records by whoever sees only a drive.
+    /// In the labels too, so that an operator who sees only a drive does not re-create the pool
+    /// over retained records.
     async fn commit_protection(&self, protected: bool) -> Result<(), ArrayError> {
         if self.drives.labels.configuration().protected == protected {
             return Ok(());

@@ -1,5 +1,6 @@
-//! Records of the table's pages from bytes nobody vouches for: for fuzzing. What decodes must survive encoding and decoding
-//! again, and the arithmetic that trusts it must not panic; both are asserted here.
+//! Records of the table's pages from untrusted bytes: for fuzzing. What decodes must survive
+//! encoding and decoding again, and the arithmetic that trusts it must not panic; both are asserted
+//! here.
 
 use stele_codes::Code;
 use stele_ground::VolumeId;

@@ -1,9 +1,10 @@
 //! Opening a pool: labels and quorum, checkpoint, log replay, redo; and creating one.
 //!
-//! Tables hold exactly the state at the checkpoint's cut. Records below the cut only refill the dirty cache; records from
-//! the cut on are applied in order, so that mappings and generations are final before anything is redone. Only then are
-//! redo images written, and only those whose slot still has their generation: an image never lands on a slot that was
-//! freed and reused. A crash anywhere in here leaves the log as it is, and the next opening does the same again.
+//! Tables hold exactly the state at the checkpoint's cut. Records below the cut only refill the
+//! dirty cache; records from the cut on are applied in order, so that mappings and generations are
+//! final before anything is redone. Only then are redo images written, and only those whose slot
+//! still has their generation: an image never lands on a slot that was freed and reused. A crash
+//! anywhere in here leaves the log as it is, and the next opening does the same again.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -382,8 +383,8 @@ impl Replay {
             Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 self.forget_versions(engine, key, *covers);
-                // Images of the slot the stripe had before stay listed: whether they may land is decided at the end, by
-                // slot and generation.
+                // Images of the slot the stripe had before stay listed: whether they may land is
+                // decided at the end, by slot and generation.
             }
             _ => {}
         }
@@ -448,13 +449,14 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     Ok(())
 }
 
-/// Puts the images of unfinished in-place writes onto their strips, where slot and generation are still theirs. What too few
-/// strips can take now, and everything in a pool opened read-only, stays owed: the rest is served meanwhile.
+/// Puts the images of unfinished in-place writes onto their strips, where slot and generation are
+/// still theirs. What too few strips can take now, and everything in a pool opened read-only, stays
+/// owed: the rest is served meanwhile.
 async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayError> {
     for (key, mut pending) in replay.redo {
         let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { continue };
-        // What covers less was made before, wherever it stands: it may have been appended again behind what is newer. Images
-        // of one destage are of different columns.
+        // What covers less was made before, wherever it stands: it may have been appended again
+        // behind what is newer. Images of one destage are of different columns.
         if !engine.io.is_disabled(Mutation::RedoAge) {
             pending.sort_by_key(|redo| redo.covers);
         }
@@ -473,12 +475,14 @@ async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayErr
             let owner = Rc::clone(engine);
             engine.io.spawn(async move { owner.record_placed(key).await });
         }
-        // Else the stripe is destaged again as a whole: the images may be those of a part of its dirty blocks.
+        // Else the stripe is destaged again as a whole: the images may be those of a part of its
+        // dirty blocks.
     }
     Ok(())
 }
 
-/// Keeps the images, unless the slot has gone to somebody else, or got another generation, since the record was written.
+/// Keeps the images, unless the slot has gone to another stripe, or got another generation, since
+/// the record was written.
 async fn redo_one(
     engine: &Rc<Engine>,
     volume: &Rc<Volume>,

@@ -97,7 +97,8 @@ impl Serving {
     }
 }
 
-/// Drives that have not left the pool. An opening may not have dropped yet those whose addition was cut off: they never came.
+/// Drives that have not left the pool. An opening may not have dropped yet those whose addition was
+/// cut off: they never came.
 fn in_pool(engine: &Engine, configuration: &Configuration) -> impl Iterator<Item = DriveNumber> {
     let drives = configuration.drives.iter().zip(0..).map(|(entry, at)| (entry.state, DriveNumber(at)));
     let counts = |(state, number): &(DriveState, DriveNumber)| match state {

@@ -1,4 +1,5 @@
-//! Whole pools: what a host writes is what it reads, whatever happens to drives and power in between.
+//! Whole pools: what a host writes is what it reads, whatever happens to drives and power in
+//! between.
 
 use stele_ground::Bytes;
 
@@ -162,8 +163,8 @@ fn a_full_pool_says_so_and_lives() {
     assert!(fixture.status().used > Bytes(0));
 }
 
-/// Writes stripe 0 whole, changes it in place, moves it, and writes other stripes until its former slot is used again;
-/// then the power goes. Answers how many blocks are wrong afterwards.
+/// Writes stripe 0 whole, changes it in place, moves it, and writes other stripes until its former
+/// slot is used again; then the power goes. Answers how many blocks are wrong afterwards.
 fn redo_onto_a_reused_slot(mutations: Mutations) -> usize {
     let mut fixture = Fixture::new(6, 6, 11);
     let size = 4 << 20;
@@ -197,7 +198,8 @@ fn redo_onto_a_reused_slot(mutations: Mutations) -> usize {
 #[test]
 fn a_redo_image_never_lands_on_a_reused_slot() {
     assert_eq!(redo_onto_a_reused_slot(Mutations::default()), 0);
-    // Slot and generation protect by themselves, also if the record that the destage was done were ignored ..
+    // Slot and generation protect by themselves, also if the record that the destage was done were
+    // ignored ..
     assert_eq!(redo_onto_a_reused_slot(Mutations::default().with(Mutation::RedoDone)), 0);
     // .. and without them the image does land there: this test can fail.
     let unprotected = Mutations::default().with(Mutation::RedoDone).with(Mutation::RedoGeneration);
@@ -237,7 +239,8 @@ fn a_third_lost_drive_costs_what_it_must_and_no_more() {
         }
     }
     assert!(lost > 0 && lost < 5120, "{lost} of 10240 blocks are lost");
-    // The catalog takes writes; whatever could not be destaged is refused; and nothing is lost when the drives return.
+    // The catalog takes writes; whatever could not be destaged is refused; and nothing is lost when
+    // the drives return.
     fixture.write(catalog, 4096, &bytes[..4096]).expect("the catalog takes writes");
     for drive in [1, 4, 9] {
         fixture.give_back(drive);
@@ -446,7 +449,8 @@ fn the_log_is_trimmed_past_writes_that_wait_for_drives() {
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     fixture.write(wide, 0, &data[8192..12288]).expect("written");
     fixture.pull(&[0, 1]);
-    // Some stripes of the wide volume cannot be changed now. The ring is 8 MiB: this goes around it several times.
+    // Some stripes of the wide volume cannot be changed now. The ring is 8 MiB: this goes around it
+    // several times.
     let mut dice = Dice::new(4);
     for round in 0..6000 {
         let at = dice.below(256) * 4096;

@@ -76,7 +76,8 @@ impl DriveSet {
         }
     }
 
-    /// Takes the drive in and returns what the pool is told. Its index is the number of drives before.
+    /// Takes the drive in and returns what the pool is told. Its index is the number of drives
+    /// before.
     pub fn attach(&mut self, source: Source) -> Attached {
         let Source { kind, name, enclosure } = source;
         let index = self.members.len();
@@ -199,7 +200,7 @@ impl DriveSet {
             .min()
     }
 
-    /// True while a drive beside the ring works that cannot wake anybody: then nobody may sleep.
+    /// True while a drive beside the ring works that cannot wake the reactor: then it must poll.
     pub fn must_poll(&self) -> bool {
         self.beside_outstanding > 0 && self.next_event().is_none()
     }

@@ -22,8 +22,9 @@ impl DrivePlace {
         DrivePlace { path: path.into(), enclosure: Some(enclosure) }
     }
 
-    /// Parses `PATH` or `PATH@NUMBER`. What follows the last `@` counts as an enclosure only if it is a number, so
-    /// that a path may hold the sign; a path that ends like that is written `PATH@` with an empty enclosure.
+    /// Parses `PATH` or `PATH@NUMBER`. What follows the last `@` counts as an enclosure only if it
+    /// is a number, so that a path may hold the sign. A path that ends like that is written `PATH@`
+    /// with an empty enclosure.
     pub fn parse(text: &str) -> Result<DrivePlace, ArrayError> {
         let text = text.trim();
         let (path, enclosure) = match text.rsplit_once('@') {
@@ -42,8 +43,9 @@ impl DrivePlace {
         Ok(DrivePlace { path: PathBuf::from(path), enclosure })
     }
 
-    /// Parses a list with one drive a line. Empty lines and what follows `#` at a line's start or after a space are
-    /// skipped. Every drive says its enclosure or none does, and no path comes twice.
+    /// Parses a list with one drive a line. Empty lines and what follows `#` at a line's start or
+    /// after a space are skipped. Every drive says its enclosure or none does, and no path comes
+    /// twice.
     pub fn parse_list(text: &str) -> Result<Vec<DrivePlace>, ArrayError> {
         let mut places = Vec::new();
         for line in text.lines() {
@@ -88,7 +90,8 @@ fn enclosure(place: &DrivePlace, index: usize) -> u32 {
     place.enclosure.unwrap_or(index as u32)
 }
 
-/// Opens what exists and, with `new`, creates what does not; `made` lists what it created, also when it fails.
+/// Opens what exists and, with `new`, creates what does not; `made` lists what it created, also
+/// when it fails.
 pub fn create_files(
     places: &[DrivePlace],
     new: Option<NewDrives>,

@@ -11,8 +11,8 @@ use super::*;
 use crate::model::{Action, AlarmKind, DigestUnit, Event, Severity, VolumeSpec, WriteMode};
 use crate::pool::State;
 
-/// The simplest machine there is: volume 0 is drive 0. Operations on volume 1 are held for a while; on volume 2 for
-/// ever; on volume 3 they break it.
+/// The simplest machine there is: volume 0 is drive 0. Operations on volume 1 are held for a while;
+/// on volume 2 for ever; on volume 3 they break it.
 struct Through {
     state: State,
     geometry: Geometry,

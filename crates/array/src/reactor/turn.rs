@@ -61,7 +61,7 @@ pub struct Mail {
     pub done: Done,
 }
 
-/// Whoever waits for a host operation in the pool.
+/// The caller that waits for a host operation in the pool.
 struct Waiting {
     volume: VolumeId,
     ordered: Option<Ordered>,
@@ -110,8 +110,8 @@ impl Shared {
         cause.unwrap_or_else(|| ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned()))
     }
 
-    /// The volume's size, shared by all its handles and kept up to date from what the pool replies. No volume shrinks: what says
-    /// less is older.
+    /// The volume's size, shared by all its handles and kept up to date from what the pool replies.
+    /// No volume shrinks: what says less is older.
     pub fn size_of(&self, status: &VolumeStatus) -> Arc<AtomicU64> {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let size = sizes.entry(status.id).or_default();
@@ -174,7 +174,7 @@ impl Drop for LastWords {
 }
 
 pub struct Reactor<M: Machine> {
-    // Before the drives: nobody is to be answered by a drive that is being dropped.
+    // Before the drives: no caller is to be answered by a drive that is being dropped.
     words: LastWords,
     machine: M,
     drives: DriveSet,
@@ -267,7 +267,8 @@ impl<M: Machine> Reactor<M> {
             let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
             self.machine.event(Event::Completed { drive, completion });
             if gone {
-                // It is not asked again under this index; its path can be opened anew when it is back.
+                // It is not asked again under this index; its path can be opened anew when it is
+                // back.
                 self.drives.detach(drive);
             }
         }
@@ -396,7 +397,8 @@ impl<M: Machine> Reactor<M> {
         self.stop || over
     }
 
-    /// Sleeps until there is something to do. At the limit of host operations it does not listen for more of them.
+    /// Sleeps until there is something to do. At the limit of host operations it does not listen
+    /// for more of them.
     fn sleep(&mut self, time: Instant) {
         let shared = &self.words.shared;
         let listening = self.in_pool() < HOST_MAX;

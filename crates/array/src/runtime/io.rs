@@ -1,14 +1,16 @@
-//! The only way to a drive. Tasks await operations; the pool's driver moves requests out and completions in.
+//! The only way to a drive. Tasks await operations; the pool's driver moves requests out and
+//! completions in.
 //!
 //! Rules kept here:
-//! - at most [`DEPTH`] requests are out on a drive; more wait, the more urgent first, then first come, and one in
-//!   eight is the oldest of the less urgent, so that none waits for ever;
-//! - flushes are shared: at most one is out on a drive, and everybody who asks meanwhile joins the next one. A flush
-//!   leaves only when the actions are drained, so it covers every write whose completion a joiner had seen;
-//! - a flush of a drive on which no write completed since the last flush was handed out costs nothing;
+//! - at most [`DEPTH`] requests are out on a drive; more wait, the more urgent first, then first
+//!   come, and one in eight is the oldest of the less urgent, so that none waits for ever;
+//! - flushes are shared: at most one is out on a drive, and everybody who asks meanwhile joins the
+//!   next one. A flush leaves only when the actions are drained, so it covers every write whose
+//!   completion a joiner had seen;
+//! - a flush costs nothing where no write completed since the last one was handed out;
 //! - a drive that is detached answers everything with `Gone`.
 //!
-//! A future that is dropped abandons its operation: the drive still does it, the answer is thrown away.
+//! A dropped future abandons its operation: the drive still does it, and the answer is ignored.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -35,7 +37,7 @@ use service::{Ended, OpKind, Service, Untimed, kind};
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
 
-/// A request for more bytes counts as so many for those behind it. One of background work does not tell how well a drive is.
+/// A longer request counts as several for those behind it. Background ones judge no drive.
 const LONG: u64 = 256 << 10;
 const LONG_WEIGHT: u32 = 16;
 
@@ -55,7 +57,7 @@ struct Inner {
     /// A read that takes longer is late, as its drive's peers go.
     late_after: Cell<Duration>,
     untimed: RefCell<Untimed>,
-    /// Somebody looks after drives that do not answer, and need not be told that there is work for him.
+    /// The watch flow looks after drives that do not answer, and need not be told of work.
     watching: Cell<bool>,
     busy: Notify,
 }
@@ -72,7 +74,7 @@ struct IoState {
     /// Of those, long ones.
     long_out: u32,
     gone: bool,
-    /// A write completed since the last flush was handed out. True at first: an earlier process may have left some.
+    /// A write completed since the last flush went out. True at first, for an earlier process.
     unflushed: bool,
     flushing: Option<Rc<Round>>,
     joining: Option<Rc<Round>>,
@@ -81,7 +83,7 @@ struct IoState {
 }
 
 struct Slot {
-    /// Distinguishes tenants of the slot, so that a late completion meets nobody else's.
+    /// Distinguishes tenants of the slot, so that a late completion meets no other tenant.
     tenant: u32,
     submitted: Instant,
     /// Requests out on the drive then, this one among them.
@@ -133,7 +135,7 @@ impl Io {
         self.0.now.get()
     }
 
-    /// Memory for whoever overwrites all of it: its content is stale.
+    /// Memory for a caller that overwrites all of it: its content is stale.
     pub fn buffer(&self, length: usize) -> Buffer {
         self.0.buffers.take(length)
     }
@@ -204,7 +206,7 @@ impl Io {
         }
     }
 
-    /// Writes the pieces one after another. Not durable before a later `flush` of that drive has answered.
+    /// Writes the pieces one after another. A later `flush` of the drive makes them durable.
     pub async fn write(&self, drive: usize, at: u64, data: Vec<Shared>, priority: Priority) -> Result<(), MediaError> {
         self.run(drive, Op::Write { at, data, fua: false }, priority).await.result
     }
@@ -371,7 +373,7 @@ impl Io {
         out.append(&mut actions);
     }
 
-    /// Takes in one completion. An answer to nothing we asked is ignored. How long it took is reckoned when the time is told.
+    /// Takes in one completion; ignores what was not asked. The next time gives its duration.
     pub fn complete(&self, drive: usize, completion: Completion) {
         let now = self.now();
         let mut untimed = self.0.untimed.borrow_mut();
@@ -389,7 +391,7 @@ impl Io {
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
         let volatile = counted == OpKind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
         match std::mem::replace(&mut slot.state, SlotState::Free) {
-            // It was answered in the drive's place; whoever asked may still have to fetch that answer.
+            // It was answered in the drive's place; the asker may still have to fetch that answer.
             SlotState::Done(answer) if owed => slot.state = SlotState::Done(answer),
             SlotState::Free if owed => {
                 slot.tenant = slot.tenant.wrapping_add(1);
@@ -438,7 +440,7 @@ impl Io {
         }
     }
 
-    /// Moves the clock on and wakes whoever slept until now.
+    /// Moves the clock on and wakes the tasks that slept until now.
     pub fn advance(&self, now: Instant) {
         assert!(now >= self.now(), "the clock handed to the pool went backwards");
         self.0.now.set(now);
@@ -502,7 +504,7 @@ impl IoState {
         (index, u64::from(slot.tenant) << 32 | index as u64)
     }
 
-    /// A read that nobody waits for any more does not go out.
+    /// A read that no task waits for any more does not go out.
     fn drop_unwanted(&mut self, request: &Request) -> bool {
         let index = (request.tag as u32) as usize;
         let slot = &mut self.slots[index];

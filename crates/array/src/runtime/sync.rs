@@ -1,5 +1,6 @@
-//! Waiting inside the pool: wake-ups, counted permits, locks by key, and joining. All first come, first served, and
-//! all safe to drop while waiting. Queues here are as long as the number of waiting tasks, which their owners bound.
+//! Waiting inside the pool: wake-ups, counted permits, locks by key, and joining. All first come,
+//! first served, and all safe to drop while waiting. Queues here are as long as the number of
+//! waiting tasks, which their owners bound.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -47,7 +48,8 @@ impl Notify {
     }
 }
 
-/// A number of permits, given out first come, first served: a large request is not overtaken by small ones.
+/// A number of permits, given out first come, first served: a large request is not overtaken by
+/// small ones.
 pub struct Semaphore(Rc<Queue>);
 
 /// Gives its permits back when dropped.
@@ -234,7 +236,7 @@ impl StripeLocks {
         self.take(volume, stripe, 1).await
     }
 
-    /// Exclusive, if nobody holds or waits for it.
+    /// Exclusive, if no task holds or waits for it.
     pub fn try_exclusive(&self, volume: VolumeId, stripe: u64) -> Option<StripeGuard> {
         let key = (volume, stripe);
         if self.0.borrow().contains_key(&key) {
@@ -245,7 +247,7 @@ impl StripeLocks {
         Some(StripeGuard { locks: self.clone(), key, permit, lock })
     }
 
-    /// Together with other readers, if nobody holds it exclusively or waits for it.
+    /// Together with other readers, if no task holds it exclusively or waits for it.
     pub fn try_shared(&self, volume: VolumeId, stripe: u64) -> Option<StripeGuard> {
         let key = (volume, stripe);
         let lock = self.entry(key);
@@ -254,7 +256,7 @@ impl StripeLocks {
         guard.permit.is_some().then_some(guard)
     }
 
-    /// True when somebody holds or waits for the stripe.
+    /// True when a task holds or waits for the stripe.
     pub fn is_held(&self, volume: VolumeId, stripe: u64) -> bool {
         self.0.borrow().contains_key(&(volume, stripe))
     }
@@ -288,7 +290,7 @@ impl StripeLocks {
 impl Drop for StripeGuard {
     fn drop(&mut self) {
         drop(self.permit.take());
-        // The map's reference and this one: nobody else holds or waits.
+        // The map's reference and this one: no other task holds or waits.
         let mut map = self.locks.0.borrow_mut();
         if Rc::strong_count(&self.lock) == 2 {
             map.remove(&self.key);

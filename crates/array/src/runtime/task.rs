@@ -1,8 +1,9 @@
 //! The executor inside the pool: single-threaded, first in first out, the same order on every run.
 //!
-//! [`Tasks`] is owned by the pool and run by `Pool::run`. Everything else holds a [`Spawner`], which does not keep the
-//! tasks alive: dropping `Tasks` drops every future, so the cycle task -> state -> executor is cut in one place.
-//! A task that is woken several times before it runs, runs once. A panic in a task passes through `run_ready`.
+//! [`Tasks`] is owned by the pool and run by `Pool::run`. Everything else holds a [`Spawner`],
+//! which does not keep the tasks alive: dropping `Tasks` drops every future, so the cycle task ->
+//! state -> executor is cut in one place. A task that is woken several times before it runs, runs
+//! once. A panic in a task passes through `run_ready`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -39,7 +40,7 @@ struct Slot {
     token: Option<Arc<Token>>,
 }
 
-/// `std::task::Wake` asks for `Send`, so the queue sits behind a lock that nobody ever contends.
+/// `std::task::Wake` asks for `Send`, so the queue sits behind a lock that no thread ever contends.
 #[derive(Default)]
 struct Ready {
     queue: Mutex<VecDeque<Arc<Token>>>,
@@ -105,7 +106,8 @@ impl Tasks {
 
 impl Drop for Tasks {
     fn drop(&mut self) {
-        // Futures may own other state of the pool; they go while the slab still stands, outside any borrow.
+        // Futures may own other state of the pool; they go while the slab still stands, outside any
+        // borrow.
         let slots = std::mem::take(&mut *self.inner.tasks.borrow_mut());
         drop(slots);
     }

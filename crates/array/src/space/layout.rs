@@ -1,16 +1,18 @@
 //! Layout: which cells make a row, and which cells are free.
 //!
-//! Purely in memory and synchronous; the owner of a change logs it (`Record::RowCreate` ..) or, for the table's own rows,
-//! writes it into the anchor. Choosing and applying are apart, so that replay applies what the log says and
-//! never chooses again:
-//! - live: `choose_row` -> log `RowCreate` -> `insert_row`; `choose_spare` -> log `Replacement` -> `set_replacement`;
-//!   rebuild finished: log `MemberChanged` -> `change_member`. Log and apply in one synchronous step.
-//! - open: `insert_row` for every row of the pages; replay: the same calls for records at or after the cut (what is
-//!   before the cut is in the pages already).
-//! - a cell whose release is not durable yet must not be given away: the engine makes such changes within `withhold`, and
-//!   hands the cells to `give_back` when the record is durable.
+//! Purely in memory and synchronous; the owner of a change logs it (`Record::RowCreate` ..) or, for
+//! the table's own rows, writes it into the anchor. Choosing and applying are apart, so that replay
+//! applies what the log says and never chooses again:
+//! - live: `choose_row` -> log `RowCreate` -> `insert_row`; `choose_spare` -> log `Replacement` ->
+//!   `set_replacement`; rebuild finished: log `MemberChanged` -> `change_member`. Log and apply in
+//!   one synchronous step.
+//! - open: `insert_row` for every row of the pages; replay: the same calls for records at or after
+//!   the cut (what is before the cut is in the pages already).
+//! - a cell whose release is not durable yet must not be given away: the engine makes such changes
+//!   within `withhold`, and hands the cells to `give_back` when the record is durable.
 //!
-//! An ordinary row never takes a drive's units below its share of the reserve; spares and the table's rows may.
+//! An ordinary row never takes a drive's units below its share of the reserve; spares and the
+//! table's rows may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +50,7 @@ pub struct Layout {
     together: Vec<u32>,
     /// Rows made since open: moves the dice on.
     made: u64,
-    /// Cells that no row has and nobody may take: their release is not durable yet.
+    /// Cells that no row has and no row may take: their release is not durable yet.
     withheld: BTreeSet<StripCell>,
     withholding: bool,
 }
@@ -116,8 +118,9 @@ impl Layout {
         self.share_reserve();
     }
 
-    /// Every drive keeps its part of what the spare drives would hold, rounded up: at most half of itself. A pool that shrank
-    /// to as many drives as it has spare ones would otherwise take nothing new.
+    /// Every drive keeps its part of what the spare drives would hold, rounded up: at most half of
+    /// itself. A pool that shrank to as many drives as it has spare ones would otherwise take
+    /// nothing new.
     fn share_reserve(&mut self) {
         let open = self.drives.iter().filter(|drive| drive.open).count() as u64;
         let spare = u64::from(self.spare_drives).min(open / 2);
@@ -128,14 +131,15 @@ impl Layout {
         }
     }
 
-    /// A row of this class on the best drives, with a free number; none when the drives that may take it are too few.
-    /// Only drives that `allowed` accepts are considered. Nothing changes.
+    /// A row of this class on the best drives, with a free number; none when the drives that may
+    /// take it are too few. Only drives that `allowed` accepts are considered. Nothing changes.
     pub fn choose_row(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<Row> {
         self.choose(class, allowed, class.kind == RowKind::Table)
     }
 
-    /// As `choose_row`, for a pool that has too few drives for the class since it gave some up: as many of these as it takes
-    /// get members as well, whose strips are written when the drives are replaced.
+    /// As `choose_row`, for a pool that has too few drives for the class since it gave some up. As
+    /// many of these as it takes get members as well, whose strips are written when the drives are
+    /// replaced.
     pub fn choose_row_lacking(
         &self,
         class: RowClass,
@@ -160,7 +164,8 @@ impl Layout {
         let together = |a: usize, b: usize| self.together(a, b);
         let code = class.code;
         let mut drives = balance::choose(candidates, code.width(), code.tolerates(), &together, &mut dice)?;
-        // The last strips are parity: they go to those whose share of parity is least, so that no drive is the parity drive.
+        // The last strips are parity: they go to those whose share of parity is least, so that no
+        // drive is the parity drive.
         let share = |drive: &usize| {
             let drive = self.drives.get(*drive);
             drive.map_or(0, |drive| (u64::from(drive.parity) << 20) / (drive.rows.len() as u64 + 1))
@@ -208,7 +213,8 @@ impl Layout {
         let width = class.code.width() as u64;
         let all: Vec<Candidate> = self.candidates(&|_| true, false).collect();
         let Some(limit) = balance::enclosure_limit(&all, class.code.width(), class.code.tolerates()) else { return 0 };
-        // So many rows fit when every enclosure gives at most `limit`, and every drive one, to each row.
+        // So many rows fit when every enclosure gives at most `limit`, and every drive one, to each
+        // row.
         let fit = |rows: u64| {
             let mut by_enclosure: BTreeMap<u32, u64> = BTreeMap::new();
             for drive in self.drives.iter().filter(|drive| drive.open) {
@@ -225,15 +231,17 @@ impl Layout {
         low * u64::from(self.slots_per_row(class))
     }
 
-    /// True where so many rows of the class take but a small part of what is free, the reserve left out.
+    /// True where so many rows of the class take but a small part of what is free, the reserve left
+    /// out.
     pub fn has_plenty(&self, class: RowClass, rows: usize) -> bool {
         let free = |drive: &Drive| u64::from(drive.units.free().saturating_sub(drive.reserved));
         let all: u64 = self.drives.iter().filter(|drive| drive.open).map(free).sum();
         (rows * class.code.width()) as u64 * PLENTY <= all
     }
 
-    /// A cell for the strips of a lost member: on a drive that holds no other member or replacement of the row, within the
-    /// enclosure rule where possible, the least filled first. May use the reserve.
+    /// A cell for the strips of a lost member: on a drive that holds no other member or replacement
+    /// of the row, within the enclosure rule where possible, the least filled first. May use the
+    /// reserve.
     pub fn choose_spare(&self, row: RowId, member: usize, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<StripCell> {
         let row = self.rows.get(&row)?;
         let others = || row.members.iter().enumerate().filter(|(at, _)| *at != member).map(|(_, member)| member);
@@ -275,8 +283,8 @@ impl Layout {
         }
     }
 
-    /// Takes the row's cells. The same row again changes nothing; panics when a cell belongs to another row
-    /// (invariant 4), or two members share a drive (invariant 12).
+    /// Takes the row's cells. The same row again changes nothing; panics when a cell belongs to
+    /// another row (invariant 4), or two members share a drive (invariant 12).
     pub fn insert_row(&mut self, row: Row) {
         if let Some(known) = self.rows.get(&row.id) {
             assert_eq!(*known, row, "row {} is known otherwise", row.id.0);
@@ -327,8 +335,8 @@ impl Layout {
         self.rows.insert(id, after);
     }
 
-    /// Makes a change whose releases are not durable yet. Answers the cells that it gave up: they stay taken until
-    /// `give_back`.
+    /// Makes a change whose releases are not durable yet. Answers the cells that it gave up: they
+    /// stay taken until `give_back`.
     pub fn withhold(&mut self, change: impl FnOnce(&mut Layout)) -> Vec<StripCell> {
         let before = self.withheld.clone();
         self.withholding = true;
@@ -351,7 +359,8 @@ impl Layout {
         self.rows.get(&row)
     }
 
-    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
+    /// The exception mask a stripe newly put into the row has: its strips go to replacements where
+    /// there are any.
     pub fn fresh_exceptions(&self, row: RowId) -> u32 {
         let Some(row) = self.row(row) else { return 0 };
         let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
@@ -388,7 +397,8 @@ impl Layout {
         balance::enclosure_limit(&candidates, class.code.width(), most).is_some_and(|limit| limit <= most)
     }
 
-    /// Says why a code cannot be laid out on the drives in use, or which protection it lacks there (an empty list: none).
+    /// Says why a code cannot be laid out on the drives in use, or which protection it lacks there
+    /// (an empty list: none).
     pub fn judge(&self, code: Code) -> Result<Vec<String>, String> {
         let open: Vec<Candidate> = self.candidates(&|_| true, true).collect();
         let (width, most) = (code.width(), code.tolerates());
@@ -412,7 +422,8 @@ impl Layout {
         Ok(lacks)
     }
 
-    /// Every asserted invariant, at once; for tests and scrub: distinct drives, one owner per cell, counts that agree.
+    /// Every asserted invariant, at once; for tests and scrub: distinct drives, one owner per cell,
+    /// counts that agree.
     pub fn check(&self) {
         let mut owners: BTreeMap<StripCell, RowId> = BTreeMap::new();
         for row in self.rows.values() {

@@ -15,10 +15,11 @@ const LINGER: Duration = Duration::from_millis(20);
 pub struct Admission {
     active: Cell<u64>,
     last: Cell<Instant>,
-    /// Something left the cache or became clean: the writer that is first in line for room looks again.
+    /// Something left the cache or became clean: the writer that is first in line for room looks
+    /// again.
     room: Notify,
-    /// Writers wait in line for room among the dirty blocks, and for room in the log. Only the first of each line
-    /// watches, or every destage would wake them all.
+    /// Writers wait in line for room among the dirty blocks, and for room in the log. Only the
+    /// first of each line watches, or every destage would wake them all.
     room_line: Mutex,
     reservation_line: Mutex,
 }

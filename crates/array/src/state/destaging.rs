@@ -17,7 +17,8 @@ pub const AGE_STEP: Duration = Duration::from_millis(200);
 pub struct Stuck {
     /// It is tried again then.
     pub again: Instant,
-    /// Something about the stripe itself has to change first. Else the log only had no room for its destage.
+    /// Something about the stripe itself has to change first. Else the log only had no room for its
+    /// destage.
     pub lasting: bool,
 }
 
@@ -80,7 +81,8 @@ impl Destaging {
         self.under_way.get()
     }
 
-    /// Whether dirty blocks are to go down, now that there are so many: from above the high mark to the low one.
+    /// Whether dirty blocks are to go down, now that there are so many: from above the high mark to
+    /// the low one.
     pub fn watch_marks(&self, dirty: u64, (high, low): (Bytes, Bytes)) -> bool {
         if dirty > high.0 {
             self.flushing.set(true);

@@ -1,4 +1,5 @@
-//! What the hospital knows of each drive: its history, whether it is slow or silent, and what hedging may cost.
+//! What the hospital knows of each drive: its history, whether it is slow or silent, and what
+//! hedging may cost.
 //!
 //! The rules are in `upkeep/hospital.rs`. All of it is lost with the process.
 
@@ -17,8 +18,8 @@ use crate::runtime::sync::Notify;
 pub const WINDOW: Duration = Duration::from_secs(600);
 /// So many failed writes within the window: what is not written is not redundant.
 pub const WRITES_MAX: usize = 10;
-/// So many failed reads, each a strip at most. A few bad places are repaired where they are; a drive that keeps losing
-/// them will lose more.
+/// So many failed reads, each a strip at most. A few bad places are repaired where they are; a
+/// drive that keeps losing them will lose more.
 pub const READS_MAX: usize = 50;
 /// So many strips that did not verify: a drive that lies.
 pub const DIGESTS_MAX: usize = 50;
@@ -35,25 +36,32 @@ pub const READS_MIN: u64 = 16;
 /// Late: so many times the median of the drives' means, and this much above it.
 pub const LATE_TIMES: u64 = 4;
 pub const LATE_ABOVE: Duration = Duration::from_millis(2);
-/// Slow: so many late ones among the last 32 reads; a mean so many times the median, lest the first drives to show that all
-/// have much to do were called slow, and as much above it as a late read, lest a drive were whose peers answer from memory;
-/// and so many times also of each request's share of the time, lest a drive were that has the longest queue. Well again: no
-/// late one among the last eight for half a minute, lest a drive that stalls now and then were called slow and well by turns.
+/// Slow, all of these:
+/// - So many late ones among the last 32 reads.
+/// - A mean so many times the median, lest the first drives to show that all have much to do were
+///   called slow. The mean is also as much above it as a late read, lest a drive were whose peers
+///   answer from memory.
+/// - So many times also of each request's share of the time, lest a drive were that has the longest
+///   queue.
+///
+/// Well again: no late one among the last eight for half a minute, lest a drive that stalls now and
+/// then were called slow and well by turns.
 pub const LATE_MAX: u32 = 8;
 pub const MEAN_TIMES: u64 = 2;
 const WELL_AFTER: Duration = Duration::from_secs(30);
-/// A read is overdue after so many times the median of the means, within bounds: short stalls of flash drives pass,
-/// and no host waits for more than the upper one where others can answer.
+/// A read is overdue after so many times the median of the means, within bounds: short stalls of
+/// flash drives pass, and no host waits for more than the upper one where others can answer.
 pub const OVERDUE_TIMES: u64 = 8;
 pub const OVERDUE_MIN: Duration = Duration::from_millis(10);
 pub const OVERDUE_MAX: Duration = Duration::from_secs(1);
 /// Reconstructions for hosts' reads under way at once; further reads wait for the drive itself.
 const HEDGES_MAX: u32 = 32;
-/// Each read that hedging an overdue one takes is earned by so many reads of hosts, so that drives with much to do get but a
-/// sixteenth more; and so many are saved up for when a drive stops answering.
+/// Each read that hedging an overdue one takes is earned by so many reads of hosts, so that drives
+/// with much to do get but a sixteenth more. So many are saved up for when a drive stops answering.
 const READS_A_READ: u32 = 16;
 const READS_SAVED: u32 = 64 * 8 * READS_A_READ;
-/// Of the reads that go round a slow drive, one in so many asks it too, so that it can show that it is well again.
+/// Of the reads that go round a slow drive, one in so many asks it too, so that it can show that it
+/// is well again.
 const PROBE_EVERY: u64 = 16;
 
 /// What went wrong on a drive.
@@ -109,7 +117,7 @@ pub struct Hospital {
     /// In reads.
     credit: Cell<u32>,
     rounds: Cell<u64>,
-    /// Strips that were reconstructed so that nobody waited for their drive.
+    /// Strips that were reconstructed so that no read waited for their drive.
     hedged: Cell<u64>,
     /// Some drive has too many errors.
     wanted: Notify,
@@ -217,7 +225,7 @@ impl Hospital {
         self.credit.set((self.credit.get() + 1).min(READS_SAVED));
     }
 
-    /// So many strips were reconstructed so that nobody waited for their drives.
+    /// So many strips were reconstructed so that no read waited for their drives.
     pub fn note_hedged(&self, strips: u64) {
         self.hedged.set(self.hedged.get() + strips);
     }
@@ -280,7 +288,8 @@ impl Hospital {
 
 /// Errors.
 impl Hospital {
-    /// Answers whether the drive has too many errors to be kept, and whether it has become suspect by this one.
+    /// Answers whether the drive has too many errors to be kept, and whether it has become suspect
+    /// by this one.
     pub fn note_trouble(&self, drive: DriveNumber, trouble: Trouble, now: Instant) -> (bool, bool) {
         self.history(drive, |history| {
             if history.errors.len() == KEPT {

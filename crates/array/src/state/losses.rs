@@ -17,12 +17,14 @@ pub struct Losses {
     telling: Cell<bool>,
     /// When stripes were listed last.
     listed_at: RefCell<BTreeMap<StripeKey, Listed>>,
-    /// Looks at the listed stripes so far, while more are to come; and whether stripes were listed since they began.
+    /// Looks at the listed stripes so far, while more are to come; and whether stripes were listed
+    /// since they began.
     looks: Cell<Option<usize>>,
     listed_since: Cell<bool>,
     /// Stripes that too many drives are away of, as of the last look.
     unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
-    /// Strips that drives which are being filled lack, and that only drives which are away could tell: by slot and member.
+    /// Strips that drives which are being filled lack, and that only drives which are away could
+    /// tell: by slot and member.
     waiting: RefCell<BTreeMap<(SlotId, u8), StripeKey>>,
     /// That look is over, and no drive came or went since it began.
     looked: Cell<bool>,
@@ -38,8 +40,9 @@ impl Losses {
         !self.telling.replace(true)
     }
 
-    /// How long all of these units of the listed stripe have been hoped for, as far as is known since the opening. A unit
-    /// that is new among them begins the time anew: what was lost long ago says nothing of it.
+    /// How long all of these units of the listed stripe have been hoped for, as far as is known
+    /// since the opening. A unit that is new among them begins the time anew: what was lost long
+    /// ago says nothing of it.
     pub fn hoped_for(&self, key: StripeKey, units: &BTreeSet<(usize, usize)>, now: Instant) -> Duration {
         let mut listed = self.listed_at.borrow_mut();
         let (since, known) = listed.entry(key).or_insert((now, BTreeSet::new()));

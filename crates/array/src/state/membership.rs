@@ -12,7 +12,8 @@ use crate::runtime::sync::{Mutex, Notify, Permit};
 pub struct Membership {
     /// A drive came, went or changed its standing.
     changes: Notify,
-    /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged before they are.
+    /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged
+    /// before they are.
     losses: RefCell<BTreeSet<DriveNumber>>,
     settling: Mutex,
     /// How often a drive was lost or given up.

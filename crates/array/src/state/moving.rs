@@ -45,8 +45,8 @@ impl Moving {
         self.put_off.borrow().clone()
     }
 
-    /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves than was too much
-    /// somewhere; how much more shows in what moved so far.
+    /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves
+    /// than was too much somewhere; how much more shows in what moved so far.
     pub fn left_to_level(&self, surplus: u64) -> u64 {
         let done = self.work.done();
         if done == 0 {

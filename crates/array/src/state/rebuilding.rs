@@ -20,7 +20,8 @@ pub struct Rebuilding {
     pub bucket: TokenBucket,
     /// Of stripes that may not lose another strip.
     pub critical: TokenBucket,
-    /// Members of rows that the rebuild under way had to leave as they are: they have no spare cell, or cannot be read.
+    /// Members of rows that the rebuild under way had to leave as they are: they have no spare
+    /// cell, or cannot be read.
     undone: RefCell<BTreeSet<(RowId, u8)>>,
     /// It waits for drives that spare cells are on.
     waits: Cell<bool>,
@@ -64,7 +65,8 @@ impl Rebuilding {
         self.waits.set(true);
     }
 
-    /// Drives answer with errors, and a spare cell may not be given up before all looks at the stripe are over.
+    /// Drives answer with errors, and a spare cell may not be given up before all looks at the
+    /// stripe are over.
     pub fn wait_for_looks(&self) {
         self.waits_for_looks.set(true);
     }

@@ -1,6 +1,7 @@
 //! Redo images that strips are owed, by stripe, in the order in which they were made.
 //!
-//! The rules are in `stripe/redo.rs`. Lost with the process: recovery makes the list anew from the log.
+//! The rules are in `stripe/redo.rs`. Lost with the process: recovery makes the list anew from the
+//! log.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +55,8 @@ impl Redos {
         }
     }
 
-    /// The replay of the stripe's images needs nothing older than these records now, by their number. Answers the old
-    /// and the new record of each.
+    /// The replay of the stripe's images needs nothing older than these records now, by their
+    /// number. Answers the old and the new record of each.
     pub fn renew(&mut self, key: StripeKey, oldest: &BTreeMap<usize, Lsn>) -> Vec<(Lsn, Lsn)> {
         let list = self.0.get_mut(&key).into_iter().flatten().enumerate();
         list.filter_map(|(at, redo)| {
@@ -91,7 +92,8 @@ impl Redos {
         self.of(key).iter().map(|redo| redo.covers).max()
     }
 
-    /// Whether the stripe's strips hold the block of this age already, under images that they have taken.
+    /// Whether the stripe's strips hold the block of this age already, under images that they have
+    /// taken.
     pub fn holds(&self, key: StripeKey, strip: usize, block: usize, lsn: Lsn) -> bool {
         let taken = self.of(key).iter().filter(|redo| redo.placed && redo.covers >= lsn);
         taken.flat_map(|redo| &redo.writes).any(|write| {

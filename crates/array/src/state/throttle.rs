@@ -14,7 +14,8 @@ impl TokenBucket {
         TokenBucket { filled: Cell::new(now) }
     }
 
-    /// When so many bytes may be moved at the rate, at the earliest. Bursts of a tenth of a second pass.
+    /// When so many bytes may be moved at the rate, at the earliest. Bursts of a tenth of a second
+    /// pass.
     pub fn take(&self, bytes: u64, rate: u64, now: Instant) -> Instant {
         let burst = Duration::from_millis(100);
         let from = self.filled.get().max(Instant(now.0.saturating_sub(burst.0)));

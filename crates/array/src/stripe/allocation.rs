@@ -18,8 +18,8 @@ use crate::volumes::Volume;
 /// Rows to write to in turn at most.
 const SPREAD_MAX: usize = 16;
 
-/// A slot nobody else will write, and the generation it will have. Given back by `abandon` or turned into a stripe
-/// by a `Map` record.
+/// A slot that no other task will write, and the generation it will have. Given back by `abandon`
+/// or turned into a stripe by a `Map` record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {
     pub slot: SlotId,
@@ -27,8 +27,8 @@ pub struct Allocation {
 }
 
 impl Engine {
-    /// Allocates a slot for the stripe. `entitled`: one was promised to it. None when there is no room beside what
-    /// is promised to others.
+    /// Allocates a slot for the stripe. `entitled`: one was promised to it. None when there is no
+    /// room beside what is promised to others.
     pub async fn allocate(&self, volume: &Volume, entitled: bool) -> Result<Option<Allocation>, ArrayError> {
         let class = volume.class;
         self.widen(class).await?;
@@ -94,8 +94,9 @@ impl Engine {
         (self.drives.labels.configuration().drives.len() / class.code.width()).clamp(1, SPREAD_MAX)
     }
 
-    /// Begins another row before those that are open are full, so that stripes that take rows in turn lie on all drives. Only
-    /// where the pool has plenty of room, and nothing has to be waited for.
+    /// Begins another row before those that are open are full, so that stripes that take rows in
+    /// turn lie on all drives. Only where the pool has plenty of room, and nothing has to be waited
+    /// for.
     async fn widen(&self, class: RowClass) -> Result<(), ArrayError> {
         let rows = self.spread(class);
         let is_wide = || self.look(|core| core.space.open_rows(class)) >= rows;
@@ -114,8 +115,9 @@ impl Engine {
         Ok(())
     }
 
-    /// A row that takes turns with those of the class that are still mostly free: on other drives than theirs where it can be,
-    /// since a drive with two of them would make a stream half as fast.
+    /// A row that takes turns with those of the class that are still mostly free. It is on other
+    /// drives than theirs where it can be, since a drive with two of them would make a stream half
+    /// as fast.
     fn choose_beside(&self, class: RowClass) -> Option<Row> {
         let fresh = self.look(|core| core.space.fresh_rows(class));
         let layout = self.layout.read();
@@ -152,7 +154,8 @@ impl Engine {
             allowed.iter().find_map(|allowed| Some((layout.choose_row(class, allowed)?, allowed)))
         };
         let Some((row, allowed)) = choice else {
-            // A pool as wide as its code goes on with rows that lack a drive, away or given up; nothing else is left.
+            // A pool as wide as its code goes on with rows that lack a drive, away or given up;
+            // nothing else is left.
             return self.grow_degraded(class, reservation).await;
         };
         self.check_row(&row, allowed);
@@ -210,7 +213,8 @@ impl Engine {
         }
     }
 
-    /// Invariant 12: distinct drives, and no more members in an enclosure than the drives that may be chosen force.
+    /// Invariant 12: distinct drives, and no more members in an enclosure than the drives that may
+    /// be chosen force.
     fn check_row(&self, row: &Row, allowed: &dyn Fn(DriveNumber) -> bool) {
         let mut drives: Vec<DriveNumber> = row.members.iter().map(|member| member.cell.drive).collect();
         drives.sort_unstable();
@@ -223,7 +227,8 @@ impl Engine {
         );
     }
 
-    /// Makes sure that a stripe without a slot can get one, and promises it. Synchronous where room is at hand.
+    /// Makes sure that a stripe without a slot can get one, and promises it. Synchronous where room
+    /// is at hand.
     pub async fn promise_slot(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         let key = crate::model::place::StripeKey { volume: volume.id, stripe };
         loop {

@@ -101,7 +101,8 @@ impl Engine {
             .collect()
     }
 
-    /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no slot.
+    /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no
+    /// slot.
     pub async fn locate(&self, volume: &Volume, stripe: u64) -> Result<Option<Stripe>, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let Home::Slot(slot) = self.home(key).await? else { return Ok(None) };

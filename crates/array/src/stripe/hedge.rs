@@ -1,8 +1,9 @@
 //! Reads that do not wait for a slow drive: what it should answer is reconstructed from the others.
 //!
-//! Two kinds. A drive known to be slow is not asked at all; a read that is overdue on any other is answered by whoever is
-//! first, the drive or the others. Neither decides about damage: where the others cannot answer, the drive is waited for.
-//! The extra load is bounded (see [`crate::upkeep::hospital`]).
+//! Two kinds. A drive known to be slow is not asked at all; a read that is overdue on any other is
+//! answered by the drive or by the others, whichever are first. Neither decides about damage: where
+//! the others cannot answer, the drive is waited for. The extra load is bounded (see
+//! [`crate::upkeep::hospital`]).
 
 use std::ops::Range;
 
@@ -25,7 +26,8 @@ impl Units {
 }
 
 impl Engine {
-    /// As `read_units` for a host: whoever is first answers. What does not verify may be no damage, as there.
+    /// As `read_units` for a host: the first answer counts. What does not verify may be no damage,
+    /// as there.
     pub async fn read_hedged(&self, of: &Stripe, strip: usize, units: Range<usize>) -> Units {
         match self.read_policy(of.places[strip].cell.drive) {
             ReadPolicy::Avoid => {

@@ -1,12 +1,13 @@
 //! What cannot be read: stripes that are listed as lost, and stripes whose drives are away.
 //!
-//! The list of lost stripes is in the tables (`apply.rs`) and outlives a restart. Which stripes cannot be read only because
-//! drives are away is looked up anew whenever a drive comes or goes, stripe by stripe, since strips that moved into spare
-//! space are there although their row's drives are not. What a drive that is being filled lacks, and only drives that are
-//! away could tell, is noted as the rebuild comes to it.
+//! The list of lost stripes is in the tables (`apply.rs`) and outlives a restart. Which stripes
+//! cannot be read only because drives are away is looked up anew whenever a drive comes or goes.
+//! That is done stripe by stripe, since strips that moved into spare space are there although their
+//! row's drives are not. What a drive that is being filled lacks, and only drives that are away
+//! could tell, is noted as the rebuild comes to it.
 //!
-//! Three drives lost at once may cost thousands of stripes. An operator is told of them together: one alarm a volume, a
-//! moment after the first, and again after a minute where more were found.
+//! Three drives lost at once may cost thousands of stripes. An operator is told of them together:
+//! one alarm a volume, a moment after the first, and again after a minute where more were found.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -29,8 +30,9 @@ use crate::volumes::Volume;
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// From one alarm to the next.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// From one look at the stripes that are listed as lost to the next. Errors of drives that are pulled, and soon given
-/// back, look like damage; what is whole then leaves the list. Later than that it leaves it in a scrub.
+/// From one look at the stripes that are listed as lost to the next. Errors of drives that are
+/// pulled, and soon given back, look like damage; what is whole then leaves the list. Later than
+/// that it leaves it in a scrub.
 const LOOKS: [Duration; 5] = [
     Duration::from_secs(15),
     Duration::from_secs(30),
@@ -69,9 +71,10 @@ impl Engine {
         });
     }
 
-    /// Whether units of the stripe that cannot be had now may be recorded as lost for good. Listing a stripe can be undone;
-    /// this cannot. Where drives answered with errors, the stripe is listed first, and nothing is discarded before all looks
-    /// at it are over: a controller that resets, or drives that are being pulled, answer so too.
+    /// Whether units of the stripe that cannot be had now may be recorded as lost for good. Listing
+    /// a stripe can be undone; this cannot. Where drives answered with errors, the stripe is listed
+    /// first, and nothing is discarded before all looks at it are over: a controller that resets,
+    /// or drives that are being pulled, answer so too.
     pub async fn may_discard(&self, of: &Stripe, columns: &Columns) -> Result<bool, ArrayError> {
         if self.may_come_back(of, columns) {
             return Ok(false);
@@ -105,8 +108,9 @@ impl Engine {
         Ok(columns.lost.iter().all(|unit| again.lost.contains(unit)))
     }
 
-    /// Whether a drive with a strip of the stripe fails every read at this time, even of its labels. Then its errors say
-    /// nothing of what lies on it: it may answer again. One that was given up for such errors may be taken back then.
+    /// Whether a drive with a strip of the stripe fails every read at this time, even of its
+    /// labels. Then its errors say nothing of what lies on it: it may answer again. One that was
+    /// given up for such errors may be taken back then.
     async fn may_answer_again(&self, of: &Stripe, columns: &Columns) -> bool {
         for strip in columns.failed.iter() {
             if !self.reads_its_label(of.places[strip].cell.drive).await {
@@ -204,7 +208,8 @@ impl Engine {
         }
     }
 
-    /// A strip of the slot lies elsewhere now: what was on its way when a drive went may be readable after all.
+    /// A strip of the slot lies elsewhere now: what was on its way when a drive went may be
+    /// readable after all.
     pub async fn look_again(&self, shape: &Shape, slot: SlotId) -> Result<(), ArrayError> {
         if self.losses_seen.is_unreadable(slot) {
             let exceptions = self.slot_head(shape, slot).await?.exceptions;
@@ -217,8 +222,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A drive that the member's strips may lie on is here and does not hold all that it should, or strips leave one that is
-    /// away: the rebuild comes to them.
+    /// A drive that the member's strips may lie on is here and does not hold all that it should, or
+    /// strips leave one that is away: the rebuild comes to them.
     fn is_being_filled(&self, row: RowId, member: u8) -> bool {
         let layout = self.layout.read();
         let member = layout.row(row).and_then(|row| row.members.get(usize::from(member)));

@@ -1,15 +1,20 @@
-//! Writes that a drive missed although it was here: it answered one with an error, or did not confirm a flush.
+//! Writes that a drive missed although it was here: it answered one with an error, or did not
+//! confirm a flush.
 //!
-//! What such a drive holds of the stripe is old, and nothing on the drive says so. Until it is written again the drive is not
-//! whole, however well it answers: it does not count as redundancy, and status and exposure say so. That has to outlive a
-//! crash, so it is `Filling` in the labels before the write that missed it is acknowledged (see `settle_losses`). Crash points:
+//! What such a drive holds of the stripe is old, and nothing on the drive says so. Until it is
+//! written again the drive is not whole, however well it answers: it does not count as redundancy,
+//! and status and exposure say so. That has to outlive a crash, so it is `Filling` in the labels
+//! before the write that missed it is acknowledged (see `settle_losses`). Crash points:
 //!
-//! 1. before that commit: the write is in the log still, not acknowledged as placed, and is placed once more;
-//! 2. after it: the next opening finds the drive `Filling` and verifies all that should be on it, like on one that was away;
+//! 1. before that commit: the write is in the log still, not acknowledged as placed, and is placed
+//!    once more;
+//! 2. after it: the next opening finds the drive `Filling` and verifies all that should be on it,
+//!    like on one that was away;
 //! 3. after the strips were written again and before the drive counts as whole: the same.
 //!
-//! While the pool stays open it knows which stripes these are, and only they are read and written again: at once when the
-//! trouble has passed, else after growing pauses, for the drive's errors decide meanwhile whether it is given up.
+//! While the pool stays open it knows which stripes these are, and only they are read and written
+//! again. That is at once when the trouble has passed, else after growing pauses, for the drive's
+//! errors decide meanwhile whether it is given up.
 
 use std::rc::Rc;
 
@@ -22,12 +27,14 @@ use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::stripe::Stripe;
 
 impl Engine {
-    /// These strips did not take what was written to them. What rests on the write may be acknowledged when this answers well.
+    /// These strips did not take what was written to them. What rests on the write may be
+    /// acknowledged when this answers well.
     pub async fn note_missed(&self, of: &Stripe, failed: Strips) -> Result<(), ArrayError> {
         let key = StripeKey { volume: of.volume, stripe: of.stripe };
         for strip in failed.iter() {
             let drive = of.places[strip].cell.drive;
-            // A drive that was given up counts for nothing, and one that is away is brought up to date when it returns.
+            // A drive that was given up counts for nothing, and one that is away is brought up to
+            // date when it returns.
             if !self.drive_state(drive).votes() || !self.drives.missed(drive, key, self.io.now()) {
                 continue;
             }
@@ -78,7 +85,8 @@ impl Engine {
         }
     }
 
-    /// Repairs the stripe. True when everything of it that lies on the drive verifies, or is listed as lost.
+    /// Repairs the stripe. True when everything of it that lies on the drive verifies, or is listed
+    /// as lost.
     async fn mend(self: &Rc<Self>, drive: DriveNumber, key: StripeKey) -> Result<bool, ArrayError> {
         let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { return Ok(true) };
         if self.heal(&volume, key.stripe, Priority::Rebuild).await?.lost > 0 {
@@ -97,7 +105,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The drive has all that it is known to have missed. One that was away too is filled by the rebuild.
+    /// The drive has all that it is known to have missed. One that was away too is filled by the
+    /// rebuild.
     async fn caught_up(self: &Rc<Self>, drive: DriveNumber) {
         if self.drives.seen(drive).stale || self.has_spares(drive) {
             self.drives.change(drive, |seen| seen.stale = true);

@@ -1,9 +1,11 @@
-//! Redo images: what an in-place write is about to put onto strips, kept until the log says that it is done.
+//! Redo images: what an in-place write is about to put onto strips, kept until the log says that it
+//! is done.
 //!
-//! From the moment a redo record is appended its digests count, while the strips may still hold what was there before.
-//! Until all but m strips have taken the images they are owed: kept here and pinned in the log. Reads lay them over what the
-//! drives give, and verify the result like anything else. Where more than m strips are absent nobody waits for them: the
-//! destage fails and is tried again when drives return, and a crash in between leaves the images to replay. An image is
+//! From the moment a redo record is appended its digests count, while the strips may still hold
+//! what was there before. Until all but m strips have taken the images they are owed: kept here and
+//! pinned in the log. Reads lay them over what the drives give, and verify the result like anything
+//! else. Where more than m strips are absent the destage does not wait for them: it fails and is
+//! tried again when drives return, and a crash in between leaves the images to replay. An image is
 //! only ever put onto the slot and generation it was made for.
 
 use std::collections::BTreeMap;
@@ -34,7 +36,8 @@ impl Engine {
         self.step(|core| core.keep_redo(key, redo));
     }
 
-    /// Puts the stripe's owed images onto its strips. The stripe's lock is held. `Degraded` where too many are absent.
+    /// Puts the stripe's owed images onto its strips. The stripe's lock is held. `Degraded` where
+    /// too many are absent.
     pub async fn place_redo(self: &Rc<Self>, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let mut at = 0;
@@ -47,7 +50,7 @@ impl Engine {
             });
             let Some((placed, slot, generation, writes)) = next else { return Ok(()) };
             if !placed {
-                // Invariant 15: whoever maps the stripe anew forgets what it was owed.
+                // Invariant 15: the task that maps the stripe anew forgets what it was owed.
                 assert!(
                     of.slot == slot && of.generation == generation,
                     "invariant 15: a redo image for {slot}, while stripe {stripe} is in {}",
@@ -61,7 +64,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Records that the stripe's images are on its strips, if nothing else of it is dirty: nobody would destage it.
+    /// Records that the stripe's images are on its strips, if nothing else of it is dirty: no flow
+    /// would destage it.
     pub async fn record_placed(self: Rc<Self>, key: StripeKey) {
         while self.check_writable().is_ok() {
             let _guard = self.locks.exclusive(key.volume, key.stripe).await;
@@ -104,8 +108,8 @@ impl Engine {
         )))
     }
 
-    /// Writes redone or new images onto a slot's strips and flushes them: all but m strips have taken them when this
-    /// answers well.
+    /// Writes redone or new images onto a slot's strips and flushes them: all but m strips have
+    /// taken them when this answers well.
     pub async fn put_in_place(
         self: &Rc<Self>,
         volume: &Volume,
@@ -143,8 +147,9 @@ impl Engine {
         }
     }
 
-    /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
-    /// came from may go. The stripe's lock is held. False where the log has no room for it.
+    /// Appends the stripe's images that need records below this one anew, complete in themselves,
+    /// so that the records they came from may go. The stripe's lock is held. False where the log
+    /// has no room for it.
     pub async fn relog_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
         let (old, all) = self.look(|core| {
             let list = core.redo.of(key);
@@ -152,8 +157,8 @@ impl Engine {
             (old, list.len())
         });
         let Some(first) = old.first() else { return Ok(true) };
-        // Newer images go along, so that the log has them in order. Recovery looks at what each covers, so that with little
-        // room the old ones may stand behind.
+        // Newer images go along, so that the log has them in order. Recovery looks at what each
+        // covers, so that with little room the old ones may stand behind.
         let behind = if self.io.is_disabled(Mutation::RedoAge) { old.clone() } else { (*first..all).collect() };
         for numbers in [behind, old] {
             if self.repeat_redo(key, numbers, purpose).await? {
@@ -206,7 +211,8 @@ fn lay_over(list: &[Redo], of: &Stripe, strip: usize, units: Range<usize>, read:
     !list.is_empty()
 }
 
-/// Records that hold the images themselves. Their digests are in the tables since the first record of them.
+/// Records that hold the images themselves. Their digests are in the tables since the first record
+/// of them.
 fn repeated(key: StripeKey, redo: &Redo) -> Vec<Record> {
     let mut groups: Vec<(usize, Vec<RedoImage>)> = Vec::new();
     for write in &redo.writes {

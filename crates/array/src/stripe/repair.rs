@@ -1,5 +1,6 @@
-//! Putting stripes right: every unit of a stripe is read and verified, bad ones are computed anew from verified ones,
-//! compared with their digests, and written in place. What cannot be computed is listed as lost, never filled in.
+//! Putting stripes right: every unit of a stripe is read and verified, bad ones are computed anew
+//! from verified ones, compared with their digests, and written in place. What cannot be computed
+//! is listed as lost, never filled in.
 
 use std::rc::Rc;
 
@@ -102,8 +103,8 @@ impl Engine {
         };
         for strip in Strips::of(columns.repair.iter().map(|(strip, _)| *strip)).iter() {
             let drive = of.places[strip].cell.drive;
-            // What a drive missed while it was away is not its fault, and neither is a place that was left out because the
-            // stripe was lost when its strip moved there.
+            // What a drive missed while it was away is not its fault, and neither is a place that
+            // was left out because the stripe was lost when its strip moved there.
             if self.drives.is_sound(drive) && !volume.has_lost(stripe) {
                 let units = columns.repair.iter().filter(|(bad, _)| *bad == strip).count() as u64;
                 self.note_digest_errors(drive, units);
@@ -114,7 +115,8 @@ impl Engine {
             healed.repaired += u64::from(self.encode_again(volume, &of, columns).await?);
             return Ok(healed);
         }
-        // Units on drives that answer, and are lost: damage beyond the code. On absent drives they may come back.
+        // Units on drives that answer, and are lost: damage beyond the code. On absent drives they
+        // may come back.
         let beyond = self.beyond_repair(&of, &columns);
         healed.lost = beyond.len() as u64;
         let listed = volume.has_lost(stripe);
@@ -154,9 +156,10 @@ impl Engine {
         parity.iter().zip(&strips[shape.k..]).any(|(made, stored)| &made[..] != *stored)
     }
 
-    /// The stripe goes to a new slot, with parity of its data: what is stored as its parity has the digests it should have, and
-    /// is wrong all the same. That is no drive's fault, and nothing that a host reads is wrong; stopping the process would
-    /// only stop it again where the scrub goes on after the next start. False when it could not move.
+    /// The stripe goes to a new slot, with parity of its data: what is stored as its parity has the
+    /// digests it should have, and is wrong all the same. That is no drive's fault, and nothing
+    /// that a host reads is wrong; stopping the process would only stop it again where the scrub
+    /// goes on after the next start. False when it could not move.
     async fn encode_again(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -197,8 +200,8 @@ impl Engine {
         Ok(done)
     }
 
-    /// Strips with lost units, where waiting for drives will not help: each lost unit was given up before, or fails
-    /// although every drive of the stripe that could still come back was asked.
+    /// Strips with lost units, where waiting for drives will not help: each lost unit was given up
+    /// before, or fails although every drive of the stripe that could still come back was asked.
     pub fn beyond_repair(&self, of: &Stripe, columns: &Columns) -> Strips {
         let absent = self.may_come_back(of, columns);
         let given_up = |strip: usize, unit: usize| of.digest(strip, unit) == crate::formats::entry::LOST;
@@ -206,7 +209,8 @@ impl Engine {
         Strips::of(lost.map(|(strip, _)| *strip))
     }
 
-    /// True when a drive of the stripe that may still return was not there to be asked. It may have returned since.
+    /// True when a drive of the stripe that may still return was not there to be asked. It may have
+    /// returned since.
     pub fn may_come_back(&self, of: &Stripe, columns: &Columns) -> bool {
         columns.unasked.iter().any(|strip| self.drive_state(of.places[strip].cell.drive).votes())
     }
@@ -223,8 +227,8 @@ impl Engine {
         self.record(record, Purpose::Inside).await.map(drop)
     }
 
-    /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now, and of which strips some do
-    /// not.
+    /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now,
+    /// and of which strips some do not.
     async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> (u64, Strips) {
         let size = of.shape.unit_bytes;
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); of.shape.width()];

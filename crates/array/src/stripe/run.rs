@@ -1,10 +1,11 @@
-//! Runs: the stripes in neighbouring slots of a row. A row puts neighbouring slots at neighbouring places of each of its
-//! drives, so that one request reads or writes a strip of each of them.
+//! Runs: the stripes in neighbouring slots of a row. A row puts neighbouring slots at neighbouring
+//! places of each of its drives, so that one request reads or writes a strip of each of them.
 //!
-//! A run is read without the locks of its stripes: hosts do not wait for megabytes. What was read counts only if it
-//! verifies, and is used only after [`Engine::is_still`] has compared the entry with the picture again. Everything that is
-//! not plain (a unit that does not verify, a unit listed as lost, an image that is owed, a stripe that changes meanwhile)
-//! is left to the work on single stripes, under their locks.
+//! A run is read without the locks of its stripes: hosts do not wait for megabytes. What was read
+//! counts only if it verifies, and is used only after [`Engine::is_still`] has compared the entry
+//! with the picture again. Everything that is not plain is left to the work on single stripes,
+//! under their locks. Not plain are a unit that does not verify, a unit listed as lost, an image
+//! that is owed, and a stripe that changes meanwhile.
 
 use std::rc::Rc;
 
@@ -22,12 +23,12 @@ use crate::runtime::sync::join_all;
 use crate::stripe::Stripe;
 use crate::volumes::Volume;
 
-/// Bytes of a drive between two strips that a request reads over: a hard drive passes them in less time than it takes to
-/// begin another request.
+/// Bytes of a drive between two strips that a request reads over: a hard drive passes them in less
+/// time than it takes to begin another request.
 const GAP_MAX: u64 = 128 << 10;
 
-/// A stripe of a run, as its entry described it, with the pages that tell whether it still does. They are not held: those of
-/// all runs under way may be more than the table's memory takes.
+/// A stripe of a run, as its entry described it, with the pages that tell whether it still does.
+/// They are not held: those of all runs under way may be more than the table's memory takes.
 pub struct Pictured {
     pub of: Stripe,
     pub volume: Rc<Volume>,
@@ -43,8 +44,9 @@ impl Pictured {
         self.of.digests.contains(&LOST)
     }
 
-    /// The entry changes with every write to the stripe. A CRC-32C stays the same under some of them (FORMAT/slots.md), and a
-    /// strip computed from sources of different versions may have it too.
+    /// The entry changes with every write to the stripe. A CRC-32C stays the same under some of
+    /// them (FORMAT/slots.md), and a strip computed from sources of different versions may have it
+    /// too.
     pub fn tells_versions(&self) -> bool {
         self.of.binding.kind() != DigestKind::Crc32c
     }
@@ -58,7 +60,8 @@ impl Pictured {
     }
 }
 
-/// What was read of a run: for each strip of the code and each stripe of the run, the bytes, if all of them verify.
+/// What was read of a run: for each strip of the code and each stripe of the run, the bytes, if all
+/// of them verify.
 pub type RunStrips = Vec<Vec<Option<Shared>>>;
 
 impl Engine {
@@ -97,8 +100,8 @@ impl Engine {
         Ok((self.table.page(pictured.slot_page.0).await?, self.table.page(pictured.map_page.0).await?))
     }
 
-    /// Whether the stripe is in the slot still, and the slot holds what it held when the picture was made. False also where
-    /// the pages are not in memory.
+    /// Whether the stripe is in the slot still, and the slot holds what it held when the picture
+    /// was made. False also where the pages are not in memory.
     pub fn is_still(&self, pictured: &Pictured) -> bool {
         let Pictured { of, exceptions, slot_page: (slot_page, slot_at), map_page: (map_page, map_at), .. } = pictured;
         let (Peek::Here(slot_page), Peek::Here(map_page)) = (self.table.peek(*slot_page), self.table.peek(*map_page))
@@ -118,7 +121,8 @@ impl Engine {
             && self.places(&of.shape, of.slot, *exceptions) == of.places
     }
 
-    /// The strips of these stripes of the run that verify, each as a whole. Nothing is noted of drives that fail.
+    /// The strips of these stripes of the run that verify, each as a whole. Nothing is noted of
+    /// drives that fail.
     pub async fn read_neighbours(
         &self,
         run: &[Pictured],
@@ -173,7 +177,8 @@ impl Engine {
         (strip, good.into_iter().map(|(at, from)| (at, buffer.slice(from..from + size))).collect())
     }
 
-    /// The strip of these stripes computed from `k` others; none where too few verify, or it is not what was stored.
+    /// The strip of these stripes computed from `k` others; none where too few verify, or it is not
+    /// what was stored.
     pub async fn reconstruct_run(
         &self,
         run: &[Pictured],

@@ -1,7 +1,8 @@
-//! Simulated drives for this crate's tests: volatile write caches, reordering, power cuts, lost drives, damage.
+//! Simulated drives for this crate's tests: volatile write caches, reordering, power cuts, lost
+//! drives, damage.
 //!
-//! Each drive has what is durable and, in order, the writes since. A cut keeps of those (and of the writes not yet
-//! finished) any subset of sectors. Everything follows one seed.
+//! Each drive has what is durable and, in order, the writes since. A cut keeps of those (and of the
+//! writes not yet finished) any subset of sectors. Everything follows one seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +58,8 @@ pub struct TestDrives {
     pub cut_at: Option<u64>,
     /// These drives go before this operation.
     pub lose_at: Option<(u64, Vec<usize>)>,
-    /// Writes that begin within these places, on any drive, are held back; a power cut forgets them.
+    /// Writes that begin within these places, on any drive, are held back; a power cut forgets
+    /// them.
     pub held: Option<std::ops::Range<u64>>,
     now: Instant,
 }
@@ -140,8 +142,8 @@ impl TestDrives {
         }
     }
 
-    /// Runs a pool until `enough`, until it has nothing to do for a minute, or the power goes. What it answers to hosts
-    /// and operators is appended to `answers`.
+    /// Runs a pool until `enough`, until it has nothing to do for a minute, or the power goes. What
+    /// it answers to hosts and operators is appended to `answers`.
     pub fn run_pool(
         &mut self,
         pool: &mut crate::pool::Pool,
@@ -252,7 +254,8 @@ impl TestDrives {
         self.held = None;
         for drive in &mut self.drives {
             let sector = if self.dice.one_in(2) { 512 } else { BLOCK };
-            // Sometimes everything or nothing survives: both are likely in life and rare by the dice.
+            // Sometimes everything or nothing survives: both are likely in life and rare by the
+            // dice.
             let mood = self.dice.below(4);
             for (at, data) in std::mem::take(&mut drive.unflushed) {
                 for (number, piece) in data.chunks(sector).enumerate() {

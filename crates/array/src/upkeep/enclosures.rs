@@ -1,7 +1,9 @@
-//! Where drives are, and stripes that do not survive the loss of an enclosure although the drives allow it.
+//! Where drives are, and stripes that do not survive the loss of an enclosure although the drives
+//! allow it.
 //!
-//! An operator says in which enclosure a drive is. That changes nothing on any drive but the labels; stripes that then crowd
-//! an enclosure move (`moving.rs`), each verified and written elsewhere before its old slot is free.
+//! An operator says in which enclosure a drive is. That changes nothing on any drive but the
+//! labels; stripes that then crowd an enclosure move (`moving.rs`), each verified and written
+//! elsewhere before its old slot is free.
 
 use std::rc::Rc;
 
@@ -60,7 +62,8 @@ impl Engine {
         self.layout.read().crowding(&|drive| sound.contains(&drive))
     }
 
-    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better.
+    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie
+    /// better.
     pub fn crowded_stripes(&self) -> (u64, u64) {
         let Crowding { exposed, crowded } = self.crowding();
         let stripes =
@@ -75,8 +78,9 @@ impl Engine {
         crowded.iter().copied().find(|row| layout.can_spread(*row, &|drive| sound.contains(&drive)))
     }
 
-    /// Moves a row's stripes into rows that keep the rule: into new ones where there are too few. Each pass leaves one
-    /// crowded row less, since none of the others takes stripes meanwhile and no row is made beyond the rule for it.
+    /// Moves a row's stripes into rows that keep the rule: into new ones where there are too few.
+    /// Each pass leaves one crowded row less, since none of the others takes stripes meanwhile and
+    /// no row is made beyond the rule for it.
     pub async fn spread_row(self: &Rc<Self>, row: RowId, crowded: &[RowId]) -> Result<Step, ArrayError> {
         let closed: Vec<RowId> = crowded
             .iter()
@@ -98,7 +102,8 @@ impl Engine {
     async fn spread_apart(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         loop {
             let Some(class) = self.look(|core| core.space.row_class(row)) else { return Ok(Step::Moved) };
-            // What is free in the row counts until it is closed, and its stripes need as much besides.
+            // What is free in the row counts until it is closed, and its stripes need as much
+            // besides.
             if self.look(|core| core.space.unpromised(class)) > u64::from(self.look(|core| core.space.slots(row))) {
                 return self.empty_row(row).await;
             }

@@ -1,15 +1,17 @@
 //! The hospital: which drives are not well, and what is done about each.
 //!
-//! - A drive whose reads take much longer than its peers' is **slow**: hosts' reads go round it (see `stripe/hedge.rs`), and the
-//!   log leaves it where another drive can take its place. Slowness alone gives no drive up: it still holds redundancy.
-//! - Errors are counted over a window. A few make a drive **suspect**; many make it **failed**: its strips move into spare
-//!   space, and it serves as one more source for them until it is replaced.
-//! - A drive that does not answer a request at all is **silent**: it is let go as if it had been pulled out, and
-//!   taken back when it has answered everything it owes.
+//! - A drive whose reads take much longer than its peers' is **slow**: hosts' reads go round it
+//!   (see `stripe/hedge.rs`), and the log leaves it where another drive can take its place.
+//!   Slowness alone gives no drive up: it still holds redundancy.
+//! - Errors are counted over a window. A few make a drive **suspect**; many make it **failed**: its
+//!   strips move into spare space, and it serves as one more source for them until it is replaced.
+//! - A drive that does not answer a request at all is **silent**: it is let go as if it had been
+//!   pulled out, and taken back when it has answered everything it owes.
 //!
-//! No drive is given up or let go where a stripe, the log, or the majority of labels needs it: it is kept, and the alarm
-//! says why. Nothing here reads a clock; what is measured is the time that the driver hands in. Charts are lost with the
-//! process, except that a drive was given up: that is in the labels.
+//! No drive is given up or let go where a stripe, the log, or the majority of labels needs it: it
+//! is kept, and the alarm says why. Nothing here reads a clock; what is measured is the time that
+//! the driver hands in. Charts are lost with the process, except that a drive was given up: that is
+//! in the labels.
 
 use stele_ground::Duration;
 use stele_media::{MediaError, MediaFault};
@@ -79,7 +81,7 @@ impl Engine {
             })
             .map(|(drive, service)| (service.mean, *drive))
             .collect();
-        // Where many are slow they are of another kind, or busy with something: there is nobody to go to instead.
+        // Where many are slow they are of another kind, or busy: no drive is left to go to instead.
         if slow.len() > (served.len() / 4).max(1) {
             slow.clear();
         }

@@ -1,13 +1,15 @@
-//! Stripes move to other rows: off drives that are to leave, out of rows that crowd an enclosure, and onto drives that were
-//! added.
+//! Stripes move to other rows: off drives that are to leave, out of rows that crowd an enclosure,
+//! and onto drives that were added.
 //!
-//! A row is emptied stripe by stripe and then given up. While it is, it takes no new stripe, and what is free in it counts
-//! as taken, so that no promise rests on it. A stripe moves like a host's full write does: its content is read and
-//! verified, written to a free slot elsewhere with digests of its own, flushed, and then mapped by one record; the old slot
-//! is used anew only when that record is durable. What is dirty of the stripe stays dirty and is destaged to the new slot.
-//! A crash in between leaves each stripe in one slot or the other, and the row to be emptied again.
+//! A row is emptied stripe by stripe and then given up. While it is, it takes no new stripe, and
+//! what is free in it counts as taken, so that no promise rests on it. A stripe moves like a host's
+//! full write does. Its content is read and verified, written to a free slot elsewhere with digests
+//! of its own, flushed, and then mapped by one record. The old slot is used anew only when that
+//! record is durable. What is dirty of the stripe stays dirty and is destaged to the new slot. A
+//! crash in between leaves each stripe in one slot or the other, and the row to be emptied again.
 //!
-//! Rebuilds come first: nothing moves while one is under way. What cannot move now is put off and said once.
+//! Rebuilds come first: nothing moves while one is under way. What cannot move now is put off and
+//! said once.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -158,8 +160,8 @@ impl Engine {
         emptied
     }
 
-    /// Adds a row on cells of the reserve: those of the row that is emptied come free in their stead. False where even that
-    /// is not to be had.
+    /// Adds a row on cells of the reserve: those of the row that is emptied come free in their
+    /// stead. False where even that is not to be had.
     pub async fn grow_to_move(&self, class: RowClass) -> Result<bool, ArrayError> {
         let mut reservation = self.log.reserve(self.log.cost_of(1024), Purpose::Inside).await?;
         let sound = self.sound_drives();
@@ -179,7 +181,7 @@ impl Engine {
                 return Ok(Step::PutOff(why));
             }
             if !self.look(|core| core.space.is_closed(row)) {
-                // Somebody else found it empty and gave it up.
+                // Another task found it empty and gave it up.
                 return Ok(Step::Moved);
             }
             // Allocated before the row was closed, or held until a release is durable: soon over.
@@ -217,7 +219,8 @@ impl Engine {
                 return Ok(None);
             }
             if head.references > 1 {
-                // Snapshots share maps, not slots: nothing writes such an entry, and its other owners are not known.
+                // Snapshots share maps, not slots: nothing writes such an entry, and its other
+                // owners are not known.
                 return Ok(Some(format!(
                     "{slot} counts {} stripes, which only a newer version writes; open the pool with that",
                     head.references
@@ -302,8 +305,9 @@ impl Engine {
     }
 }
 
-/// A stripe's content as it goes into another slot: lost units stand as zeros in the parity and as lost in the digests (of
-/// a mirror in every copy's), so that no read ever returns them; columns that were never written stay so.
+/// A stripe's content as it goes into another slot. Lost units stand as zeros in the parity and as
+/// lost in the digests (of a mirror in every copy's), so that no read ever returns them. Columns
+/// that were never written stay so.
 fn content(of: &Stripe, columns: Columns, binding: &crate::formats::entry::Binding) -> (Vec<u32>, Vec<StripWrite>) {
     let shape = &of.shape;
     let Columns { strips, lost, .. } = columns;

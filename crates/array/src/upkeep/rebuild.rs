@@ -1,12 +1,13 @@
 //! Rebuild into distributed spare space, and the way back.
 //!
-//! Where a row's member lies on a drive that is gone, the row gets a replacement cell from the spare space, and its strips
-//! move there one by one: reconstructed from verified strips, compared with their digests, written, flushed, and only then
-//! recorded as moved. A drive that comes back, or is put in another's place, is filled: strips that never moved are
-//! verified where they should be and written again if they are not what they should be; moved ones are copied back,
-//! and the spare space is released. The stripes with the least redundancy left come first, then the order on disk; what
-//! hosts read in the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing more
-//! may be lost.
+//! Where a row's member lies on a drive that is gone, the row gets a replacement cell from the
+//! spare space. Its strips move there one by one: reconstructed from verified strips, compared with
+//! their digests, written, flushed, and only then recorded as moved. A drive that comes back, or is
+//! put in another's place, is filled. Strips that never moved are verified where they should be,
+//! and written again if they are not what they should be. Moved ones are copied back, and the spare
+//! space is released. The stripes with the least redundancy left come first, then the order on
+//! disk; what hosts read in the meantime comes before all. Hosts are protected by a token bucket,
+//! with a floor where nothing more may be lost.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -126,7 +127,8 @@ impl Engine {
         if !critical {
             return of.bucket.take(bytes, rate, now);
         }
-        // Its own bucket: what other work has taken, perhaps minutes of a low rate, is not waited for. That work waits for it.
+        // Its own bucket: what other work has taken, perhaps minutes of a low rate, is not waited
+        // for. That work waits for it.
         let rate = rate.max(RATE_FLOOR);
         of.bucket.take(bytes, rate, now);
         of.critical.take(bytes, rate, now)
@@ -136,9 +138,11 @@ impl Engine {
     pub async fn rebuild_flow(self: Rc<Self>) {
         let done = Done::default();
         let gone = RefCell::default();
-        // One at most. Moving the table's pages takes long in a large pool, and strips do not wait for it.
+        // One at most. Moving the table's pages takes long in a large pool, and strips do not wait
+        // for it.
         let mut evacuation = FuturesUnordered::new();
-        // Since the round began: what failed early in it may succeed with a drive that returned before its end.
+        // Since the round began: what failed early in it may succeed with a drive that returned
+        // before its end.
         let mut round = self.begin_round();
         let changed = self.membership.changed();
         futures_util::pin_mut!(changed);
@@ -173,7 +177,8 @@ impl Engine {
                 done.clear();
                 continue;
             };
-            // Ends when no row is left that is as urgent, or when drives came or went: what matters most may have changed.
+            // Ends when no row is left that is as urgent, or when drives came or went: what matters
+            // most may have changed.
             let work = self.work_side_by_side(*first, &done);
             futures_util::pin_mut!(work);
             while !evacuation.is_empty() {
@@ -241,7 +246,8 @@ impl Engine {
             } else if let Some(from) = from {
                 wait = Some(wait.map_or(from, |earlier| earlier.min(from)));
             }
-            // What a drive that was never away missed is known, and mended by itself (see `missed.rs`).
+            // What a drive that was never away missed is known, and mended by itself (see
+            // `missed.rs`).
             if self.drives.index(drive).is_some() && self.drives.seen(drive).stale {
                 filling.insert(drive);
             }
@@ -268,7 +274,8 @@ impl Engine {
                 let spare = member.replacement.map(|cell| cell.drive);
                 let need = if given_up.contains(&member.cell.drive) {
                     if spare.is_some_and(|drive| self.drives.index(drive).is_none() && !given_up.contains(&drive)) {
-                        // Until the spare cell's drive is back, or given up too, there is nowhere to move to.
+                        // Until the spare cell's drive is back, or given up too, there is nowhere
+                        // to move to.
                         self.rebuilding.wait_for_spare();
                         continue;
                     }
@@ -277,7 +284,8 @@ impl Engine {
                     || spare.is_some_and(|drive| filling.contains(&drive))
                     || spare.is_some() && self.drives.index(member.cell.drive).is_some()
                 {
-                    // The last: its drive was declared whole, and a crash kept the spare cell from being released.
+                    // The last: its drive was declared whole, and a crash kept the spare cell from
+                    // being released.
                     Need::Fill
                 } else {
                     continue;
@@ -335,7 +343,8 @@ impl Engine {
         }
         self.rebuilding.copy_back.end();
         let mut filled = 0;
-        // What has no spare cell keeps no other drive from counting again: it may be what the operator waits for.
+        // What has no spare cell keeps no other drive from counting again: it may be what the
+        // operator waits for.
         for drive in round.present.iter().copied().filter(|drive| !unfilled.contains(drive)) {
             let stale = self.drives.index(drive).is_some() && self.drives.seen(drive).stale;
             if stale && !self.drives.has_missed(drive) && self.drive_state(drive).votes() {
@@ -374,8 +383,9 @@ impl Engine {
         self.layout.read().row(row).cloned()
     }
 
-    /// Whether the row is the one that was read, with the same spare cell for the member. Its stripes may have moved
-    /// elsewhere meanwhile, and its number may be that of another row, also of the tables, or of none.
+    /// Whether the row is the one that was read, with the same spare cell for the member. Its
+    /// stripes may have moved elsewhere meanwhile, and its number may be that of another row, also
+    /// of the tables, or of none.
     fn is_still_row(&self, read: &Row, member: usize) -> bool {
         let layout = self.layout.read();
         layout.row(read.id).is_some_and(|now| {
@@ -457,7 +467,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
+    /// The member's home drive is here: verifies what should be there, copies back what moved, and
+    /// releases the spare.
     async fn fill(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
@@ -472,7 +483,8 @@ impl Engine {
 
     async fn release_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<bool, ArrayError> {
         let released = Record::Replacement { row: task.row, member: task.member, cell: None };
-        // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
+        // Before the row is frozen: what makes room in the log may itself wait for a slot of the
+        // row.
         let mut room = self.log.reserve(self.log.cost(&released), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
         let result = self.release_frozen(task, row, &released, &mut room).await;
@@ -492,7 +504,7 @@ impl Engine {
         if !self.are_slots_let_go(task.row).await? {
             return Ok(false);
         }
-        // Nobody allocates in the row now, so what this finds is all there is.
+        // No task allocates in the row now, so what this finds is all there is.
         for index in 0..self.look(|core| core.space.slots(task.row)) {
             let slot = SlotId { row: task.row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(true) };

@@ -1,14 +1,16 @@
-//! The scrub: reads and verifies every strip of every slot, parity included, past every cache, then the log on its
-//! members, the table and its anchors on all replicas, and the labels; and has repaired what can be. One pass in 14 days
-//! unless an operator asks, and once more an hour after a pass that found damage.
+//! The scrub: reads and verifies every strip of every slot, parity included, past every cache. Then
+//! it does so with the log on its members, the table and its anchors on all replicas, and the
+//! labels. It has repaired what can be. One pass in 14 days unless an operator asks, and once more
+//! an hour after a pass that found damage.
 //!
-//! The pool reads no calendar: what counts is the time it was open since the last whole pass began. That and the place of a
-//! pass under way are in every checkpoint (and one is written every day for that alone), so that a server that is often
-//! started again still gets round.
+//! The pool reads no calendar: what counts is the time it was open since the last whole pass began.
+//! That and the place of a pass under way are in every checkpoint (and one is written every day for
+//! that alone), so that a server that is often started again still gets round.
 //!
-//! A hard drive that is asked for one strip after another spends most of its time on seeks. So the scrub reads runs (see
-//! `stripe/run.rs`) of several rows at once, without locks; only a stripe in which anything is amiss is looked at again
-//! under its lock. It takes no drive from a rebuild: beside one it reads single stripes, one after another.
+//! A hard drive that is asked for one strip after another spends most of its time on seeks. So the
+//! scrub reads runs (see `stripe/run.rs`) of several rows at once, without locks; only a stripe in
+//! which anything is amiss is looked at again under its lock. It takes no drive from a rebuild:
+//! beside one it reads single stripes, one after another.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -41,8 +43,8 @@ const HEALED_AT_ONCE: usize = 8;
 #[derive(Default)]
 struct Pass {
     stopped: Cell<bool>,
-    /// Held while a run waits for its turn, and beside a rebuild until it is done: at most one run has bytes of the rate
-    /// that it has not moved, and at most one is in the way of a rebuild.
+    /// Held while a run waits for its turn, and beside a rebuild until it is done. So at most one
+    /// run has bytes of the rate that it has not moved, and at most one is in the way of a rebuild.
     turn: Mutex,
 }
 
@@ -180,7 +182,8 @@ impl Engine {
         }
         // The widest rows decide: they need the most memory.
         let at_once = rows.iter().map(|(row, _)| self.breadth(*row).0).min().unwrap_or(1);
-        // What is under way is waited for, also after a failure: a repair must not outlive its lock.
+        // What is under way is waited for, also after a failure: a repair must not outlive its
+        // lock.
         let pass = Pass::default();
         let mut result = Ok(());
         let mut scrubs = stream::iter(&rows).map(|(row, _)| self.scrub_row(*row, &pass)).buffered(at_once);
@@ -269,7 +272,8 @@ impl Engine {
             if used.is_empty() {
                 continue;
             }
-            // Before it is read: what hosts and more urgent work find charged is never more than this.
+            // Before it is read: what hosts and more urgent work find charged is never more than
+            // this.
             self.throttle(used.len() as u64 * class.strip.0 * class.code.width() as u64, false).await;
             let _alone = is_beside_rebuild.then_some(turn);
             let (healed, again) = self.scrub_run(of.row, &used).await?;

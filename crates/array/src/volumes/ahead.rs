@@ -13,10 +13,11 @@ pub mod streams;
 
 /// Stripes read ahead at most.
 pub const STRIPES_MAX: u8 = 16;
-/// Stripes read ahead where nothing was set. Of volumes with an owner nothing is: the owner knows what it will read.
+/// Stripes read ahead where nothing was set. Of volumes with an owner nothing is: the owner knows
+/// what it will read.
 pub const STRIPES: u8 = 4;
-/// Where whole stripes of all streams do not fit, parts of stripes are fetched, of so many bytes at least: smaller reads of a
-/// hard drive take as long.
+/// Where whole stripes of all streams do not fit, parts of stripes are fetched, of so many bytes at
+/// least: smaller reads of a hard drive take as long.
 const PART_MIN: u64 = 64 << 10;
 
 /// What one volume knows of its readers.
@@ -42,8 +43,8 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// What is fetched at once for a stream that may have so much of the room: a stripe, or a part that divides it; none if
-    /// even the smallest part is more.
+    /// What is fetched at once for a stream that may have so much of the room: a stripe, or a part
+    /// that divides it; none if even the smallest part is more.
     fn grain(&self, share: u64) -> Option<u64> {
         let mut grain = self.stripe;
         while grain > share {

@@ -1,11 +1,13 @@
 //! Which writes of a volume are held back until the rest of their stripe has come.
 //!
-//! Writers in order send pieces that end anywhere in a stripe. Each piece alone goes through the log, or has the rest of its
-//! stripe read and written once more; together they are one whole stripe. A writer with several requests under way sends the
-//! rest of a stripe when others of them are answered, so the piece that begins a stripe waits for that.
+//! Writers in order send pieces that end anywhere in a stripe. Each piece alone goes through the
+//! log, or has the rest of its stripe read and written once more; together they are one whole
+//! stripe. A writer with several requests under way sends the rest of a stripe when others of them
+//! are answered, so the piece that begins a stripe waits for that.
 //!
-//! Whoever has one request under way waits for nothing: only a write that goes on where another one ended is held, and only
-//! while pieces that are not held are under way. After a wait in vain the stream's next pieces are not held.
+//! A writer that has one request under way waits for nothing: only a write that goes on where
+//! another one ended is held, and only while pieces that are not held are under way. After a wait
+//! in vain the stream's next pieces are not held.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -19,12 +21,14 @@ use crate::runtime::sync::Notify;
 
 /// Writers in order that a volume knows at once.
 const STREAMS_MAX: usize = 32;
-/// A piece of less than one part in so many of its stripe is not held: too many would make the stripe.
+/// A piece of less than one part in so many of its stripe is not held: too many would make the
+/// stripe.
 const PIECES_MAX: usize = 16;
 /// The rest has so long to come when nothing else is under way any more, and so long in all.
 pub const GRACE: Duration = Duration::from_micros(500);
 pub const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Writes of a stream that are not held after a wait in vain; twice as many after the next one, up to the last of these.
+/// Writes of a stream that are not held after a wait in vain; twice as many after the next one, up
+/// to the last of these.
 const PAUSE: u32 = 8;
 const PAUSE_MAX: u32 = 1 << 14;
 
@@ -114,7 +118,8 @@ impl Drop for UnderWay<'_> {
 pub enum Turn {
     /// It goes alone.
     Alone,
-    /// The stripe is not complete: wait for what becomes of it. Whoever holds the first piece sees that it does not wait in vain.
+    /// The stripe is not complete: wait for what becomes of it. The task with the first piece sees
+    /// to it that no piece waits in vain.
     Wait { gather: Rc<Gather>, first: bool },
     /// This piece completes the stripe, and its request writes it.
     Write(Rc<Gather>),
@@ -161,7 +166,8 @@ impl Gathering {
         }
     }
 
-    /// A piece of a stripe of `whole` bytes has come, of a request that ends at `next` and continues a stream or not.
+    /// A piece of a stripe of `whole` bytes has come, of a request that ends at `next` and
+    /// continues a stream or not.
     pub fn take(&self, piece: &Part, stripe: u64, whole: usize, in_order: bool, next: u64) -> Turn {
         let mut open = self.open.borrow_mut();
         if let Some(gather) = open.get(&stripe).cloned() {

@@ -1,4 +1,5 @@
-//! The handle of a volume or snapshot: what stays the same to its hosts while layers come and go behind it.
+//! The handle of a volume or snapshot: what stays the same to its hosts while layers come and go
+//! behind it.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! The tree of the new snapshot: entries in the order of the walk, whatever order the workers finish in.
+//! The tree of the new snapshot: entries in the order of the walk, whatever order the workers
+//! finish in.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

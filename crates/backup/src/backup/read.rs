@@ -139,7 +139,8 @@ impl<'a, 'b> Worker<'a, 'b> {
             }
         }
         if at < end || changed(&file.stat, &rustix::fs::fstat(&opened).map_err(cannot_read)?) {
-            // It is saved as it was read. Its times are the old ones, so the next backup reads it again.
+            // It is saved as it was read. Its times are the old ones, so the next backup reads it
+            // again.
             self.job.issue(&file.path, "it changed while it was being saved".to_owned());
         }
         Ok((pieces, metadata))

@@ -19,8 +19,8 @@ use crate::walk::{self, DirectoryHandle};
 const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-/// The paths as a tree has them: absolute, without a slash before them, sorted, none within another one. Symbolic links
-/// above the last component are followed.
+/// The paths as a tree has them: absolute, without a slash before them, sorted, none within another
+/// one. Symbolic links above the last component are followed.
 pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for path in paths {
@@ -98,7 +98,8 @@ pub fn walk(
 }
 
 impl Scan<'_, '_> {
-    /// The names to visit in a directory, the first one last. Above the roots only those that lead to one.
+    /// The names to visit in a directory, the first one last. Above the roots only those that lead
+    /// to one.
     fn names(&self, folder: &DirectoryHandle, path: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
         let inside = self.roots.iter().any(|root| is_within(path, root));
         let mut names = match inside {
@@ -213,7 +214,8 @@ impl Scan<'_, '_> {
         let holes = if walk::is_sparse(&file.stat) { walk::open_file(folder, &file.name).ok() } else { None };
         let mut from = 0;
         while from < size {
-            // Spans without data are a part of the next one: a file may consist of exabytes of them.
+            // Spans without data are a part of the next one: a file may consist of exabytes of
+            // them.
             let data = holes.as_ref().and_then(|file| walk::next_data(file, from, size).ok()).unwrap_or(from);
             let length = size.min((data / SPAN + 1) * SPAN) - from;
             let (file, last) = (file.clone(), from + length == size);
@@ -223,7 +225,8 @@ impl Scan<'_, '_> {
         Ok(())
     }
 
-    /// The entry of the previous snapshot, if the file looks unchanged and all of its chunks are there.
+    /// The entry of the previous snapshot, if the file looks unchanged and all of its chunks are
+    /// there.
     fn unchanged(&mut self, path: &[u8], is: &Metadata, size: u64) -> Result<Option<Entry>> {
         let entry = match self.before.as_mut().map(|before| before.seek(path)) {
             Some(Ok(Some(entry))) => entry,

@@ -1,20 +1,25 @@
-//! Streams of generated content, saved and restored object by object by many sessions at once: what the laboratory drives.
+//! Streams of generated content, saved and restored object by object by many sessions at once: what
+//! the laboratory drives.
 //!
-//! [`Streams`] is one opening of a repository. Each [`Stream`] is a session with a packer of its own, as if it were an agent
-//! of its own; all share one index. A stream saves whole objects. When [`Stream::save`] returns, all chunks of the object
-//! are in durable segments, but a prune would remove them: they belong to a snapshot from [`Streams::settle`] on.
+//! [`Streams`] is one opening of a repository. Each [`Stream`] is a session with a packer of its
+//! own, as if it were an agent of its own; all share one index. A stream saves whole objects. When
+//! [`Stream::save`] returns, all chunks of the object are in durable segments, but a prune would
+//! remove them: they belong to a snapshot from [`Streams::settle`] on.
 //!
-//! An object has a place: its length and a number. Restores read what the snapshots of this opening say about a place, by
-//! the code that restores files: ranges of segments, opened, decompressed and compared with the ids of their chunks.
+//! An object has a place: its length and a number. Restores read what the snapshots of this opening
+//! say about a place, by the code that restores files: ranges of segments, opened, decompressed and
+//! compared with the ids of their chunks.
 //!
 //! Two kinds of repositories are driven:
 //!
-//! - One that this code made, in a place that had none. Its one key has the label [`LABEL`]. Everything in it is generated,
-//!   so it is removed as a whole, and segments that no snapshot needs go at once.
-//! - Any other. Only snapshots of this opening are removed, and its session. The space comes back with the next prunes,
-//!   which alone know what other backups need.
+//! - One that this code made, in a place that had none. Its one key has the label [`LABEL`].
+//!   Everything in it is generated, so it is removed as a whole, and segments that no snapshot
+//!   needs go at once.
+//! - Any other. Only snapshots of this opening are removed, and its session. The space comes back
+//!   with the next prunes, which alone know what other backups need.
 //!
-//! A killed process leaves its snapshots, all of host [`LABEL`], and a session that lapses after a day.
+//! A killed process leaves its snapshots, all of host [`LABEL`], and a session that lapses after a
+//! day.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,7 +90,8 @@ pub fn is_made(repository: &crate::repository::Closed) -> Result<bool> {
     Ok(repository.key_labels()?.iter().map(|(_, label)| label.as_str()).eq([LABEL]))
 }
 
-/// Whether the repository has a snapshot. One that this code made may have become the repository of somebody's backups.
+/// Whether the repository has a snapshot. One that this code made may have become the repository of
+/// an operator's backups.
 pub fn has_snapshots(repository: &crate::repository::Closed) -> Result<bool> {
     let mut any = false;
     repository.store.list(Folder::Snapshots, &mut |_| {
@@ -102,8 +108,8 @@ pub fn make(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>, password
 
 /// Removes a repository that [`make`] made. Refuses any other.
 ///
-/// Crash points: while the header is there, the place is a repository of this code, and a repetition goes on. Behind its
-/// removal only a key is left, which opens nothing.
+/// Crash points: while the header is there, the place is a repository of this code, and a
+/// repetition goes on. Behind its removal only a key is left, which opens nothing.
 pub fn unmake(repository: &crate::repository::Closed) -> Result<()> {
     if !is_made(repository)? {
         return Err(BackupError::Refused(format!("{} was not made by the laboratory", repository.store.place())));
@@ -188,8 +194,8 @@ impl Streams {
         })
     }
 
-    /// Saves an object. If it is kept, restores of its place read it once [`Streams::settle`] was called; for this
-    /// process at once.
+    /// Saves an object. If it is kept, restores of its place read it once [`Streams::settle`] was
+    /// called; for this process at once.
     pub fn save(&self, stream: &mut Stream, place: Place, is_kept: bool, content: &[u8]) -> Result<()> {
         self.session.keep_alive()?;
         let pieces = stream.pack(content)?;
@@ -219,8 +225,9 @@ impl Streams {
         lock(&self.state).ended.push(stream);
     }
 
-    /// Commits a snapshot for each ended session. Then it opens the index anew, and reads from the snapshots where the
-    /// kept objects are: from here on restores know nothing else. Snapshots of passing objects are removed again.
+    /// Commits a snapshot for each ended session. Then it opens the index anew, and reads from the
+    /// snapshots where the kept objects are: from here on restores know nothing else. Snapshots of
+    /// passing objects are removed again.
     pub fn settle(&self) -> Result<()> {
         let ended = std::mem::take(&mut lock(&self.state).ended);
         let mut passing = Vec::new();
@@ -309,7 +316,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Removes the snapshots of this opening and its session; or all of the repository, if it was made for the streams.
+    /// Removes the snapshots of this opening and its session; or all of the repository, if it was
+    /// made for the streams.
     pub fn remove(&self) -> Result<()> {
         let ended = std::mem::take(&mut lock(&self.state).ended);
         for Stream { packer, .. } in ended {

@@ -153,8 +153,9 @@ fn an_agent_killed_behind_any_change_of_the_store_resumes() {
 fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     let (repository, _) = repository(1);
     let folder = tree();
-    // Root reads everything. A name that is too long for its path is no file at all, so a socket of a closed directory
-    // is not possible either: a file that vanishes between the walk and the reading is.
+    // Root reads everything. A name that is too long for its path is no file at all, so a socket of
+    // a closed directory is not possible either. A file that vanishes between the walk and the
+    // reading is.
     let victim = folder.write("vanishes/file", random(5, 20_000));
     let mut options = options(&folder.0);
     options.workers = 1;
@@ -563,7 +564,8 @@ fn a_directory_of_many_files_is_saved_listed_and_restored_in_part() {
         "one directory is many chunks of the tree: {}",
         first.description.tree.len()
     );
-    // One change of a hundred thousand reads one file, and stores the chunk of the tree that has it.
+    // One change of a hundred thousand reads one file, and stores the chunk of the tree that has
+    // it.
     std::fs::write(many.join("file-050001"), random(4, 3000)).unwrap();
     let second = save(&repository, &many).unwrap();
     assert_eq!(second.description.counts.files_read, 1);

@@ -1,17 +1,20 @@
-//! A volume of an array: cells of equal length, of which only those are read that changed since the base.
+//! A volume of an array: cells of equal length, of which only those are read that changed since the
+//! base.
 //!
-//! The base is the snapshot of the array that an earlier backup of the same volume was made from. The array knows by its
-//! map which stripes were written since. A cell without such a stripe has the chunk that the earlier backup has for it. A
-//! cell that owns no space is a hole, and is not read either. Everything is read if there is no base, and a cell is read
-//! if its chunk is not found or its place is in doubt. So a lost base costs time, and never a wrong content.
+//! The base is the snapshot of the array that an earlier backup of the same volume was made from.
+//! The array knows by its map which stripes were written since. A cell without such a stripe has
+//! the chunk that the earlier backup has for it. A cell that owns no space is a hole, and is not
+//! read either. Everything is read if there is no base, and a cell is read if its chunk is not
+//! found or its place is in doubt. So a lost base costs time, and never a wrong content.
 //!
-//! The lists of pieces have the cells of a fixed part of the volume each. A part that did not change has its old list,
-//! and the writer holds one list at a time.
+//! The lists of pieces have the cells of a fixed part of the volume each. A part that did not
+//! change has its old list, and the writer holds one list at a time.
 //!
-//! A part that the array cannot read becomes zeros and is listed, with its bytes. No later backup takes such a snapshot as
-//! its base: the zeros would pass for content that did not change.
+//! A part that the array cannot read becomes zeros and is listed, with its bytes. No later backup
+//! takes such a snapshot as its base: the zeros would pass for content that did not change.
 //!
-//! The caller removes the base when [`confirm`] has read the new snapshot and its segments back, and if it has no such part.
+//! The caller removes the base when [`confirm`] has read the new snapshot and its segments back,
+//! and if it has no such part.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -55,11 +58,13 @@ pub trait VolumeReader: Sync {
     /// Whether the array still has the snapshot of an earlier backup, of the same volume.
     fn has_base(&self, base: &Origin) -> Result<bool>;
 
-    /// Runs of the range by length, in order and without gaps. True: it may have changed since the base, or without a
-    /// base it owns space. False: its content is that of the base, or without a base zeros.
+    /// Runs of the range by length, in order and without gaps. True: it may have changed since the
+    /// base, or without a base it owns space. False: its content is that of the base, or without a
+    /// base zeros.
     fn runs(&self, at: u64, length: u64, since: Option<&Origin>) -> Result<Vec<(u64, bool)>>;
 
-    /// [`BackupError::Damaged`] says that a part of the range cannot be read; every other error ends the backup.
+    /// [`BackupError::Damaged`] says that a part of the range cannot be read; every other error
+    /// ends the backup.
     fn read(&self, at: u64, into: &mut [u8]) -> Result<()>;
 }
 
@@ -184,7 +189,8 @@ impl Part {
         if at == self.length { Ok(marks) } else { Err(too_long()) }
     }
 
-    /// The pieces of an earlier backup, cell by cell. None: they do not lie on the cells of this one.
+    /// The pieces of an earlier backup, cell by cell. None: they do not lie on the cells of this
+    /// one.
     fn known(&self, pieces: &[Piece]) -> Vec<Option<Piece>> {
         let (mut known, mut at) = (vec![None; self.cells()], 0_u64);
         for piece in pieces {
@@ -249,7 +255,7 @@ pub(super) fn save(
         }
     }
     if figures.lost > 0 && figures.lost == figures.read && figures.unchanged == 0 {
-        // A snapshot of zeros helps nobody. The drives may be back in an hour.
+        // A snapshot of zeros is of no use. The drives may be back in an hour.
         let first = lock(&job.issues).1.first().map_or_else(String::new, |issue| format!(": {}", issue.text));
         return Err(BackupError::Damaged(format!("no part of volume '{name}' can be read{first}")));
     }
@@ -308,7 +314,8 @@ fn save_part(
     Ok(pieces)
 }
 
-/// The pieces that the earlier backup has for the part. None of them if its list cannot be read: then it is read anew.
+/// The pieces that the earlier backup has for the part. None of them if its list cannot be read:
+/// then it is read anew.
 fn old_pieces(indexed: &Indexed, content: &Content, number: usize) -> Result<Vec<Piece>> {
     let Content::File { lists, .. } = content else { return Ok(Vec::new()) };
     if number >= lists.len().max(1) {
@@ -335,8 +342,8 @@ fn keep_unchanged(job: &Job<'_>, cells: &mut [Cell], changed: &[bool], known: &[
     Ok(())
 }
 
-/// Reads the cells that are to be read, with several threads, and stores their chunks. Also gives the bytes that could not
-/// be read; their places are listed.
+/// Reads the cells that are to be read, with several threads, and stores their chunks. Also gives
+/// the bytes that could not be read; their places are listed.
 fn read_cells(
     job: &Job<'_>,
     reader: &dyn VolumeReader,
@@ -389,7 +396,8 @@ fn read_cells(
     Ok((found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner), lost.into_inner()))
 }
 
-/// A range of the volume that cannot be read: its first byte, the one behind its last, and the cause.
+/// A range of the volume that cannot be read: its first byte, the one behind its last, and the
+/// cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Gap {
     from: u64,
@@ -397,7 +405,8 @@ struct Gap {
     error: String,
 }
 
-/// Reads a range around what is damaged in it: by halves, down to the length `least`. What is left becomes zeros.
+/// Reads a range around what is damaged in it: by halves, down to the length `least`. What is left
+/// becomes zeros.
 fn read_around(reader: &dyn VolumeReader, at: u64, into: &mut [u8], least: u64, gaps: &mut Vec<Gap>) -> Result<()> {
     let error = match reader.read(at, into) {
         Err(BackupError::Damaged(error)) => error,
@@ -418,9 +427,9 @@ fn read_around(reader: &dyn VolumeReader, at: u64, into: &mut [u8], least: u64, 
     Ok(())
 }
 
-/// Reads the stored snapshot back: its description, its tree and every segment that was stored for it, and finds all of
-/// its chunks. Behind this the base may go. It may take as long as the backup itself, so the session has ended before: the
-/// snapshot keeps what it needs.
+/// Reads the stored snapshot back: its description, its tree and every segment that was stored for
+/// it, and finds all of its chunks. Behind this the base may go. It may take as long as the backup
+/// itself, so the session has ended before: the snapshot keeps what it needs.
 pub fn confirm(indexed: &Indexed, id: &SnapshotId, stored: &[SegmentId], progress: &BackupProgress) -> Result<()> {
     let doubtful = |what: String| BackupError::Damaged(format!("snapshot {} was stored, but {what}", id.short()));
     let Snapshot { description, .. } = indexed.snapshot(id)?;

@@ -113,7 +113,8 @@ fn of_one_second_the_last_to_end_is_the_latest() {
     check([0, 1], [u64::MAX, 0], &[1, 0]);
 }
 
-/// Ten snapshots at these intervals, and what the rules keep of them when all were stored again at `moved`.
+/// Ten snapshots at these intervals, and what the rules keep of them when all were stored again at
+/// `moved`.
 fn stored_again(every: u64, moved: u64, policy: &ForgetPolicy) -> Vec<Vec<String>> {
     use crate::store::{Folder, Name, Store};
     use crate::testing::{PASSWORD, SMALL, Temporary, save, stage};

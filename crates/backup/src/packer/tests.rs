@@ -20,7 +20,8 @@ fn a_chunk_is_stored_once_by_any_number_of_threads() {
         }
     });
     let packed = packer.finish(Gathered::default()).unwrap();
-    // A chunk may be stored twice if it becomes durable just then, and never more often than there are threads.
+    // A chunk may be stored twice if it becomes durable just then, and never more often than there
+    // are threads.
     assert!((200 * 500..=210 * 500).contains(&packed.bytes_new), "{}", packed.bytes_new);
     assert_eq!(packed.references.chunks() as u64 * 500, packed.bytes_new);
     for seed in 0..200 {

@@ -222,7 +222,8 @@ fn a_planted_epoch_takes_nothing_from_a_running_backup() {
     folder.write("file", random(1, 60_000));
     let saved = save(&repository, &folder.0).unwrap();
     crate::forget::remove(&repository, &saved.id).unwrap();
-    // A backup has read the list, and uses every segment. Then a writer without the key condemns all of them.
+    // A backup has read the list, and uses every segment. Then a writer without the key condemns
+    // all of them.
     let (session, read) = repository.begin_session().unwrap();
     assert!(read.condemned.is_empty());
     let all: Vec<SegmentId> = repository.segments().unwrap().into_iter().map(|(id, _)| id).collect();

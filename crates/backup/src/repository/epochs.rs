@@ -1,23 +1,27 @@
 //! Sessions and epochs: how segments are removed beside running backups.
 //!
-//! A backup begins a session before it looks at anything. A prune condemns segments that no snapshot references, in a
-//! new epoch; it removes them two epochs later, if no snapshot references them then and every live session began in the
-//! epoch before, the latest one that the prune found. A session ignores condemned segments, so it stores their chunks
-//! again.
+//! A backup begins a session before it looks at anything. A prune condemns segments that no
+//! snapshot references, in a new epoch. It removes them two epochs later, if no snapshot references
+//! them then and every live session began in the epoch before, the latest one that the prune found.
+//! A session ignores condemned segments, so it stores their chunks again.
 //!
 //! Why this is safe for a session that reuses a chunk of segment S:
 //!
-//! 1. S was condemned before the session read the list: then the session did not see S, and stored the chunk.
-//! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it lives, no prune that finds C
-//!    or a later epoch removes S. When it ends, its snapshot is committed, and prune reads the snapshots after it read the
-//!    sessions. This holds for a planted epoch too, whatever it says about the time of the condemnation.
-//! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent that could not renew
-//!    for half of that time has lapsed for good: it renews no more, and does not commit. It measures with its own clock
-//!    and with the store's, because a virtual machine that stands still has no clock that shows it.
-//! 4. The agent stood still between its last look at the clocks and the commit: it looks again behind the commit, and
-//!    takes the snapshot back.
-//! 5. Another writer replaced the session or an epoch, which needs no key: behind the commit the agent compares what its
-//!    snapshot needs with the segments that are there, and takes it back if one is missing.
+//! 1. S was condemned before the session read the list: then the session did not see S, and stored
+//!    the chunk.
+//! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it
+//!    lives, no prune that finds C or a later epoch removes S. When it ends, its snapshot is
+//!    committed, and prune reads the snapshots after it read the sessions. This holds for a planted
+//!    epoch too, whatever it says about the time of the condemnation.
+//! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent
+//!    that could not renew for half of that time has lapsed for good: it renews no more, and does
+//!    not commit. It measures with its own clock and with the store's, because a virtual machine
+//!    that stands still has no clock that shows it.
+//! 4. The agent stood still between its last look at the clocks and the commit: it looks again
+//!    behind the commit, and takes the snapshot back.
+//! 5. Another writer replaced the session or an epoch, which needs no key. Behind the commit the
+//!    agent compares what its snapshot needs with the segments that are there, and takes it back if
+//!    one is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -154,7 +158,8 @@ impl Closed {
         })
     }
 
-    /// Begins a session, and gives the latest epoch: segments condemned there do not count as stored.
+    /// Begins a session, and gives the latest epoch: segments condemned there do not count as
+    /// stored.
     pub fn begin_session(&self) -> Result<(Session, Epoch)> {
         let mut id = [0; 16];
         self.surroundings.entropy(&mut id);
@@ -222,7 +227,8 @@ impl Session {
         self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it meanwhile.
+    /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it
+    /// meanwhile.
     pub fn keep_alive(&self) -> Result<()> {
         let mut renewal = self.renewal();
         let measured = self.closed.surroundings.elapsed();
@@ -256,10 +262,11 @@ impl Session {
         Err(BackupError::Failed(format!("session {id} was not renewed for {silent} seconds; repeat the backup")))
     }
 
-    /// Looks at the clocks and at the segments behind the commit. If prune may have ended the session before it, or if a
-    /// segment is gone, removes the snapshot.
+    /// Looks at the clocks and at the segments behind the commit. If prune may have ended the
+    /// session before it, or if a segment is gone, removes the snapshot.
     pub fn confirm(&self, snapshot: &SnapshotId, references: &References) -> Result<()> {
-        // The snapshot is there. A store that does not tell the time now is no reason to take it back.
+        // The snapshot is there. A store that does not tell the time now is no reason to take it
+        // back.
         let renewal = *self.renewal();
         let silent = self.silent(renewal, self.closed.store.now().unwrap_or(0));
         if silent >= SESSION_SECONDS {

@@ -1,7 +1,8 @@
 //! Loading the index: the footers of all segments, from a local cache or from the store.
 //!
-//! The cache is one file of footers behind each other, each with its segment's name. It may be lost or damaged at any
-//! time: a record that is not whole ends it, and what it lacks comes from the store.
+//! The cache is one file of footers behind each other, each with its segment's name. It may be lost
+//! or damaged at any time: a record that is not whole ends it, and what it lacks comes from the
+//! store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -69,7 +70,8 @@ pub fn damaged(store: &dyn Store) -> Result<BTreeMap<SegmentId, Ordinals>> {
     Ok(found)
 }
 
-/// Marks chunks of a segment, so that no backup counts them as stored. Replaces earlier marks of the segment.
+/// Marks chunks of a segment, so that no backup counts them as stored. Replaces earlier marks of
+/// the segment.
 pub fn mark(store: &dyn Store, id: &SegmentId, chunks: &Ordinals) -> Result<()> {
     let mut bytes = Vec::new();
     chunks.encode(&mut bytes);
@@ -131,9 +133,11 @@ impl Repository {
         };
         let is_marked = |id: &SegmentId| damaged.get(id).is_some_and(|chunks| chunks.count() > 0);
         if let Some(cache) = &cache {
-            // Each footer goes when it is indexed: all of them at once need more memory than the index.
+            // Each footer goes when it is indexed: all of them at once need more memory than the
+            // index.
             cache.read(&mut |id, footer| {
-                // A footer that is known says nothing about a segment that was cut short, or that a check marked.
+                // A footer that is known says nothing about a segment that was cut short, or that a
+                // check marked.
                 let usable = left.get(&id) == Some(&footer.segment_bytes()) && !is_marked(&id);
                 if usable && left.remove(&id).is_some() {
                     add(&mut index, id, footer)?;
@@ -190,7 +194,8 @@ impl Repository {
     }
 }
 
-/// The file of footers. It holds nothing that the store does not have, and every failure only costs time.
+/// The file of footers. It holds nothing that the store does not have, and every failure only costs
+/// time.
 struct Cache {
     path: PathBuf,
 }
@@ -200,8 +205,8 @@ impl Cache {
         Cache { path: dir.join(hex(repository)).join("footers") }
     }
 
-    /// Calls `each` for the footer of every segment in the file. It says whether the store still has the segment; if it
-    /// has few of them, the others are dropped from the file.
+    /// Calls `each` for the footer of every segment in the file. It says whether the store still
+    /// has the segment; if it has few of them, the others are dropped from the file.
     fn read(&self, each: &mut dyn FnMut(SegmentId, Footer) -> Result<bool>) -> Result<()> {
         let Ok(file) = File::open(&self.path) else { return Ok(()) };
         let mut reader = BufReader::new(file);

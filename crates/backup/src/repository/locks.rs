@@ -1,17 +1,19 @@
-//! Locked snapshots: until a date nobody removes a snapshot or anything that it needs, whatever credentials they have.
+//! Locked snapshots: until a date no client removes a snapshot or anything that it needs, whatever
+//! credentials it has.
 //!
 //! The store holds the locks, as retention in COMPLIANCE mode. A snapshot is locked in this order:
 //!
-//! 1. Every segment that it references, the header, the keys and the defaults are locked until the date. A longer lock
-//!    stays.
+//! 1. Every segment that it references, the header, the keys and the defaults are locked until the
+//!    date. A longer lock stays.
 //! 2. The snapshot is stored, with its lock.
 //!
 //! A snapshot that is stored already is locked in the same order, and its lock is prolonged so: see
 //! [`Repository::lock_stored`].
 //!
-//! Crash points: before 2 there is no snapshot, and some objects are kept for longer than necessary. Behind 2 all is
-//! there. So a listed locked snapshot never needs an object that is not locked as long. The session that runs meanwhile
-//! keeps prune from removing a segment between its use and its lock.
+//! Crash points: before 2 there is no snapshot, and some objects are kept for longer than
+//! necessary. Behind 2 all is there. So a listed locked snapshot never needs an object that is not
+//! locked as long. The session that runs meanwhile keeps prune from removing a segment between its
+//! use and its lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -31,7 +33,8 @@ const DEFAULTS_BYTES: usize = 48;
 /// The longest default: 100 years.
 pub const KEEP_SECONDS_MAX: u64 = 100 * 366 * 86_400;
 
-/// What backups do unless they are told otherwise. It is chosen with the repository, and never changes.
+/// What backups do unless they are told otherwise. It is chosen with the repository, and never
+/// changes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Defaults {
     /// Snapshots are locked for so many seconds from their storing on. Zero: they are not locked.
@@ -101,11 +104,12 @@ impl Closed {
 }
 
 impl Repository {
-    /// Locks a snapshot that is stored already, with everything that it needs. A longer lock stays. Gives the end of the
-    /// snapshot's lock.
+    /// Locks a snapshot that is stored already, with everything that it needs. A longer lock stays.
+    /// Gives the end of the snapshot's lock.
     ///
-    /// It needs no session. Only what exists can be locked, and what is locked stays. So if the snapshot itself could be
-    /// locked last, all that it needs was there before. A snapshot that is forgotten meanwhile is an error.
+    /// It needs no session. Only what exists can be locked, and what is locked stays. So if the
+    /// snapshot itself could be locked last, all that it needs was there before. A snapshot that is
+    /// forgotten meanwhile is an error.
     pub fn lock_stored(&self, id: &SnapshotId, until: u64) -> Result<u64> {
         let references = self.snapshot(id)?.references;
         self.lock_needed(&references, until)?;

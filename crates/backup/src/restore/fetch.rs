@@ -1,7 +1,8 @@
-//! Fetching chunks: each thread takes a segment, reads it in its order, and hands each chunk to its [`Sink`]. A thread
-//! holds one range of a segment and one chunk. The content of each chunk is compared with its id. Where it is damaged, or
-//! not what its segment says, other segments that have it are tried, before it is lost. When all content of a window of files is on the drive, they get their
-//! times.
+//! Fetching chunks: each thread takes a segment, reads it in its order, and hands each chunk to its
+//! [`Sink`]. A thread holds one range of a segment and one chunk. The content of each chunk is
+//! compared with its id. Where it is damaged, or not what its segment says, other segments that
+//! have it are tried, before it is lost. When all content of a window of files is on the drive,
+//! they get their times.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +48,8 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
     };
     let workers = workers.max(1).min(groups.len());
     if workers == 1 {
-        // On the caller's thread: one that lives for a single file loses its processor time for those who look at threads.
+        // On the caller's thread: one that lives for a single file loses its processor time for
+        // those who look at threads.
         return work();
     }
     std::thread::scope(|scope| {
@@ -65,7 +67,8 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
 pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     let Window { files, planned } = window;
     all(job.indexed, planned, job.options.workers, &Files { job, files: &files, making: Mutex::default() })?;
-    // Crash points: before the sync, files without their times are written again. Behind it, those with them are whole.
+    // Crash points: before the sync, files without their times are written again. Behind it, those
+    // with them are whole.
     job.target.sync()?;
     for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
         if let Some(identity) = file.identity.get() {
@@ -134,7 +137,8 @@ impl Fetcher<'_> {
         Ok(())
     }
 
-    /// Restores a chunk from another segment than the planned one, which has it no longer because of `error`.
+    /// Restores a chunk from another segment than the planned one, which has it no longer because
+    /// of `error`.
     fn elsewhere(&mut self, same: &[Planned], directory: &FooterIndex, error: &BackupError) -> Result<()> {
         let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
         let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
@@ -178,7 +182,8 @@ impl Sink for Files<'_, '_> {
         self.complete(file)
     }
 
-    /// Lists the files that lack these chunks. They keep no times, so the next restore writes them again.
+    /// Lists the files that lack these chunks. They keep no times, so the next restore writes them
+    /// again.
     fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()> {
         for planned in group {
             let Some(file) = self.files.get(planned.file as usize) else { continue };
@@ -208,7 +213,8 @@ impl Files<'_, '_> {
         Ok(faults)
     }
 
-    /// The file of several chunks, which the first of them makes. None: it cannot be made, which is listed once.
+    /// The file of several chunks, which the first of them makes. None: it cannot be made, which is
+    /// listed once.
     fn made(&self, file: &File) -> Result<Option<Identity>> {
         if let Some(identity) = file.identity.get() {
             return Ok(Some(*identity));

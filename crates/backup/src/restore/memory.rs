@@ -1,4 +1,5 @@
-//! Restoring a file into memory: its chunks are fetched in the order of the segments, and copied where they belong.
+//! Restoring a file into memory: its chunks are fetched in the order of the segments, and copied
+//! where they belong.
 
 use std::sync::Mutex;
 

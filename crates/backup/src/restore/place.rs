@@ -1,8 +1,8 @@
 //! The target of a restore: files, directories, links and special files below one directory.
 //!
-//! Other users may write in the target, and root restores what only root may have. So nothing is trusted by its path
-//! alone: whatever is opened again must be the inode that the restore made, and a file that is there counts as complete
-//! only if no other user can have planted it.
+//! Other users may write in the target, and root restores what only root may have. So nothing is
+//! trusted by its path alone. Whatever is opened again must be the inode that the restore made, and
+//! a file that is there counts as complete only if no other user can have planted it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -105,7 +105,8 @@ impl Target {
         self.identity
     }
 
-    /// Forces all that was written to the drive. An error of an earlier write that went on in the background shows here.
+    /// Forces all that was written to the drive. An error of an earlier write that went on in the
+    /// background shows here.
     pub fn sync(&self) -> Result<()> {
         #[cfg(test)]
         if self.syncs_left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
@@ -154,7 +155,8 @@ impl Target {
         }
     }
 
-    /// Makes a directory unless it is there. Only its owner may enter it until its metadata are set.
+    /// Makes a directory unless it is there. Only its owner may enter it until its metadata are
+    /// set.
     pub fn make_directory(&self, path: &[u8], is: &Metadata) -> Result<Identity> {
         let (folder, name) = split(path);
         let cannot = |error| failed("create the directory", path, error);
@@ -170,7 +172,8 @@ impl Target {
         let identity = Identity::of(&stat);
         let foreign = stat.st_uid != self.user;
         let mode = match self.is_root {
-            // Another user could exchange what is restored there. Until its metadata are set, it is root's alone.
+            // Another user could exchange what is restored there. Until its metadata are set, it is
+            // root's alone.
             true if foreign && stat.st_uid != is.user => Mode::RWXU,
             // An earlier restore may have taken the right to write from its owner.
             false if !foreign && stat.st_mode & 0o700 != 0o700 => Mode::from_raw_mode(stat.st_mode | 0o700),
@@ -196,8 +199,9 @@ impl Target {
         Ok(if modified == metadata.modified { Present::Complete(identity) } else { Present::SameSize(identity) })
     }
 
-    /// Whether an earlier restore can have left the file, and no other user: its owner is this user or that of the
-    /// snapshot, and it has no more names than there. A file that gives rights to those who run it must be this user's.
+    /// Whether an earlier restore can have left the file, and no other user: its owner is this user
+    /// or that of the snapshot, and it has no more names than there. A file that gives rights to
+    /// those who run it must be this user's.
     fn trusts(&self, stat: &Stat, is: &Metadata) -> bool {
         let gives_rights = is.mode & 0o6000 != 0 || is.xattrs.iter().any(|(name, _)| name == CAPABILITIES);
         let restored = self.is_root && stat.st_uid == is.user && !gives_rights;
@@ -258,7 +262,8 @@ impl Target {
         Ok(faults)
     }
 
-    /// Sets the times of a file, behind [`Target::sync`]: they say that its content is on the drive.
+    /// Sets the times of a file, behind [`Target::sync`]: they say that its content is on the
+    /// drive.
     pub fn set_times_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<()> {
         // It may be a file that not even its owner may read.
         let (opened, stat) = self.open_known(path, OFlags::PATH | OFlags::NOFOLLOW, known)?;
@@ -271,8 +276,8 @@ impl Target {
         set_times(opened.as_fd(), metadata).map_err(cannot)
     }
 
-    /// Sets owner, attributes and mode. Owner first: setting it clears bits of the mode and capabilities. What cannot be
-    /// set is listed, and the rest is set all the same.
+    /// Sets owner, attributes and mode. Owner first: setting it clears bits of the mode and
+    /// capabilities. What cannot be set is listed, and the rest is set all the same.
     fn set_attributes(&self, file: BorrowedFd<'_>, path: &[u8], is: &Metadata) -> Faults {
         let owner = rustix::fs::fchown(file, Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
         let mode = mode(is, owner.is_ok());
@@ -314,7 +319,8 @@ impl Target {
             _ => rustix::fs::mknodat(&*folder, name, kind, Mode::RUSR | Mode::WUSR, device),
         }
         .map_err(cannot)?;
-        // From here on by the inode: a path could lead to another file, and through a symbolic link out of the target.
+        // From here on by the inode: a path could lead to another file, and through a symbolic link
+        // out of the target.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let node = rustix::fs::openat(&*folder, name, flags, Mode::empty()).map_err(cannot)?;
         let stat = rustix::fs::fstat(&node).map_err(cannot)?;

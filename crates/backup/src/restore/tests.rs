@@ -40,7 +40,8 @@ fn a_restore_goes_on_where_it_was_interrupted() {
     let target = Temporary::new();
     let first = restore(&repository, &saved, &folder.0, &target.0).unwrap();
     assert_eq!((first.files, first.files_kept), (20, 0));
-    // What a killed restore leaves: a file that is missing, one of its length without its time, one that is too short.
+    // What a killed restore leaves: a file that is missing, one of its length without its time, one
+    // that is too short.
     std::fs::remove_file(target.join("data/1/19")).unwrap();
     let partial = std::fs::File::options().write(true).open(target.join("data/0/18")).unwrap();
     partial.set_modified(std::time::UNIX_EPOCH).unwrap();
@@ -232,7 +233,7 @@ fn a_file_that_was_exchanged_meanwhile_is_not_touched() {
     let made = target.make_file(b"file", 100).unwrap();
     target.write_at(b"file", made, b"content", 0).unwrap();
     let path = folder.join("file");
-    // Another file, a pipe that nobody reads, and a symbolic link out of the target.
+    // Another file, a pipe without a reader, and a symbolic link out of the target.
     let outside = Temporary::new();
     let victim = outside.write("victim", b"victim");
     let before = picture(&outside.0);
@@ -306,7 +307,8 @@ fn what_cannot_be_set_is_listed_and_the_rest_is_set() {
     let saved = save(&repository, &folder.0).unwrap();
     let target = Temporary::new();
     give(&target.0, STRANGER);
-    // A user who is not root may set neither owner nor attribute, and must not have the file with rights of its owner.
+    // A user who is not root may set neither owner nor attribute, and must not have the file with
+    // rights of its owner.
     let done = std::thread::scope(|scope| {
         let restore = || {
             let user = rustix::fs::Uid::from_raw(STRANGER);

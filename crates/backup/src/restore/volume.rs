@@ -1,8 +1,8 @@
-//! Restoring a volume into a volume that is empty: chunks are written where they belong, and zeros are not written, so
-//! what owned no space owns none again.
+//! Restoring a volume into a volume that is empty: chunks are written where they belong, and zeros
+//! are not written, so what owned no space owns none again.
 //!
-//! The parts of the volume are restored one after another, and within a part in the order of the segments. What is lost
-//! stays zeros, and is listed, and so is what the backup could not read.
+//! The parts of the volume are restored one after another, and within a part in the order of the
+//! segments. What is lost stays zeros, and is listed, and so is what the backup could not read.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

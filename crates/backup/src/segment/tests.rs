@@ -74,7 +74,8 @@ fn another_key_opens_nothing() {
 
 #[test]
 fn chunks_do_not_change_places() {
-    // A footer that swaps the ids of two chunks of one length is well-formed, and opens none of them.
+    // A footer that swaps the ids of two chunks of one length is well-formed, and opens none of
+    // them.
     let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
     let mut writer = SegmentWriter::new(&keys, Kind::Content, [3; 32], Vec::new());
     for seed in [1, 2] {

@@ -92,7 +92,8 @@ fn what_is_written_can_be_opened() {
     invalid(&|is| is.excludes[0] = "x".repeat(NAME_MAX + 1));
     invalid(&|is| is.host = "x".repeat(NAME_MAX + 1));
     invalid(&|is| is.tree[0].1 = vec![b'x'; PATH_MAX + 1]);
-    // A path that is too long to be saved is an issue, and so are causes of any length: both are cut.
+    // A path that is too long to be saved is an issue, and so are causes of any length: both are
+    // cut.
     let long = Issue { path: vec![b'x'; PATH_MAX + 1], text: "\u{fc}".repeat(NAME_MAX) };
     let opened = check(&|is| is.issues = vec![long.clone(); ISSUES_MAX + 1]).unwrap();
     assert_eq!(opened.issues.len(), ISSUES_MAX);
@@ -137,7 +138,8 @@ fn a_description_without_an_end_ended_when_it_began() {
 #[test]
 fn a_description_opens_with_its_own_references_only() {
     let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
-    // Who has no key makes a new snapshot of an old one, with other references or in the first version.
+    // Who has no key makes a new snapshot of an old one, with other references or in the first
+    // version.
     let sealed = &whole[24 + 1 + 32 + 3..];
     let mut other = References::default();
     other.0.entry(SegmentId([1; 32])).or_default().insert(8);
@@ -178,7 +180,8 @@ fn a_date_far_from_the_end_of_the_backup_is_wrong() {
     check(1_000_000 * NANOS, 1_000_000 + BACKUP_SECONDS_MAX + 1, true);
 }
 
-/// The test runs itself again with little memory: as on a small machine, or one that lends no memory that it lacks.
+/// The test runs itself again with little memory: as on a small machine, or one that lends no
+/// memory that it lacks.
 #[test]
 fn a_snapshot_is_read_with_little_memory() {
     let whole = snapshot();

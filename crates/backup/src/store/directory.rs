@@ -1,9 +1,11 @@
 //! A repository in a directory of a local or mounted file system.
 //!
-//! A new object is written under a temporary name, forced to the drive, and linked to its name. A link fails if the
-//! name exists, so nothing is replaced. A crash leaves at most a temporary file, which the next listing passes over and
-//! which `prune` removes when it is old. Such a file may be a further link of a committed object, so none is ever opened
-//! again: every name is random, and only a new file is written. Local files have no retention: whoever may write in the directory may delete.
+//! A new object is written under a temporary name, forced to the drive, and linked to its name. A
+//! link fails if the name exists, so nothing is replaced. A crash leaves at most a temporary file,
+//! which the next listing passes over and which `prune` removes when it is old. Such a file may be
+//! a further link of a committed object, so none is ever opened again: every name is random, and
+//! only a new file is written. Local files have no retention: a user who may write in the directory
+//! may delete.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -40,8 +42,9 @@ impl Directory {
         self.root.join(name.text())
     }
 
-    /// Makes a folder of the repository, durably. One that is there may be of a process that died before it forced it
-    /// to the drive, so the first use of each forces it: up to the root, and that one too.
+    /// Makes a folder of the repository, durably. One that is there may be of a process that died
+    /// before it forced it to the drive, so the first use of each forces it: up to the root, and
+    /// that one too.
     fn make_folder(&self, folder: &Path) -> Result<()> {
         let durable = || self.durable.lock().unwrap_or_else(PoisonError::into_inner);
         if durable().contains(folder) {
@@ -52,7 +55,8 @@ impl Directory {
         let inside = folder.ancestors().take_while(|path| path.starts_with(&self.root));
         for path in inside {
             match sync(above(path)) {
-                // It belongs to another user, who made the folder: an agent may enter it without the right to list it.
+                // It belongs to another user, who made the folder: an agent may enter it without
+                // the right to list it.
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
                 synced => synced.map_err(failed)?,
             }
@@ -127,8 +131,8 @@ fn stored(metadata: &fs::Metadata) -> u64 {
     u64::try_from(metadata.mtime()).unwrap_or(0)
 }
 
-/// Makes a folder and those above it that are missing, the highest first. `sync` forces the entries of a folder to the
-/// drive: of each that was made, that of the folder above it.
+/// Makes a folder and those above it that are missing, the highest first. `sync` forces the entries
+/// of a folder to the drive: of each that was made, that of the folder above it.
 fn make_folders(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<()>) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -197,8 +201,8 @@ impl Store for Directory {
         fs::remove_file(&path).map_err(|error| BackupError::io("remove", &path, &error))
     }
 
-    /// The time that a new file gets: a file system of another machine dates by that one's clock. Where none can be made,
-    /// nothing is stored, and the clock of this machine serves.
+    /// The time that a new file gets: a file system of another machine dates by that one's clock.
+    /// Where none can be made, nothing is stored, and the clock of this machine serves.
     fn now(&self) -> Result<u64> {
         let folder = self.root.join(TEMPORARY);
         let _ = fs::create_dir(&folder);

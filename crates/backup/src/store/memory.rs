@@ -17,7 +17,8 @@ struct State {
     changes_left: Option<u64>,
     /// Whether objects may be removed.
     append_only: bool,
-    /// The locks of objects: until when. They outlast the objects' replacement, as they do in a bucket with versions.
+    /// The locks of objects: until when. They outlast the objects' replacement, as they do in a
+    /// bucket with versions.
     locks: BTreeMap<Name, u64>,
     /// Parts of objects that the drive cannot read.
     unreadable: Vec<(Name, Range<u64>)>,
@@ -27,7 +28,8 @@ struct State {
     jump: Option<(Folder, u64)>,
     /// When an object of this folder is read as a whole, the clock jumps to this time.
     reading_jump: Option<(Folder, u64)>,
-    /// Behind the next object that is stored in the folder of this one, another writer stores this one.
+    /// Behind the next object that is stored in the folder of this one, another writer stores this
+    /// one.
     follower: Option<(Folder, Name, Vec<u8>)>,
     /// When the first object is read next, it has gone, and the other one is there.
     exchange: Option<(Name, Name, Vec<u8>)>,
@@ -57,7 +59,8 @@ impl Memory {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on objects of the folder are stored when so many requests for it are under way at once.
+    /// From now on objects of the folder are stored when so many requests for it are under way at
+    /// once.
     pub fn meet(&self, folder: Folder, number: usize) {
         let meeting = Meeting { folder: Some(folder), number, ..Meeting::default() };
         *self.meeting.lock().unwrap_or_else(PoisonError::into_inner) = meeting;
@@ -114,7 +117,8 @@ impl Memory {
         self.state().failing = Some(name.clone());
     }
 
-    /// The clock jumps to `now` behind the next object that is stored in the folder, as if the agent's machine slept.
+    /// The clock jumps to `now` behind the next object that is stored in the folder, as if the
+    /// agent's machine slept.
     pub fn jump_behind(&self, folder: Folder, now: u64) {
         self.state().jump = Some((folder, now));
     }

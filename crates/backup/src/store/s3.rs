@@ -1,7 +1,8 @@
-//! What a store over S3 needs and what needs no connection: reading listings, and how long and how often to try.
+//! What a store over S3 needs and what needs no connection: reading listings, and how long and how
+//! often to try.
 //!
-//! A listing decides what prune removes and what a backup stores. So a listing that is cut short, or of which a part
-//! cannot be read, is an error, and never a shorter list.
+//! A listing decides what prune removes and what a backup stores. So a listing that is cut short,
+//! or of which a part cannot be read, is an error, and never a shorter list.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub fn pause(attempt: u32) -> Duration {
     Duration::from_millis(250 << (2 * attempt.min(ATTEMPTS)))
 }
 
-/// Whether the same request can succeed later: the server is busy or restarts, or another request was in its way.
+/// Whether the same request can succeed later: the server is busy or restarts, or another request
+/// was in its way.
 pub fn is_transient(status: u16, code: &str) -> bool {
     matches!(status, 409 | 429 | 500 | 502 | 503 | 504) || (status == 400 && code == "RequestTimeout")
 }
@@ -61,7 +63,8 @@ pub struct ListedObject {
     pub stored: u64,
 }
 
-/// Reads an answer to ListObjectsV2: its objects, and where the next part begins. `what` names the listing in errors.
+/// Reads an answer to ListObjectsV2: its objects, and where the next part begins. `what` names the
+/// listing in errors.
 pub fn entries(text: &str, what: &str) -> Result<(Vec<ListedObject>, Option<String>)> {
     let wrong = |why: &str| BackupError::Failed(format!("the listing of {what} {why}"));
     if !text.trim_end().ends_with("</ListBucketResult>") {

@@ -91,8 +91,8 @@ fn a_temporary_file_that_a_killed_agent_left_never_harms_an_object() {
     let folder = Temporary::new();
     let (first, second) = (Name::of(Folder::Keys, &[1]), Name::of(Folder::Keys, &[2]));
     Directory::new(&folder.0, stage(2)).create(&first, b"committed").unwrap();
-    // The agent died between the link and the removal of the temporary name. The next one has its process number, and
-    // even the same dice.
+    // The agent died between the link and the removal of the temporary name. The next one has its
+    // process number, and even the same dice.
     for name in [format!("{}-0", std::process::id()), hex(&random(3, 16))] {
         std::fs::hard_link(folder.join(first.text()), folder.join("tmp").join(name)).unwrap();
     }
@@ -108,7 +108,8 @@ fn a_sector_that_cannot_be_read_is_damage_of_the_object() {
     let folder = Temporary::new();
     let store = Directory::new(&folder.0, stage(1));
     let name = Name::of(Folder::Keys, &[1]);
-    // The kernel answers a read of address zero of a process with EIO, as a drive does for a bad sector.
+    // The kernel answers a read of address zero of a process with EIO, as a drive does for a bad
+    // sector.
     std::fs::create_dir(folder.join("keys")).unwrap();
     std::os::unix::fs::symlink("/proc/self/mem", folder.join(name.text())).unwrap();
     assert!(matches!(store.get(&name, 100), Err(BackupError::Damaged(_))));

@@ -1,5 +1,5 @@
-//! Where the content of a volume comes from: the snapshot of the array, which is the base of the next backup, and the
-//! shape that a restore gives to a new volume.
+//! Where the content of a volume comes from: the snapshot of the array, which is the base of the
+//! next backup, and the shape that a restore gives to a new volume.
 
 use crate::chunker::CHUNK_MAX;
 use crate::codec::{Decoder, put_bytes, put_varint};
@@ -13,7 +13,8 @@ pub const STRIPS: std::ops::RangeInclusive<u64> = 16 << 10..=1 << 20;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Origin {
-    /// Bytes of a cell. Each chunk of the volume is the content of one cell, and only the last cell may be shorter.
+    /// Bytes of a cell. Each chunk of the volume is the content of one cell, and only the last cell
+    /// may be shorter.
     pub cell: u64,
     /// The logical block of the volume: 512 or 4096.
     pub block: u32,
@@ -23,7 +24,8 @@ pub struct Origin {
     pub digests_strips: bool,
     /// The code of the volume, as the array writes it.
     pub code: String,
-    /// The snapshot of the array: name, number and the time it was taken, in seconds since 1970. All three must agree.
+    /// The snapshot of the array: name, number and the time it was taken, in seconds since 1970.
+    /// All three must agree.
     pub snapshot: String,
     pub number: u32,
     pub made: u64,

@@ -65,7 +65,8 @@ fn the_next_backup_repairs_what_was_lost() {
         // The files look unchanged; those whose chunks are damaged are read all the same.
         let second = save(&repository, &folder.0).unwrap();
         assert!(second.description.counts.bytes_new > 0);
-        // Where the directory above changed between them, the first chunk of the first tree is in no second one.
+        // Where the directory above changed between them, the first chunk of the first tree is in
+        // no second one.
         if above() == before {
             break (repository, first, second);
         }

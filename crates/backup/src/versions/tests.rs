@@ -87,7 +87,8 @@ fn so_many_versions_stay_while_a_file_exists() {
     let long = VersionPolicy::new(vec![class("all", &[], (3, 1), (1, 1000))], 0).unwrap();
     assert_eq!(series.forget(&long), [8, 9, 10], "version 8 ended a day ago");
     series.take();
-    // Version 8 ended two days ago; 9 ended with the snapshot of day 10, which stays for 10 itself as its only one.
+    // Version 8 ended two days ago; 9 ended with the snapshot of day 10, which stays for 10 itself
+    // as its only one.
     assert_eq!(series.forget(&long), [9, 10, 11]);
 }
 

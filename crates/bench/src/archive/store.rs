@@ -1,5 +1,5 @@
-//! The store that the bench measures: an archive in this process, on file drives behind io_uring, filled through its
-//! own puts.
+//! The store that the bench measures: an archive in this process, on file drives behind io_uring,
+//! filled through its own puts.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -31,7 +31,8 @@ pub const RARE: u64 = 1000;
 pub const TOGETHER: usize = 32;
 pub const HOUR: u64 = 3_600_000;
 
-/// The system's clocks, which can be moved ahead together. The random numbers repeat: the bench keeps no secrets.
+/// The system's clocks, which can be moved ahead together. The random numbers repeat: the bench
+/// keeps no secrets.
 pub struct Clock {
     origin: std::time::Instant,
     wall: u64,

@@ -1,6 +1,6 @@
-//! Stele 4+2 on six loop devices over files in memory, served by its own thread over io_uring. The figures stand beside
-//! those of btrfs raid6 on the same devices, measured on the reference machine. The cases need root and `losetup`, and
-//! are left out without them.
+//! Stele 4+2 on six loop devices over files in memory, served by its own thread over io_uring. The
+//! figures stand beside those of btrfs raid6 on the same devices, measured on the reference
+//! machine. The cases need root and `losetup`, and are left out without them.
 
 use std::process::Command as Process;
 use std::sync::mpsc;
@@ -53,7 +53,8 @@ impl Drop for Loops {
     }
 }
 
-/// Keeps `depth` operations under way until `count` have finished; returns the seconds that it took.
+/// Keeps `depth` operations under way until `count` have finished; returns the seconds that it
+/// took.
 fn drive(volume: &Handle, depth: u64, count: u64, mut make: impl FnMut(u64) -> Op) -> Result<f64, String> {
     let (sender, receiver) = mpsc::channel();
     let begin = WallInstant::now();

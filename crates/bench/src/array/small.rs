@@ -1,5 +1,6 @@
-//! Small operations in this process: random writes beyond what log and cache can absorb, and mixes of reads and writes.
-//! The mixes have the sizes of the Fibre Channel paper, whose working set its controllers held in their caches.
+//! Small operations in this process: random writes beyond what log and cache can absorb, and mixes
+//! of reads and writes. The mixes have the sizes of the Fibre Channel paper, whose working set its
+//! controllers held in their caches.
 
 use stele_array::OpenOptions;
 use stele_ground::{Bytes, Dice};
@@ -68,8 +69,8 @@ fn writes(bench: &mut Bench, data: &Shared, code: &str, drives: usize, target: f
     Ok(())
 }
 
-/// The work that a small write always needs, alone: its block copied to four members of the log and to its strips, and
-/// a digest for each strip. Writes a second.
+/// The work that a small write always needs, alone: its block copied to four members of the log and
+/// to its strips, and a digest for each strip. Writes a second.
 fn limit(data: &Shared, strips: usize) -> f64 {
     const MEMBERS: usize = 4;
     let mut logs: Vec<Vec<u8>> = (0..MEMBERS).map(|_| vec![1u8; LOG as usize]).collect();

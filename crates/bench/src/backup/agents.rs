@@ -49,7 +49,8 @@ const STELE: Agent = Agent {
     over_s3: false,
 };
 
-/// Those that are installed. `REPO`, `TREE`, `OUT` and `STEP` stand for the places and the number of the step.
+/// Those that are installed. `REPO`, `TREE`, `OUT` and `STEP` stand for the places and the number
+/// of the step.
 pub fn agents() -> Result<Vec<Agent>, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let program = own.with_file_name("stele");
@@ -203,7 +204,8 @@ impl Drop for Stage {
     }
 }
 
-/// Processor time of children that were waited for, in seconds: fields 16 and 17 of `/proc/self/stat`, in hundredths.
+/// Processor time of children that were waited for, in seconds: fields 16 and 17 of
+/// `/proc/self/stat`, in hundredths.
 fn children_seconds() -> f64 {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = text.rsplit(") ").next().unwrap_or_default().split(' ').skip(13).take(2);

@@ -1,9 +1,11 @@
-//! Streams of random bytes from memory into a repository on a server, and back: 1 to 16 sessions of `stele lab` against
-//! `stele up` on loopback, whose drives are files in memory. One object is one segment of 64 MiB.
+//! Streams of random bytes from memory into a repository on a server, and back: 1 to 16 sessions of
+//! `stele lab` against `stele up` on loopback, whose drives are files in memory. One object is one
+//! segment of 64 MiB.
 //!
-//! Agent and server share the machine. So the limit is what its processors reach when they carry out only the steps
-//! that no such path can leave out, each of them once: the agent cuts, names, tries to compress and encrypts; loopback
-//! carries; the server hashes, encodes 8+2 and copies to its drives. A restore copies, carries, decrypts and hashes.
+//! Agent and server share the machine. So the limit is what its processors reach when they carry
+//! out only the steps that no such path can leave out, each of them once. The agent cuts, names,
+//! tries to compress and encrypts; loopback carries; the server hashes, encodes 8+2 and copies to
+//! its drives. A restore copies, carries, decrypts and hashes.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
@@ -100,7 +102,8 @@ impl Place {
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("cannot start stele lab: {error}"))?;
-        // A cell that is not steady ends with another code, and its figures count here: rounds show the spread.
+        // A cell that is not steady ends with another code, and its figures count here: rounds show
+        // the spread.
         let text = String::from_utf8_lossy(&output.stdout);
         let cells = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let run = cells.filter_map(|cell| cell.get("runs")?.get(0).cloned()).next_back();
@@ -197,7 +200,8 @@ fn carry(data: &[u8]) -> Result<f64, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let mut sender = TcpStream::connect(listener.local_addr().map_err(failed)?).map_err(failed)?;
     let (mut receiver, _) = listener.accept().map_err(failed)?;
-    // One thread does both, so that its time is that of both. A piece fits in the buffers of the connection.
+    // One thread does both, so that its time is that of both. A piece fits in the buffers of the
+    // connection.
     let piece = &data[..64 << 10];
     let mut into = vec![0; piece.len()];
     let begun = Instant::now();

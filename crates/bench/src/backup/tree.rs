@@ -1,5 +1,5 @@
-//! The tree of files that backups are measured with: 65,623 files of 2.15 GB in 4,136 directories, the same on every
-//! machine.
+//! The tree of files that backups are measured with: 65,623 files of 2.15 GB in 4,136 directories,
+//! the same on every machine.
 //!
 //! | share of the files | content | zstd makes of it |
 //! | --- | --- | --- |

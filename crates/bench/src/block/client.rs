@@ -55,11 +55,12 @@ pub struct FioResult {
     pub megabytes: f64,
 }
 
-/// Nanoseconds of user and system time of a process, over all threads that it ever had (nbdkit has some for each
-/// connection), to a hundredth of a second.
+/// Nanoseconds of user and system time of a process, over all threads that it ever had (nbdkit has
+/// some for each connection), to a hundredth of a second.
 pub fn cpu_time(process: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // After the name, which may contain anything, the state is the first field; utime and stime are the 12th and 13th.
+    // After the name, which may contain anything, the state is the first field; utime and stime are
+    // the 12th and 13th.
     let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
     fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10_000_000
 }
@@ -148,7 +149,8 @@ pub fn copy(url: &str) -> Result<f64, String> {
     Ok(f64::from(1 << 30) / begun.elapsed().as_secs_f64() / 1e6)
 }
 
-/// Microseconds for a request of 28 bytes and its answer of 4 KiB between two threads that sleep until they are woken.
+/// Microseconds for a request of 28 bytes and its answer of 4 KiB between two threads that sleep
+/// until they are woken.
 pub fn ping_pong(transport: &str) -> std::io::Result<f64> {
     if transport != "tcp" {
         let (here, there) = UnixStream::pair()?;

@@ -1,5 +1,5 @@
-//! The same volume over iSCSI, beside tgt on a file in memory. `qemu-img bench` is the initiator, over TCP on the
-//! loopback.
+//! The same volume over iSCSI, beside tgt on a file in memory. `qemu-img bench` is the initiator,
+//! over TCP on the loopback.
 
 use super::client::{self, cpu_time};
 use super::page::Page;

@@ -1,4 +1,5 @@
-//! The servers of one run: the release `stele` beside this program, nbdkit and qemu-nbd, all on memory.
+//! The servers of one run: the release `stele` beside this program, nbdkit and qemu-nbd, all on
+//! memory.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,5 +1,5 @@
-//! A plain NFSv3 client on one connection: a call at a time, or a window of calls under way. Every server is measured
-//! with it, so that the client's share of the machine is the same.
+//! A plain NFSv3 client on one connection: a call at a time, or a window of calls under way. Every
+//! server is measured with it, so that the client's share of the machine is the same.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;

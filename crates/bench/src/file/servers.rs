@@ -1,4 +1,5 @@
-//! The servers of one run: the release `stele` beside this program, and NFS-Ganesha, both on memory.
+//! The servers of one run: the release `stele` beside this program, and NFS-Ganesha, both on
+//! memory.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -44,7 +45,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs the bench in a network and a `/run` of its own, so that the port mapper that the peer needs disturbs no other.
+/// Runs the bench in a network and a `/run` of its own, so that the port mapper that the peer needs
+/// disturbs no other.
 pub fn apart() -> Result<(), String> {
     if std::env::var_os(APART).is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Whether the laboratory and fio measure the same. Both run the same jobs on the same file, in blocks of ABBA or BAAB.
-//! The results are the ratios of their rates and mean responses, with the 95 % interval of the blocks. If it contains
-//! 1, they agree as far as the blocks can tell. fio has its histograms and clocks on here, as the laboratory always
-//! has.
+//! Whether the laboratory and fio measure the same. Both run the same jobs on the same file, in
+//! blocks of ABBA or BAAB. The results are the ratios of their rates and mean responses, with the
+//! 95 % interval of the blocks. If it contains 1, they agree as far as the blocks can tell. fio has
+//! its histograms and clocks on here, as the laboratory always has.
 
 use std::path::PathBuf;
 

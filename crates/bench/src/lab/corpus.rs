@@ -1,6 +1,6 @@
-//! The first job of each job file of `crates/lab/data/fio`, limited by time, through the laboratory and through fio:
-//! the ratio of their rates, in blocks of ABBA or BAAB. A test of `stele-lab` shows that they do the same; this bench
-//! compares the speed.
+//! The first job of each job file of `crates/lab/data/fio`, limited by time, through the laboratory
+//! and through fio: the ratio of their rates, in blocks of ABBA or BAAB. A test of `stele-lab`
+//! shows that they do the same; this bench compares the speed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,8 +13,9 @@ use stele_lab::fio;
 use super::agreement::shown;
 use crate::harness::Bench;
 
-/// Appended to a job's own keys, which it overrides. Without `ramp_time`: fio counts the accesses of the ramp where the first
-/// look at the clock behind it comes late, and not its time (10 % of a job with pauses).
+/// Appended to a job's own keys, which it overrides. Without `ramp_time`: fio counts the accesses
+/// of the ramp where the first look at the clock behind it comes late, and not its time (10 % of a
+/// job with pauses).
 const TIMED: &str = "time_based=1\nruntime=500ms\nunlink=0\n";
 
 /// The files made, removed when dropped.

@@ -1,5 +1,6 @@
-//! The cost of unique data: the speed of making it, and the cost of writes with it beside fio, which makes its buffers
-//! anew (`--refill_buffers`). Also large accesses over one NBD connection, beside fio's.
+//! The cost of unique data: the speed of making it, and the cost of writes with it beside fio,
+//! which makes its buffers anew (`--refill_buffers`). Also large accesses over one NBD connection,
+//! beside fio's.
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
-//! The search for the highest load at 20 ms on modelled arrays, beside a sweep over all loads: the number of probes,
-//! and the distance of its answer from the sweep's. It begins with eight outstanding accesses for every array, as on an
-//! unknown target. Virtual time gives the same digits in each run.
+//! The search for the highest load at 20 ms on modelled arrays, beside a sweep over all loads: the
+//! number of probes, and the distance of its answer from the sweep's. It begins with eight
+//! outstanding accesses for every array, as on an unknown target. Virtual time gives the same
+//! digits in each run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,15 +14,19 @@ use stele_papers::recipe::ds4500::{RESPONSE, array_of, goal, spec_of};
 
 use crate::harness::{Bench, Unit};
 
-/// Numbers of drives in the published cells of the cases: bound by drives, and by both drives and controllers.
+/// Numbers of drives in the published cells of the cases: bound by drives, and by both drives and
+/// controllers.
 const DRIVES: [u64; 2] = [20, 100];
 /// Outstanding accesses at the first probe.
 const START: u64 = 8;
-/// Ratio of neighbouring loads in the sweep: where the response is less than half of the goal, and from there on.
+/// Ratio of neighbouring loads in the sweep: where the response is less than half of the goal, and
+/// from there on.
 const STEPS: (f64, f64) = (1.3, 1.06);
-/// Accesses of a round: a queue keeps its distribution over the drives for long, and shorter probes vary by 2 %.
+/// Accesses of a round: a queue keeps its distribution over the drives for long, and shorter probes
+/// vary by 2 %.
 const ROUND: u64 = 10_000;
-/// Points of the sweep within this share of the response are joined by a line, which varies less than a single point.
+/// Points of the sweep within this share of the response are joined by a line, which varies less
+/// than a single point.
 const NEAR: f64 = 0.2;
 
 /// The targets: the mean number of probes, and percent of the rate.
@@ -92,8 +97,8 @@ fn one(cell: &Printed) -> Result<(f64, f64), String> {
     Ok((highest.probes as f64, highest.rate / exact - 1.0))
 }
 
-/// Tries every load in turn, each on a fresh machine, until the response is well beyond the goal. Returns the rate at
-/// which the line through the points near the goal meets it.
+/// Tries every load in turn, each on a fresh machine, until the response is well beyond the goal.
+/// Returns the rate at which the line through the points near the goal meets it.
 fn swept(cell: &Printed) -> Result<f64, String> {
     let (array, spec) = (array_of(cell, Maker::Ds4500), spec_of(cell).map_err(|error| error.to_string())?);
     let limit = RESPONSE.as_secs_f64() * 1e3;

@@ -67,7 +67,8 @@ impl Server {
         if made.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&made.stderr).into_owned()) }
     }
 
-    /// Kills the server with requests under way, starts it again, and returns the time until it is ready.
+    /// Kills the server with requests under way, starts it again, and returns the time until it is
+    /// ready.
     pub fn kill_and_start(&mut self) -> Result<Duration, String> {
         self.child.kill().map_err(|error| format!("cannot kill the server: {error}"))?;
         self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;

@@ -1,5 +1,5 @@
-//! CHAP (RFC 1994, RFC 7143 12.1): proves a shared secret without sending it. It works in both directions, and uses the
-//! strongest of MD5, SHA-1 and SHA-256 that the initiator offers.
+//! CHAP (RFC 1994, RFC 7143 12.1): proves a shared secret without sending it. It works in both
+//! directions, and uses the strongest of MD5, SHA-1 and SHA-256 that the initiator offers.
 
 use std::fmt;
 
@@ -39,8 +39,8 @@ pub struct Terms {
     pub mutual: Option<Credentials>,
     /// Presented as a removable disk, which initiators can eject.
     pub removable: bool,
-    /// Physical blocks are reported as large as logical ones, for initiators that refuse a disk with blocks of 512
-    /// bytes on blocks of 4096.
+    /// Physical blocks are reported as large as logical ones, for initiators that refuse a disk
+    /// with blocks of 512 bytes on blocks of 4096.
     pub native_blocks: bool,
 }
 
@@ -123,7 +123,8 @@ impl Challenge {
         verify_slices_are_equal(&right, response).is_ok() && user == expected.user
     }
 
-    /// Our response to a challenge of the initiator. `None`: it is no valid challenge, or our own sent back.
+    /// Our response to a challenge of the initiator. `None`: it is no valid challenge, or our own
+    /// sent back.
     pub fn answer(&self, own: &Credentials, identifier: u64, theirs: &[u8]) -> Option<Vec<u8>> {
         let identifier = u8::try_from(identifier).ok()?;
         if theirs.is_empty() || theirs.len() > CHALLENGE_MAX || theirs == self.bytes {

@@ -1,11 +1,13 @@
-//! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns its tasks. [`Shared`]
-//! holds the state that it shares with the target's other connections; every call takes it.
+//! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns
+//! its tasks. [`Shared`] holds the state that it shares with the target's other connections; every
+//! call takes it.
 //!
-//! Limits: the session's window bounds the commands, and [`IMMEDIATE_MAX`] the immediate ones. At most
-//! [`UNDER_WAY_MAX`] bytes of data are requested from the initiator, with the drive, or on their way to the initiator;
-//! one command may always begin. Further commands wait in their order of arrival, before they take a place among other
-//! connections' commands. An initiator that does not read therefore delays no other. Unsolicited data comes on top; the
-//! window and the first burst bound it.
+//! Limits: the session's window bounds the commands, and [`IMMEDIATE_MAX`] the immediate ones. At
+//! most [`UNDER_WAY_MAX`] bytes of data are requested from the initiator, with the drive, or on
+//! their way to the initiator; one command may always begin. Further commands wait in their order
+//! of arrival, before they take a place among other connections' commands. An initiator that does
+//! not read therefore delays no other. Unsolicited data comes on top; the window and the first
+//! burst bound it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,7 +25,8 @@ use crate::scsi::{Answer, Ask, Exec, ExecStep, NexusId, Reply, Sense, decode};
 
 /// Largest number of immediate commands under way besides the window's.
 const IMMEDIATE_MAX: usize = 64;
-/// Largest number of data bytes of one connection that are requested, with the drive, or not yet sent.
+/// Largest number of data bytes of one connection that are requested, with the drive, or not yet
+/// sent.
 const UNDER_WAY_MAX: u64 = 32 << 20;
 
 pub(super) enum Phase {
@@ -96,7 +99,8 @@ pub struct Connection {
     /// Our address as the initiator uses it, for SendTargets.
     pub(super) local: String,
     pub(super) closing: bool,
-    /// More unsolicited data of a command is on its way; the session that moves the bytes clears this.
+    /// More unsolicited data of a command is on its way; the session that moves the bytes clears
+    /// this.
     pub expects: bool,
     /// The export has ended; the commands under way are still answered.
     pub(super) withdrawing: bool,
@@ -193,7 +197,8 @@ impl Connection {
         self.left || self.tasks.get(&tag).is_none_or(|task| task.aborted)
     }
 
-    /// Whether nothing of the connections whose place this one has taken can reach the drive any more.
+    /// Whether nothing of the connections whose place this one has taken can reach the drive any
+    /// more.
     pub fn may_begin(&self, shared: &Shared) -> bool {
         !shared.has_former(&self.place)
     }
@@ -377,8 +382,8 @@ impl Connection {
         self.gathering > 0 || self.unsolicited > 0
     }
 
-    /// Bytes held that are not with the drive: requested data, data that came before its command found space, and
-    /// unsent data.
+    /// Bytes held that are not with the drive: requested data, data that came before its command
+    /// found space, and unsent data.
     pub fn holds(&self) -> u64 {
         let early = match self.waiting.is_empty() && self.unsolicited == 0 {
             true => 0,
@@ -427,7 +432,8 @@ impl Connection {
             ExecStep::Done(reply) if task.awaits.is_empty() => self.respond(shared, tag, reply),
             ExecStep::Done(reply) => {
                 task.phase = Phase::Answering(Some(reply));
-                // It changes nothing any more: others need not wait for the tasks that it waits for.
+                // It changes nothing any more: others need not wait for the tasks that it waits
+                // for.
                 shared.release(self.key(tag));
             }
         }

@@ -1,4 +1,5 @@
-//! A discovery session: it lists the targets. It ends with a logout or when the initiator disconnects.
+//! A discovery session: it lists the targets. It ends with a logout or when the initiator
+//! disconnects.
 
 use stele_media::Shared as Data;
 
@@ -32,7 +33,8 @@ impl Discovery {
         }
     }
 
-    /// `targets`: the targets visible to this peer, reached at `address`. Returns false at the end of the session.
+    /// `targets`: the targets visible to this peer, reached at `address`. Returns false at the end
+    /// of the session.
     pub fn receive(&mut self, frame: &Frame, targets: &[String], address: &str) -> bool {
         let header = &frame.header;
         if !header.is_immediate() {

@@ -1,6 +1,6 @@
-//! Cuts the stream into PDUs. Many small ones are read at once; the data of a large one goes from the socket directly
-//! into its final buffer. Whatever the peer sends, the memory is bounded by one PDU of the announced size and [`STAGE`]
-//! bytes.
+//! Cuts the stream into PDUs. Many small ones are read at once; the data of a large one goes from
+//! the socket directly into its final buffer. Whatever the peer sends, the memory is bounded by one
+//! PDU of the announced size and [`STAGE`] bytes.
 
 use crc_fast::{CrcAlgorithm, checksum};
 use stele_media::{Buffer, Shared};
@@ -111,8 +111,8 @@ impl Framing {
         }
     }
 
-    /// Takes a header from the stage, with the part of its data that is there. Returns false if the header is
-    /// incomplete.
+    /// Takes a header from the stage, with the part of its data that is there. Returns false if the
+    /// header is incomplete.
     fn begin(&mut self) -> Result<bool, Broken> {
         let staged = self.stage.get(self.start..self.end).unwrap_or_default();
         let Some(first) = staged.first_chunk::<HEADER>() else { return Ok(false) };

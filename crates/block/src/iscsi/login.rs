@@ -1,8 +1,8 @@
-//! Login (RFC 7143, 6 and 11.12): identifies the initiator, checks its rights, and negotiates parameters. A state
-//! machine over PDUs; its caller moves the bytes and limits the time.
+//! Login (RFC 7143, 6 and 11.12): identifies the initiator, checks its rights, and negotiates
+//! parameters. A state machine over PDUs; its caller moves the bytes and limits the time.
 //!
-//! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. The initiator learns nothing that it may
-//! not know: a wrong secret and an unknown user give the same answer.
+//! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. The initiator learns
+//! nothing that it may not know: a wrong secret and an unknown user give the same answer.
 
 use super::chap::{Algorithm, CHALLENGE, Challenge, Credentials};
 use super::outbox::Outbox;
@@ -325,8 +325,8 @@ impl Login {
         ];
         let leading = self.last.u16(14) == 0;
         for (key, value) in pairs.iter().filter(|(key, _)| !SECURITY.contains(&key.as_str())) {
-            // The standard forbids such keys in the security stage; initiators that send them get an answer all the
-            // same.
+            // The standard forbids such keys in the security stage; initiators that send them get
+            // an answer all the same.
             self.operational = true;
             self.parameters.negotiate(key, value, leading, out).map_err(|_| Refusal::INITIATOR)?;
         }

@@ -1,5 +1,6 @@
-//! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered once the tasks that it ended
-//! have left the drive. No part of an aborted write therefore happens after the answer to its abort.
+//! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered once the
+//! tasks that it ended have left the drive. No part of an aborted write therefore happens after the
+//! answer to its abort.
 
 use super::connection::{Connection, Phase, REJECT_PROTOCOL, Task, lun_of};
 use super::pdu::{Header, NO_TAG, opcode};
@@ -114,7 +115,8 @@ impl Connection {
 
     pub(super) fn abort_all(&mut self, shared: &mut Shared, ticket: u32) {
         let tags: Vec<u32> = self.tasks.keys().copied().collect();
-        // One more than the number of tasks, so that the ticket is not settled before all tasks are notified.
+        // One more than the number of tasks, so that the ticket is not settled before all tasks are
+        // notified.
         self.aborting.push((ticket, tags.len() + 1));
         for tag in tags {
             self.abandon(shared, tag, Some(ticket));
@@ -122,8 +124,8 @@ impl Connection {
         self.one_less(shared, ticket);
     }
 
-    /// Ends a task without an answer: at once, or when it returns from the drive. A task may be ended several times;
-    /// each ticket waits until the task has returned.
+    /// Ends a task without an answer: at once, or when it returns from the drive. A task may be
+    /// ended several times; each ticket waits until the task has returned.
     pub(super) fn abandon(&mut self, shared: &mut Shared, tag: u32, ticket: Option<u32>) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         task.aborted = true;
@@ -144,8 +146,8 @@ impl Connection {
         }
     }
 
-    /// The export has ended: takes no further command, lets the commands under way answer, and then closes. Commands
-    /// whose data has not arrived end without an answer. Called in every turn.
+    /// The export has ended: takes no further command, lets the commands under way answer, and then
+    /// closes. Commands whose data has not arrived end without an answer. Called in every turn.
     pub fn withdraw(&mut self, shared: &mut Shared) {
         if self.closing {
             return;

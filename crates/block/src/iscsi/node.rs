@@ -1,4 +1,5 @@
-//! The iSCSI targets of a server: the exports, their login rules, and the shared state of their connections.
+//! The iSCSI targets of a server: the exports, their login rules, and the shared state of their
+//! connections.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +23,8 @@ pub trait Keeper: Send + Sync {
     /// The last kept reservations. An error means that they exist but cannot be read.
     fn load(&self, volume: &str) -> Result<Option<Vec<u8>>, MediaError>;
 
-    /// Keeps reservations, or removes them, durably; then calls `done`, on any thread. It must not block.
+    /// Keeps reservations, or removes them, durably; then calls `done`, on any thread. It must not
+    /// block.
     fn keep(&self, volume: &str, reservations: Option<Vec<u8>>, done: Kept);
 }
 
@@ -41,8 +43,8 @@ pub struct Node {
     served: Mutex<BTreeMap<String, Served>>,
 }
 
-/// A connection with its place in a session of the target. Dropping it gives up the place, also if the login breaks off
-/// before the connection runs.
+/// A connection with its place in a session of the target. Dropping it gives up the place, also if
+/// the login breaks off before the connection runs.
 pub struct Member {
     pub connection: Connection,
     pub shared: Arc<Mutex<Shared>>,
@@ -66,8 +68,8 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Whether no operation of an ended session, or connection, whose place it has taken can reach the volume any more.
-    /// Until then the login must not be answered.
+    /// Whether no operation of an ended session, or connection, whose place it has taken can reach
+    /// the volume any more. Until then the login must not be answered.
     pub fn may_begin(&self) -> bool {
         let Member { connection, shared } = &self.member;
         let alone = connection.may_begin(&lock(shared));
@@ -121,11 +123,13 @@ impl Node {
         admitted.map(|target| target.export.name.clone()).collect()
     }
 
-    /// A place in a session for a successful login. `local`: our address and port as the initiator uses them.
+    /// A place in a session for a successful login. `local`: our address and port as the initiator
+    /// uses them.
     pub fn join(self: &Arc<Self>, agreed: LoginResult, peer: &Peer, local: String) -> Result<Joined, Refusal> {
         let name = agreed.target.clone().ok_or(Refusal::MISSING)?;
         let target = self.directory.find(Protocol::Iscsi, &name).ok_or(Refusal::NOT_FOUND)?;
-        // The initiator has proved what the target asked for when the login began. It may ask for something else now.
+        // The initiator has proved what the target asked for when the login began. It may ask for
+        // something else now.
         if agreed.rules != rules_of(&target) {
             return Err(Refusal::UNAVAILABLE);
         }
@@ -144,9 +148,10 @@ impl Node {
         Ok(Joined { member, formers, disk, keeper, tsih, node, peer })
     }
 
-    /// Finds the units of other targets with this designator, for a copy. The initiator must be logged in there as well,
-    /// and its proof here must suffice there: equal CHAP credentials, if there are any. A copy thus reaches no unit that
-    /// its initiator could not reach. A volume may have several exports: the writable ones come first.
+    /// Finds the units of other targets with this designator, for a copy. The initiator must be
+    /// logged in there as well, and its proof here must suffice there: equal CHAP credentials, if
+    /// there are any. A copy thus reaches no unit that its initiator could not reach. A volume may
+    /// have several exports: the writable ones come first.
     pub fn neighbours(&self, here: &Target, peer: &Peer, port: &Port, name: &(u8, Vec<u8>)) -> Vec<Neighbour> {
         let candidates: Vec<(Arc<Target>, Arc<Mutex<Shared>>)> = {
             let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,15 +172,15 @@ impl Node {
         found
     }
 
-    /// The free space that all volumes share has fallen below its threshold: the next command of every initiator
-    /// reports it.
+    /// The free space that all volumes share has fallen below its threshold: the next command of
+    /// every initiator reports it.
     pub fn threshold_reached(&self) {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served.values().for_each(|served| lock(&served.shared).threshold_reached());
     }
 
-    /// The shared state of a target's connections; the first connection makes it. A changed export of the same volume
-    /// takes over the reservations: no power was lost.
+    /// The shared state of a target's connections; the first connection makes it. A changed export
+    /// of the same volume takes over the reservations: no power was lost.
     pub(super) fn shared(&self, target: &Arc<Target>) -> Result<(Arc<Mutex<Shared>>, Formers), Refusal> {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         // The login found it, and since then it was replaced.
@@ -196,8 +201,8 @@ impl Node {
             formers.clone_from(&known.formers);
             formers.push(Arc::clone(&known.shared));
         }
-        // A removed export of the volume, whatever its name: a change of its reservations that is being kept must be on
-        // file before they are read, and none begins afterwards.
+        // A removed export of the volume, whatever its name: a change of its reservations that is
+        // being kept must be on file before they are read, and none begins afterwards.
         let removed =
             |known: &&Served| known.target.is_withdrawn() && known.target.export.volume == target.export.volume;
         for known in served.values().filter(removed) {
@@ -241,9 +246,9 @@ impl Node {
             removable: target.export.iscsi.removable,
             native_blocks: target.export.iscsi.native_blocks,
             whole_max: target.handle.whole_max().0,
-            // Not reported for blocks of 4096 bytes, where it carries no further information. QEMU's initiator (7.2)
-            // ends itself if it is reported: at a read of 32 KiB it asks for a status up to a place between such
-            // blocks.
+            // Not reported for blocks of 4096 bytes, where it carries no further information.
+            // QEMU's initiator (7.2) ends itself if it is reported: at a read of 32 KiB it asks for
+            // a status up to a place between such blocks.
             unmap_granularity: if block == 512 { 8 } else { 0 },
         }
     }

@@ -42,7 +42,8 @@ impl Default for Parameters {
 pub struct Unacceptable;
 
 impl Parameters {
-    /// The parameters of a further connection: its own for the values of a connection, the session's for all others.
+    /// The parameters of a further connection: its own for the values of a connection, the
+    /// session's for all others.
     pub fn on_connection(&self, own: &Parameters) -> Parameters {
         Parameters {
             header_digest: own.header_digest,
@@ -52,7 +53,8 @@ impl Parameters {
         }
     }
 
-    /// Negotiates one key. `leading`: the first connection of a session, which may negotiate the session's own keys.
+    /// Negotiates one key. `leading`: the first connection of a session, which may negotiate the
+    /// session's own keys.
     pub fn negotiate(&mut self, key: &str, value: &str, leading: bool, out: &mut Pairs) -> Result<(), Unacceptable> {
         let offers = |wanted: &str| value.split(',').any(|one| one.trim() == wanted);
         let ranged = |low: u64, high: u64| number(value).filter(|n| (low..=high).contains(n)).ok_or(Unacceptable);

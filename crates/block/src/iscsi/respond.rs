@@ -1,4 +1,5 @@
-//! The answers: data with the status in its last PDU, or a response with sense; and answers to NOP, text and logout.
+//! The answers: data with the status in its last PDU, or a response with sense; and answers to NOP,
+//! text and logout.
 
 use stele_media::Shared as Data;
 
@@ -99,7 +100,8 @@ impl Connection {
         self.stamp(shared, &mut answer, true);
         let length = frame.data.len().min(self.parameters.their_data_max as usize);
         let echo = match frame.data.get(..length) {
-            // The rest of a longer ping, or of a page, would stay in memory, uncounted, until the answer is sent.
+            // The rest of a longer ping, or of a page, would stay in memory, uncounted, until the
+            // answer is sent.
             Some(part) if length < frame.data.len() || length < PAGE => Data::copy_from_slice(part),
             _ => frame.data.clone(),
         };

@@ -1,9 +1,10 @@
 //! A session on the volume's reactor: it moves bytes between the socket and the [`Connection`], and
 //! operations between the connection and the volume.
 //!
-//! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections of one initiator.
-//! A copy to another unit asks that unit before each operation. With [`OUT_MAX`] bytes unsent it reads nothing. With no space at the volume it reads only to receive the data that it
-//! waits for. A closed connection has [`LINGER`] to take the data sent to it.
+//! Limits: a turn moves at most [`QUANTUM`] bytes in each direction, divided among the connections
+//! of one initiator. A copy to another unit asks that unit before each operation. With [`OUT_MAX`]
+//! bytes unsent it reads nothing. With no space at the volume it reads only to receive the data
+//! that it waits for. A closed connection has [`LINGER`] to take the data sent to it.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -41,13 +42,15 @@ impl Wire for TcpStream {
 
 type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
 
-/// A unit of another target, for copies. However often their lists name it, it is one connection there.
+/// A unit of another target, for copies. However often their lists name it, it is one connection
+/// there.
 struct Abroad {
     unit: UnitId,
     disk: Disk,
     shared: Arc<Mutex<Shared>>,
     port: Port,
-    /// Operations under way: the task, and the number under which the other unit knows its operation.
+    /// Operations under way: the task, and the number under which the other unit knows its
+    /// operation.
     visits: Vec<(u64, u32)>,
     /// The copies keep it for as long as they need the unit.
     held: Weak<()>,
@@ -143,7 +146,8 @@ impl IscsiSession {
         self.waker.wake();
     }
 
-    /// Finds a unit of another target for a copy, and opens it unless a copy of the same initiator has.
+    /// Finds a unit of another target for a copy, and opens it unless a copy of the same initiator
+    /// has.
     fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
         let found = self.node.neighbours(self.disk.target(), &self.peer, port, name);
         found.into_iter().find_map(|neighbour| self.reach(port, neighbour))
@@ -169,7 +173,8 @@ impl IscsiSession {
         Some(reached)
     }
 
-    /// The other unit is asked for each operation: it may have fenced the initiator since the copy began.
+    /// The other unit is asked for each operation: it may have fenced the initiator since the copy
+    /// began.
     fn submit_abroad(&mut self, tag: u32, unit: UnitId, op: Op) {
         let tag = u64::from(tag);
         let found = self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn());
@@ -231,7 +236,8 @@ impl IscsiSession {
         self.abroad.retain(|abroad| abroad.held.strong_count() > 0 || abroad.disk.under_way() > 0);
     }
 
-    /// Takes the finished operations. It holds no lock: the other units of a copy have locks of their own.
+    /// Takes the finished operations. It holds no lock: the other units of a copy have locks of
+    /// their own.
     fn reap(&mut self, now: Instant) {
         let connection = &self.member.connection;
         let ended = |tag: u64| connection.has_ended(tag as u32);
@@ -250,7 +256,8 @@ impl IscsiSession {
         }
     }
 
-    /// Reads the data that has arrived. Returns true if there may be more although the turn is over.
+    /// Reads the data that has arrived. Returns true if there may be more although the turn is
+    /// over.
     fn read(&mut self) -> bool {
         let mut left = self.disk.part_of(QUANTUM);
         while self.may_read() {
@@ -286,8 +293,9 @@ impl IscsiSession {
         false
     }
 
-    /// A peer that does not take its answers is not read from, whatever it still has to send: each PDU may ask for
-    /// another answer. Without space at the volume, only the data that commands wait for is a reason to read.
+    /// A peer that does not take its answers is not read from, whatever it still has to send: each
+    /// PDU may ask for another answer. Without space at the volume, only the data that commands
+    /// wait for is a reason to read.
     fn may_read(&self) -> bool {
         let takes = self.member.connection.out.bytes() < OUT_MAX;
         let wanted = self.disk.has_room(0) || self.member.connection.is_gathering();
@@ -367,8 +375,8 @@ impl ReactorSession for IscsiSession {
     fn turn(&mut self, now: Instant) -> Interest {
         self.collect(now);
         let again = self.read();
-        // Initiators send header and data separately. Their systems may hold the data back until the header is
-        // acknowledged.
+        // Initiators send header and data separately. Their systems may hold the data back until
+        // the header is acknowledged.
         let expects = self.member.connection.framing.is_amid() || std::mem::take(&mut self.member.connection.expects);
         if expects && self.member.connection.out.is_empty() && !self.dead {
             self.stream.acknowledge();

@@ -1,8 +1,9 @@
-//! The shared state of a target's connections: the unit, the sessions with the order of their commands, and a mailbox
-//! for events between connections. A thread that holds the lock works for microseconds and never waits.
+//! The shared state of a target's connections: the unit, the sessions with the order of their
+//! commands, and a mailbox for events between connections. A thread that holds the lock works for
+//! microseconds and never waits.
 //!
-//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each. Commands that arrive before their turn keep at
-//! most [`EARLY_MAX`] bytes of a session.
+//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each. Commands that arrive
+//! before their turn keep at most [`EARLY_MAX`] bytes of a session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, U
 pub const SESSIONS_MAX: usize = 256;
 /// Largest number of commands of a session under way.
 pub const WINDOW: u32 = 128;
-/// Largest number of data bytes of a session's commands that arrived before their turn. The first connection that brings
-/// more ends.
+/// Largest number of data bytes of a session's commands that arrived before their turn. The first
+/// connection that brings more ends.
 pub const EARLY_MAX: usize = 4 << 20;
 /// Number of initiator ports remembered, to tell a new initiator from one that lost its nexus.
 const KNOWN_MAX: usize = 4096;
@@ -88,7 +89,8 @@ pub struct Nexus {
     held: BTreeMap<u32, (u32, Frame)>,
     /// The bytes of their data.
     early: usize,
-    /// SCSI commands with a lower number were ended before their turn came: they are not carried out.
+    /// SCSI commands with a lower number were ended before their turn came: they are not carried
+    /// out.
     ended_below: Option<u32>,
     /// Numbers of commands that were ended one by one before their turn came.
     void: BTreeSet<u32>,
@@ -145,9 +147,11 @@ pub struct Shared {
     pub sessions: BTreeMap<u16, Nexus>,
     links: BTreeMap<u32, Link>,
     tickets: BTreeMap<u32, Ticket>,
-    /// Operations here that belong to copies of other units, each with the tickets that wait for its end.
+    /// Operations here that belong to copies of other units, each with the tickets that wait for
+    /// its end.
     visits: BTreeMap<u32, Vec<u32>>,
-    /// Another export of the volume has taken over the reservations: no further command begins here.
+    /// Another export of the volume has taken over the reservations: no further command begins
+    /// here.
     retired: bool,
     known: BTreeSet<String>,
     next: u32,
@@ -180,7 +184,8 @@ impl Shared {
         }
     }
 
-    /// Hands its reservations over to a successor, which serves the same volume. `None`: they are being changed just now.
+    /// Hands its reservations over to a successor, which serves the same volume. `None`: they are
+    /// being changed just now.
     pub fn retire(&mut self) -> Option<Reservations> {
         let reservations = self.unit.settled_reservations()?;
         self.retired = true;
@@ -214,8 +219,9 @@ impl Shared {
         Ok(Place { serial, tsih, cid: agreed.cid, nexus, parameters })
     }
 
-    /// Whether an operation of an ended connection, whose place this connection has taken, may still reach the drive:
-    /// the former session of the same initiator port, or a former connection with the same id.
+    /// Whether an operation of an ended connection, whose place this connection has taken, may
+    /// still reach the drive: the former session of the same initiator port, or a former connection
+    /// with the same id.
     pub fn has_former(&self, place: &Place) -> bool {
         let Some(own) = self.links.get(&place.serial) else { return false };
         self.links.iter().any(|(serial, link)| {
@@ -229,7 +235,8 @@ impl Shared {
         self.visits.is_empty() && self.links.values().all(|link| link.idle)
     }
 
-    /// A connection begins to take commands, or is closed and has no operation with the drive any more.
+    /// A connection begins to take commands, or is closed and has no operation with the drive any
+    /// more.
     pub fn note_idle(&mut self, serial: u32, idle: bool) {
         if let Some(link) = self.links.get_mut(&serial) {
             link.idle = idle;
@@ -342,7 +349,8 @@ impl Shared {
             self.post(*serial, Event::Abort(ticket));
         }
         let mut left = serials.len() + 1;
-        // The initiator of a copy may use another port here. Its operations are short: wait for all of them.
+        // The initiator of a copy may use another port here. Its operations are short: wait for all
+        // of them.
         if !matches!(scope, Scope::Nexus(_)) {
             for tickets in self.visits.values_mut() {
                 tickets.push(ticket);
@@ -355,7 +363,8 @@ impl Shared {
         ticket
     }
 
-    /// A copy that another unit carries out begins an operation here for an initiator port, on these bytes.
+    /// A copy that another unit carries out begins an operation here for an initiator port, on
+    /// these bytes.
     pub fn visit(&mut self, port: &Port, range: (u64, u64), writes: bool) -> Visit {
         let (readable, writable) = self.unit.lets_copy(port);
         if self.retired || !(if writes { writable } else { readable }) {
@@ -442,8 +451,9 @@ impl Shared {
         }
     }
 
-    /// Ends the commands whose turn has not come: those that the session sent before its function with this number, also
-    /// if they have not arrived, and all that have arrived of other sessions that the function concerns.
+    /// Ends the commands whose turn has not come. These are those that the session sent before its
+    /// function with this number, also if they have not arrived, and all that have arrived of other
+    /// sessions that the function concerns.
     pub fn end_early(&mut self, place: &Place, scope: Scope<'_>, number: Option<u32>) {
         for (tsih, session) in &mut self.sessions {
             let concerned = match scope {
@@ -462,8 +472,8 @@ impl Shared {
         }
     }
 
-    /// Ends a command of the session whose turn has not come. Returns false if there can be none: its number is neither
-    /// held nor still to arrive.
+    /// Ends a command of the session whose turn has not come. Returns false if there can be none:
+    /// its number is neither held nor still to arrive.
     pub fn end_one_early(&mut self, place: &Place, tag: u32, reference: u32, number: u32) -> bool {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return false };
         let is_it = |frame: &Frame| frame.header.opcode() == opcode::COMMAND && frame.header.tag() == tag;
@@ -514,7 +524,8 @@ impl Shared {
         }
     }
 
-    /// Its unit for a copy of another unit, if it has that name and the initiator is logged in here too.
+    /// Its unit for a copy of another unit, if it has that name and the initiator is logged in here
+    /// too.
     pub fn reached(&self, port: &Port, (kind, designator): &(u8, Vec<u8>)) -> Option<Reached> {
         let initiator = port.initiator.split(",i,").next().unwrap_or_default();
         let logged_in = self.sessions.values().any(|session| session.initiator == initiator);

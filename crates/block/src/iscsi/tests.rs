@@ -1,5 +1,5 @@
-//! An initiator by hand against the state machines, with a drive in memory. The test decides when its operations are
-//! carried out.
+//! An initiator by hand against the state machines, with a drive in memory. The test decides when
+//! its operations are carried out.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Data from the initiator: immediate, unsolicited, and requested with R2T, one request at a time. All data must arrive
-//! in order; data out of order fails its command.
+//! Data from the initiator: immediate, unsolicited, and requested with R2T, one request at a time.
+//! All data must arrive in order; data out of order fails its command.
 
 use stele_media::{Buffer, Shared as Data};
 
@@ -8,7 +8,8 @@ use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::shared::Shared;
 use crate::scsi::{Reply, Sense};
 
-/// A piece shorter than this is copied to its neighbours: in a buffer of its own it would hold a page of memory.
+/// A piece shorter than this is copied to its neighbours: in a buffer of its own it would hold a
+/// page of memory.
 const SMALL: u64 = 4096;
 /// Largest buffer for small pieces.
 const TAIL: u64 = 64 << 10;
@@ -65,8 +66,8 @@ impl Gathering {
         }
     }
 
-    /// Copies a piece into buffers of which each is as large as the missing data, or [`TAIL`]. The last one is therefore
-    /// full when nothing is missing.
+    /// Copies a piece into buffers of which each is as large as the missing data, or [`TAIL`]. The
+    /// last one is therefore full when nothing is missing.
     fn copy(&mut self, data: &mut Vec<Data>, mut piece: &[u8]) {
         let mut missing = self.wanted.saturating_sub(self.received);
         while !piece.is_empty() {

@@ -15,7 +15,8 @@ pub struct Context {
 pub enum Kind {
     /// `base:allocation`: ranges that own space, and ranges that read as zeros.
     Allocation,
-    /// `stele:changed:SNAPSHOT`, and equally `qemu:dirty-bitmap:SNAPSHOT`: ranges written since that snapshot.
+    /// `stele:changed:SNAPSHOT`, and equally `qemu:dirty-bitmap:SNAPSHOT`: ranges written since
+    /// that snapshot.
     Changed(VolumeId),
 }
 
@@ -34,7 +35,8 @@ impl Context {
         (1..).zip(kinds).map(|(id, (name, kind))| Context { id, name, kind }).collect()
     }
 
-    /// Whether a query selects it: by its name, or when listing by a prefix of its name up to a colon.
+    /// Whether a query selects it: by its name, or when listing by a prefix of its name up to a
+    /// colon.
     pub fn is_meant(&self, query: &str, listing: bool) -> bool {
         self.name == query || (listing && query.ends_with(':') && self.name.starts_with(query))
     }

@@ -1,10 +1,11 @@
 //! The handshake: fixed newstyle negotiation, as a state machine over bytes.
 //!
-//! Failure model: a client's error is answered with an error if the protocol has one, and otherwise ends the
-//! connection. A client without access to an export gets the answer for a missing one. Bytes sent before TLS began
-//! never count as bytes sent within it.
+//! Failure model: a client's error is answered with an error if the protocol has one, and otherwise
+//! ends the connection. A client without access to an export gets the answer for a missing one.
+//! Bytes sent before TLS began never count as bytes sent within it.
 //!
-//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the caller that moves the bytes limits the time.
+//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the caller that moves the bytes
+//! limits the time.
 
 use std::sync::Arc;
 
@@ -209,7 +210,8 @@ impl Handshake {
             self.reply(number, rep::ERR_POLICY, b"this server has no certificate");
             return None;
         }
-        // A client must wait for the answer: bytes that it sent before are not protected, and are dropped.
+        // A client must wait for the answer: bytes that it sent before are not protected, and are
+        // dropped.
         if !self.incoming.is_empty() {
             return Some(HandshakeStep::End);
         }
@@ -382,8 +384,8 @@ impl Handshake {
     }
 }
 
-/// Several connections are as good as one: a flush covers the writes completed on any of them, and no connection caches
-/// content.
+/// Several connections are as good as one: a flush covers the writes completed on any of them, and
+/// no connection caches content.
 fn transmission_flags(read_only: bool) -> u16 {
     let reading =
         flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_DF | flag::CAN_MULTI_CONN | flag::SEND_CACHE;

@@ -37,8 +37,8 @@ impl Outgoing {
         self.bytes
     }
 
-    /// Sends until nothing is left or the socket is full. Returns the number of bytes sent, or an error if the stream
-    /// is broken.
+    /// Sends until nothing is left or the socket is full. Returns the number of bytes sent, or an
+    /// error if the stream is broken.
     pub fn send(&mut self, stream: &mut dyn Stream) -> Result<usize, ()> {
         let mut total = 0;
         while !self.chunks.is_empty() {

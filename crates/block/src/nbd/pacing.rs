@@ -1,10 +1,11 @@
 //! Decides when to read the next requests of a client that keeps many under way.
 //!
-//! A client and a reactor of about equal speed fall into step: one request, one wake-up, one reply. Each takes its own
-//! system calls, which cost several times as much as the request. A client on this machine with unread replies will
-//! send its next requests soon anyway. The reactor therefore pauses, at most [`PAUSE_MAX`], and then finds several
-//! requests. The pause is about the time in which the client reads half of its unread replies, learned from the replies
-//! left unread at its end. A client that waits for its reply causes no pause.
+//! A client and a reactor of about equal speed fall into step: one request, one wake-up, one reply.
+//! Each takes its own system calls, which cost several times as much as the request. A client on
+//! this machine with unread replies will send its next requests soon anyway. The reactor therefore
+//! pauses, at most [`PAUSE_MAX`], and then finds several requests. The pause is about the time in
+//! which the client reads half of its unread replies, learned from the replies left unread at its
+//! end. A client that waits for its reply causes no pause.
 
 use stele_ground::{Duration, Instant};
 
@@ -13,7 +14,8 @@ const PAUSE_MAX: Duration = Duration::from_micros(60);
 const UNREAD_MIN: u64 = 4;
 /// Bytes that the kernel counts for a reply besides its payload.
 const OVERHEAD: u64 = 768;
-/// Nanoseconds of pause for each unread reply: the first value, and below the bounds of the learned value.
+/// Nanoseconds of pause for each unread reply: the first value, and below the bounds of the learned
+/// value.
 const FIRST: u64 = 1000;
 const LEAST: u64 = 100;
 const MOST: u64 = 4000;
@@ -31,8 +33,8 @@ impl Default for Pacing {
 }
 
 impl Pacing {
-    /// Records that replies were sent, with their average length. `unread` returns the peer's unread bytes as the
-    /// kernel counts them.
+    /// Records that replies were sent, with their average length. `unread` returns the peer's
+    /// unread bytes as the kernel counts them.
     pub fn sent(&mut self, now: Instant, reply: u64, unread: impl FnOnce() -> Option<u64>) {
         if self.pause.is_some() {
             return;
@@ -66,8 +68,8 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    /// Simulates a client that takes `takes` nanoseconds for a reply and keeps `depth` requests under way. Returns
-    /// requests per read.
+    /// Simulates a client that takes `takes` nanoseconds for a reply and keeps `depth` requests
+    /// under way. Returns requests per read.
     fn found(depth: u64, takes: u64) -> f64 {
         let mut pacing = Pacing::default();
         let reply = 4112;

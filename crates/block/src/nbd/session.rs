@@ -1,16 +1,16 @@
 //! The transmission phase of one connection, on the reactor that owns the volume.
 //!
-//! A turn collects the volume's completions, sends the replies with one call, reads the arrived bytes with one call,
-//! and submits their requests. Small payloads are copied out of the shared input; large ones are read straight into the
-//! buffer that goes to the drives.
+//! A turn collects the volume's completions, sends the replies with one call, reads the arrived
+//! bytes with one call, and submits their requests. Small payloads are copied out of the shared
+//! input; large ones are read straight into the buffer that goes to the drives.
 //!
-//! Failure model: a failed request is answered and the session continues. A stream that is no longer understood ends
-//! the session, and so does one without progress for [`STALL_MAX`] in the middle of a payload or reply. Requests under
-//! way are still carried out; the session stays until then, because their buffers count in its share of the memory. An
-//! idle connection may stay idle.
+//! Failure model: a failed request is answered and the session continues. A stream that is no
+//! longer understood ends the session, and so does one without progress for [`STALL_MAX`] in the
+//! middle of a payload or reply. Requests under way are still carried out; the session stays until
+//! then, because their buffers count in its share of the memory. An idle connection may stay idle.
 //!
-//! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of waiting replies; at a limit the session stops
-//! reading.
+//! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of waiting replies; at a limit
+//! the session stops reading.
 
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::RawFd;
@@ -43,8 +43,8 @@ const ROOM_AGAIN: Duration = Duration::from_micros(500);
 /// Span of one status request; clients ask again for the range after it.
 const STATUS_SPAN: u64 = 1 << 30;
 const STATUS_RUNS: usize = 4096;
-/// Longest range that is zeroed or given up as one operation. A snapshot waits for the operations under way, and writes
-/// wait for the snapshot.
+/// Longest range that is zeroed or given up as one operation. A snapshot waits for the operations
+/// under way, and writes wait for the snapshot.
 const SPAN_MAX: u64 = 256 << 20;
 /// Size of a piece of a read that only warms the cache, and of zeros that are written out.
 const PIECE: u64 = 1 << 20;
@@ -57,7 +57,8 @@ struct Payload {
 }
 
 pub struct NbdSession {
-    /// A trait object: the session is compiled here, and not again for each type in every program that serves it.
+    /// A trait object: the session is compiled here, and not again for each type in every program
+    /// that serves it.
     stream: Box<dyn Stream>,
     disk: Disk,
     form: Form,
@@ -145,7 +146,8 @@ impl NbdSession {
             NbdCommand::Cache => at < end,
             _ => false,
         };
-        // Whoever takes an export away waits for its requests under way. A long one must not go on writing meanwhile.
+        // The command that takes an export away waits for its requests under way. A long one must
+        // not go on writing meanwhile.
         if is_left && self.disk.target().is_withdrawn() {
             return self.refuse(&request, Errno::Shutdown, "the export was removed or changed meanwhile");
         }
@@ -218,8 +220,8 @@ impl NbdSession {
         self.form == Form::Extended
     }
 
-    /// Parses requests from the input, as many as there are and may begin. Returns their number, the bytes that they
-    /// move, and whether it stopped for lack of space.
+    /// Parses requests from the input, as many as there are and may begin. Returns their number,
+    /// the bytes that they move, and whether it stopped for lack of space.
     fn understand(&mut self, requests_max: u64, bytes_max: u64) -> (u64, u64, bool) {
         let (mut requests, mut bytes) = (0, 0);
         while !self.closing && requests < requests_max && bytes < bytes_max {
@@ -374,8 +376,8 @@ impl NbdSession {
             Some(Payload { buffer, filled, .. }) => {
                 let rest = buffer.get_mut(*filled..).unwrap_or_default();
                 let (rest_size, large) = (rest.len(), rest.len() >= DIRECT_MIN);
-                // After a large payload only the size of a head is read with it, so that the next large one can be read
-                // directly.
+                // After a large payload only the size of a head is read with it, so that the next
+                // large one can be read directly.
                 let beside = if large { room.get_mut(..64.min(room_size)).unwrap_or_default() } else { room };
                 let wanted = rest_size + beside.len();
                 let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(beside)];
@@ -412,7 +414,8 @@ impl NbdSession {
         }
     }
 
-    /// Reads and parses as much as a turn allows. Returns whether there may be more, and whether it lacks space.
+    /// Reads and parses as much as a turn allows. Returns whether there may be more, and whether it
+    /// lacks space.
     fn listen(&mut self) -> (bool, bool) {
         let requests_max = self.disk.part_of(TURN_REQUESTS);
         let bytes_max = self.disk.part_of(TURN_BYTES);
@@ -455,7 +458,8 @@ impl NbdSession {
         self.disk.note_untaken(self.outgoing.bytes() as u64);
     }
 
-    /// The turn of a broken session: nothing is read or sent, and it ends when the volume has returned its operations.
+    /// The turn of a broken session: nothing is read or sent, and it ends when the volume has
+    /// returned its operations.
     fn wind_down(&mut self, now: Instant) -> Interest {
         self.broken = true;
         self.closing = true;

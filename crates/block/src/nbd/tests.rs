@@ -1,4 +1,5 @@
-//! The protocol, on a memory drive and a pipe: deterministic, and one byte at a time where that matters.
+//! The protocol, on a memory drive and a pipe: deterministic, and one byte at a time where that
+//! matters.
 
 mod handshakes;
 mod hostile;
@@ -138,7 +139,8 @@ impl Client {
         }
     }
 
-    /// All complete replies so far, with their chunks joined. `reads` gives the length of a simple reply.
+    /// All complete replies so far, with their chunks joined. `reads` gives the length of a simple
+    /// reply.
     fn replies(&mut self, reads: impl Fn(u64) -> usize) -> Vec<Reply> {
         self.settle();
         let mut replies: Vec<Reply> = Vec::new();

@@ -1,5 +1,5 @@
-//! Unit attentions that a nexus has not received yet. A nexus keeps at most [`PENDING_MAX`]. Beyond that the oldest are
-//! dropped, since a reset among them covers the others.
+//! Unit attentions that a nexus has not received yet. A nexus keeps at most [`PENDING_MAX`]. Beyond
+//! that the oldest are dropped, since a reset among them covers the others.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,5 +1,6 @@
-//! Parses a CDB. A bit outside the mask in the command's table entry must be zero. An initiator that asks for
-//! protection information, or for another feature that is missing, thus gets an error instead of a different service.
+//! Parses a CDB. A bit outside the mask in the command's table entry must be zero. An initiator
+//! that asks for protection information, or for another feature that is missing, thus gets an error
+//! instead of a different service.
 
 use super::command::{Blocks, Check, ScsiCommand};
 use super::field::{be16, be24, be32, be64, octet};
@@ -175,7 +176,8 @@ fn maintenance(cdb: &[u8], action: u8) -> Result<ScsiCommand, Sense> {
     }
 }
 
-/// Bytes that a command holds besides what it takes and returns: what it reads to compare, merge or copy, and patterns.
+/// Bytes that a command holds besides what it takes and returns: what it reads to compare, merge or
+/// copy, and patterns.
 fn inside(command: &ScsiCommand, out: u64, profile: &Profile) -> u64 {
     let size = |blocks: &Blocks| blocks.count.saturating_mul(profile.block());
     match command {
@@ -190,7 +192,8 @@ fn inside(command: &ScsiCommand, out: u64, profile: &Profile) -> u64 {
     }
 }
 
-/// Bytes in both directions; checks that the addresses are on the unit and the counts within limits.
+/// Bytes in both directions; checks that the addresses are on the unit and the counts within
+/// limits.
 fn weigh(command: &ScsiCommand, profile: &Profile) -> Result<(u64, u64), Sense> {
     let size = |blocks: &Blocks, max: u64| -> Result<u64, Sense> {
         let end = blocks.at.checked_add(blocks.count).ok_or(Sense::OUT_OF_RANGE)?;

@@ -141,7 +141,8 @@ pub enum ScsiCommand {
     },
 }
 
-/// The data for VERIFY: none (the unit reads and checks digests), the sent blocks, or one sent block.
+/// The data for VERIFY: none (the unit reads and checks digests), the sent blocks, or one sent
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     Medium,

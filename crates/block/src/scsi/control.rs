@@ -41,8 +41,8 @@ impl Unit {
                 ExecStep::Done(Reply::data(report::capacity(&self.profile), allocated))
             }
             ScsiCommand::DefectData { long, formats, allocated } => {
-                // The requested lists exist and are empty: the array repairs defects, and names those that it cannot
-                // repair.
+                // The requested lists exist and are empty: the array repairs defects, and names
+                // those that it cannot repair.
                 let length = if long { 4 } else { 2 };
                 let page = Page::default().u8(0).u8(formats & 0x1f).zeros(length);
                 ExecStep::Done(Reply::data(page.0, allocated))
@@ -92,8 +92,8 @@ impl Unit {
         if start {
             return ExecStep::good();
         }
-        // No part of the unit can stop, and one initiator must not stop it for the others. Stopping makes its writes
-        // durable.
+        // No part of the unit can stop, and one initiator must not stop it for the others. Stopping
+        // makes its writes durable.
         exec.stage = Stage::Last;
         ExecStep::Ask(Ask::Drive(self.id, Op::Flush))
     }

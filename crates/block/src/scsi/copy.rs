@@ -1,6 +1,6 @@
-//! EXTENDED COPY (LID1): the unit copies between blocks of units of this server, so that the data need not travel to
-//! the initiator and back. The answer means that the copy has finished. The transport finds the other units, because it
-//! knows which units the initiator may reach.
+//! EXTENDED COPY (LID1): the unit copies between blocks of units of this server, so that the data
+//! need not travel to the initiator and back. The answer means that the copy has finished. The
+//! transport finds the other units, because it knows which units the initiator may reach.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A command in progress: its data so far, and its reaction to a finished operation of the drive. Each command has one
-//! operation in flight at a time.
+//! A command in progress: its data so far, and its reaction to a finished operation of the drive.
+//! Each command has one operation in flight at a time.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ pub enum Ask {
     Drive(UnitId, Op),
     /// An atomic write: after a crash it is there completely or not at all.
     Whole(UnitId, Op),
-    /// Reservations that must be durable before the command is answered; `None`: nothing is to survive a power loss.
+    /// Reservations that must be durable before the command is answered; `None`: nothing is to
+    /// survive a power loss.
     Keep(UnitId, Option<Vec<u8>>),
     /// Other units that a copy names.
     Find(Search),
@@ -103,7 +104,8 @@ pub(super) enum Stage {
     },
     /// The ranges still to zero, last first.
     Zeroing(Vec<(u64, u64)>),
-    /// The blocks are compared with the first half of the data; if equal, the second half is written.
+    /// The blocks are compared with the first half of the data; if equal, the second half is
+    /// written.
     Comparing {
         fua: bool,
     },
@@ -172,7 +174,8 @@ pub fn sense_of(error: &MediaError, writing: bool) -> Sense {
         MediaFault::Damaged if writing => Sense::WRITE_ERROR,
         MediaFault::Damaged => Sense::READ_ERROR,
         MediaFault::Full => Sense::NO_SPACE,
-        // The unit itself refuses writes to a protected medium. The volume refuses them while drives are away.
+        // The unit itself refuses writes to a protected medium. The volume refuses them while
+        // drives are away.
         MediaFault::Refused if writing => Sense::BUSY_INSIDE,
         MediaFault::Refused => Sense::UNREACHABLE,
         MediaFault::Invalid => Sense::INTERNAL,

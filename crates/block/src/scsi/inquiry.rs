@@ -37,7 +37,8 @@ pub fn answer(profile: &Profile, page: Option<u8>) -> Result<Vec<u8>, Sense> {
     Ok(page.length16(2).0)
 }
 
-/// The answers of a LUN without a unit: INQUIRY and REPORT LUNS; other commands report that it does not exist.
+/// The answers of a LUN without a unit: INQUIRY and REPORT LUNS; other commands report that it does
+/// not exist.
 pub fn absent(cdb: &[u8]) -> Reply {
     match octet(cdb, 0) {
         // No device is there, and none could be.
@@ -83,7 +84,8 @@ pub fn serial(profile: &Profile) -> String {
     profile.id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The unique name of the unit, a 64-bit locally assigned identifier: 60 bits of the volume's id after the format's 3.
+/// The unique name of the unit, a 64-bit locally assigned identifier: 60 bits of the volume's id
+/// after the format's 3.
 pub fn naa(profile: &Profile) -> [u8; 8] {
     let id = u128::from_be_bytes(profile.id);
     // Folded, so that ids with the same leading timestamp still differ.
@@ -148,7 +150,8 @@ fn limits(profile: &Profile) -> Page {
         // Ranges to unmap are aligned to 0, if a granularity is reported.
         .u32(if profile.unmap_granularity > 0 { 0x8000_0000 } else { 0 })
         .u64(u64::from(blocks(SAME_MAX)))
-        // Atomic writes: the longest, their alignment, and their granularity; there are no further boundaries.
+        // Atomic writes: the longest, their alignment, and their granularity; there are no further
+        // boundaries.
         .u32(blocks(profile.whole_max))
         .u32(blocks(unit))
         .u32(blocks(unit))

@@ -1,7 +1,7 @@
-//! Decides which commands of a unit may run concurrently. Commands run at once, in any order, with two exceptions. A
-//! command that reads and then writes a result (COMPARE AND WRITE, ORWRITE) has its blocks to itself. An ORDERED
-//! command waits for all earlier commands and delays all later ones. At most [`LANES_MAX`] commands are running or
-//! waiting.
+//! Decides which commands of a unit may run concurrently. Commands run at once, in any order, with
+//! two exceptions. A command that reads and then writes a result (COMPARE AND WRITE, ORWRITE) has
+//! its blocks to itself. An ORDERED command waits for all earlier commands and delays all later
+//! ones. At most [`LANES_MAX`] commands are running or waiting.
 
 use std::collections::VecDeque;
 
@@ -33,8 +33,8 @@ impl Lane {
 pub struct Lanes {
     running: Vec<Lane>,
     waiting: VecDeque<Lane>,
-    /// Number of running commands that are exclusive or ordered. With none, and no waiting command, a plain command
-    /// runs at once.
+    /// Number of running commands that are exclusive or ordered. With none, and no waiting command,
+    /// a plain command runs at once.
     strict: usize,
 }
 
@@ -62,8 +62,9 @@ impl Lanes {
         }
     }
 
-    /// Admits an operation of another unit's copy, unless a running command has its blocks to itself. It waits for no
-    /// ORDERED command, and for no waiting one: two copies to each other's unit would wait for each other.
+    /// Admits an operation of another unit's copy, unless a running command has its blocks to
+    /// itself. It waits for no ORDERED command, and for no waiting one: two copies to each other's
+    /// unit would wait for each other.
     pub fn visit(&mut self, key: u64, blocks: Blocks) -> bool {
         let lane = Lane { key, blocks, exclusive: false, ordered: false };
         if self.running.iter().any(|other| lane.meets(&Lane { ordered: false, ..*other })) {

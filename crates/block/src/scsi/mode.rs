@@ -1,4 +1,5 @@
-//! Mode pages: the settings that initiators may change, shared by all of them and reset to their defaults by a reset.
+//! Mode pages: the settings that initiators may change, shared by all of them and reset to their
+//! defaults by a reset.
 
 use super::command::ScsiCommand;
 use super::exec::{Exec, ExecStep};
@@ -56,7 +57,8 @@ impl Modes {
         match (page, subpage) {
             // AWRE and ARRE: damaged blocks are rewritten from redundancy.
             (RECOVERY, _) => Page::default().u8(0xc0),
-            // WCE: without FUA a write is durable only after SYNCHRONIZE CACHE, even if the volume does more.
+            // WCE: without FUA a write is durable only after SYNCHRONIZE CACHE, even if the volume
+            // does more.
             (CACHING, _) => Page::default().u8(0x04),
             (CONTROL, _) => Page::default()
                 .u8(flag(self.descriptor_sense, CONTROL_CHANGEABLE.0))

@@ -1,5 +1,6 @@
-//! Every command that a unit supports, with the bits of its CDB that it uses. This single table decides which commands
-//! are accepted, and REPORT SUPPORTED OPERATION CODES reports it, so the two cannot differ.
+//! Every command that a unit supports, with the bits of its CDB that it uses. This single table
+//! decides which commands are accepted, and REPORT SUPPORTED OPERATION CODES reports it, so the two
+//! cannot differ.
 
 use super::field::Page;
 

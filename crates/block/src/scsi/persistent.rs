@@ -1,8 +1,10 @@
-//! PERSISTENT RESERVE IN and OUT (SPC-5 5.14): registrations by key, and a reservation held by one registrant or by
-//! all. Not supported: SPEC_I_PT (an initiator registers itself, or moves its registration).
+//! PERSISTENT RESERVE IN and OUT (SPC-5 5.14): registrations by key, and a reservation held by one
+//! registrant or by all. Not supported: SPEC_I_PT (an initiator registers itself, or moves its
+//! registration).
 //!
-//! A change takes effect when it is kept. If it cannot be kept, the command fails and nothing has changed. Changes are
-//! made one at a time ([`CHANGES`]), so that each is made to the state that the one before it has left.
+//! A change takes effect when it is kept. If it cannot be kept, the command fails and nothing has
+//! changed. Changes are made one at a time ([`CHANGES`]), so that each is made to the state that
+//! the one before it has left.
 
 use stele_media::MediaError;
 
@@ -12,7 +14,8 @@ use super::field::{Page, be16, be32, be64, octet, part};
 use super::registrations::{Holder, REGISTRANTS_MAX, Registration, Registrations};
 use super::{Port, Reply, Sense, Status, Unit};
 
-/// The types: write exclusive, exclusive access, and both for registrants only and for all registrants.
+/// The types: write exclusive, exclusive access, and both for registrants only and for all
+/// registrants.
 const KINDS: [u8; 6] = [1, 3, 5, 6, 7, 8];
 
 /// The lane of PERSISTENT RESERVE OUT, beyond the blocks of every medium.
@@ -73,7 +76,8 @@ impl Reservations {
         if self.now.is_holder(port) || (holder.kind >= 5 && self.now.key_of(port).is_some()) {
             return false;
         }
-        // The odd types of the first two pairs and of the third are write exclusive: they let others read.
+        // The odd types of the first two pairs and of the third are write exclusive: they let
+        // others read.
         let write_exclusive = matches!(holder.kind, 1 | 5 | 7);
         writes || !write_exclusive
     }
@@ -203,7 +207,8 @@ impl Reservations {
         let all = self.now.held_by_all();
         let victim = asked.new_key;
         let holder_key = holder.as_ref().and_then(|holder| self.now.key_of(&holder.port));
-        // The reservation falls when its holder's key is named, or, if all hold it, when no key is named.
+        // The reservation falls when its holder's key is named, or, if all hold it, when no key is
+        // named.
         let takes = match &holder {
             None => false,
             Some(_) if all => victim == 0,
@@ -336,7 +341,8 @@ impl Unit {
         if !matches!(action, 0 | 6) && self.reservations.now.key_of(&asked.port) != Some(asked.key) {
             return Err(Refusal::Conflict);
         }
-        // Who is not registered, and registers no key, changes nothing: not even whether reservations persist.
+        // Who is not registered, and registers no key, changes nothing: not even whether
+        // reservations persist.
         let registers_nothing = matches!(action, 0 | 6) && asked.new_key == 0;
         if registers_nothing && self.reservations.now.key_of(&asked.port).is_none() {
             return if action == 6 || asked.key == 0 { Ok(None) } else { Err(Refusal::Conflict) };

@@ -1,4 +1,5 @@
-//! The registrants of a unit, and the format in which they survive a power loss (`FORMAT/reservations.md`).
+//! The registrants of a unit, and the format in which they survive a power loss
+//! (`FORMAT/reservations.md`).
 
 use crc_fast::{CrcAlgorithm, checksum};
 

@@ -5,7 +5,8 @@ use super::{NexusId, Reply, Status, Unit};
 
 impl Unit {
     pub(super) fn reserve(&mut self, nexus: NexusId) -> ExecStep {
-        // An initiator that uses persistent reservations does not get the other kind (SPC-4, CRH 0).
+        // An initiator that uses persistent reservations does not get the other kind (SPC-4, CRH
+        // 0).
         if self.reservations.has_registrants() || self.keeping {
             return ExecStep::Done(Reply::status(Status::ReservationConflict));
         }

@@ -1,5 +1,5 @@
-//! A logical unit: a drive as SCSI initiators see it, with its settings (modes, reservations) and the attentions that
-//! initiators have not received yet.
+//! A logical unit: a drive as SCSI initiators see it, with its settings (modes, reservations) and
+//! the attentions that initiators have not received yet.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -226,7 +226,8 @@ impl Unit {
         self.modes.software_protected.then_some(Sense::SOFTWARE_PROTECTED)
     }
 
-    /// Whether a copy that another unit carries out for this initiator port may read here, and write.
+    /// Whether a copy that another unit carries out for this initiator port may read here, and
+    /// write.
     pub fn lets_copy(&self, port: &Port) -> (bool, bool) {
         let reserved = self.reserved_by.is_some_and(|holder| self.nexuses.get(&holder) != Some(port));
         let denies = |writes| reserved || self.ejected || self.reservations.denies(Some(port), writes);

@@ -91,8 +91,8 @@ impl Unit {
             ScsiCommand::Unmap { length } => self.unmap(exec, length),
             ScsiCommand::CompareAndWrite { blocks, fua } => {
                 let (at, length) = place(blocks);
-                // An initiator that sends another amount than the CDB asks for means other blocks: 256 of them look
-                // like none.
+                // An initiator that sends another amount than the CDB asks for means other blocks:
+                // 256 of them look like none.
                 if exec.offered != 2 * length {
                     return ExecStep::done(Sense::in_cdb(13));
                 }
@@ -119,7 +119,8 @@ impl Unit {
         }
     }
 
-    /// Bytes that the initiator sent. If it sent less than the CDB says, that part is written, but only whole blocks.
+    /// Bytes that the initiator sent. If it sent less than the CDB says, that part is written, but
+    /// only whole blocks.
     fn whole_blocks(&self, exec: &Exec) -> Result<u64, Sense> {
         let length = exec.length();
         if length.is_multiple_of(self.profile.block()) { Ok(length) } else { Err(Sense::TRUNCATED_DATA) }

@@ -1,12 +1,13 @@
 //! The B-tree's part of the volume, as redb expects it: a file that grows.
 //!
-//! Writes gather in memory until redb asks for a sync. They then go out in order, with neighbours joined, many at a
-//! time, and are flushed. redb's promises depend only on the data durable at a sync, so its rules allow gathering.
-//! Growth beyond the area is refused late: the area grants the length but never writes there. The caller sees
-//! [`Area::overgrown`] and aborts, and a sync that would need such a page fails.
+//! Writes gather in memory until redb asks for a sync. They then go out in order, with neighbours
+//! joined, many at a time, and are flushed. redb's promises depend only on the data durable at a
+//! sync, so its rules allow gathering. Growth beyond the area is refused late: the area grants the
+//! length but never writes there. The caller sees [`Area::overgrown`] and aborts, and a sync that
+//! would need such a page fails.
 //!
-//! After [`Area::close`] every operation fails, so that no destructor can write. The volume then holds the same data as
-//! after a crash.
+//! After [`Area::close`] every operation fails, so that no destructor can write. The volume then
+//! holds the same data as after a crash.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,8 +28,8 @@ const GATHERED_MAX: usize = 32 * MIB as usize;
 const RUN_MAX: usize = 64;
 /// Largest number of concurrent writes.
 const FLIGHT_MAX: usize = 32;
-/// Offset in redb's header of the pages of a region, and below the value that redb gives every new file: see its design
-/// document.
+/// Offset in redb's header of the pages of a region, and below the value that redb gives every new
+/// file: see its design document.
 const REGION_PAGES_AT: usize = 20;
 const REGION_PAGES_DEFAULT: u32 = 1 << 20;
 pub const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
@@ -73,8 +74,9 @@ impl Area {
         })
     }
 
-    /// An empty B-tree whose regions have the size of the layout. redb has no option for it, but accepts the size that
-    /// its header names. The header of a file without any commit is therefore amended. The area writes no superblock.
+    /// An empty B-tree whose regions have the size of the layout. redb has no option for it, but
+    /// accepts the size that its header names. The header of a file without any commit is therefore
+    /// amended. The area writes no superblock.
     pub(crate) fn create(
         handle: &Handle,
         layout: &Layout,
@@ -155,7 +157,8 @@ impl Area {
         self.state().layout.clone()
     }
 
-    /// The error for a failed access of redb's. Even after a full queue, only an opening makes redb read again.
+    /// The error for a failed access of redb's. Even after a full queue, only an opening makes redb
+    /// read again.
     pub(crate) fn explain(&self, what: &str, error: &StorageError) -> CatalogError {
         match error {
             StorageError::PreviousIo | StorageError::DatabaseClosed => {
@@ -186,7 +189,8 @@ impl Area {
         layout.prepare_to_grow(&self.handle).map_err(|error| CatalogError::Stopped(error.to_string()))
     }
 
-    /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be idle.
+    /// Uses the whole of a volume that has grown, from now on and after a restart. redb must be
+    /// idle.
     pub(crate) fn take_up_volume(&self) -> Result<(), CatalogError> {
         let size = self.handle.geometry().size.0;
         let grown = {
@@ -298,8 +302,8 @@ impl Area {
             // A length beyond the area belongs to a transaction that will be aborted.
             let grown = state.length > state.layout.length && state.length <= self.capacity();
             if grown {
-                // After a volume grew just before a crash, its second copy lies where the superblock does not look for
-                // it.
+                // After a volume grew just before a crash, its second copy lies where the
+                // superblock does not look for it.
                 state.layout = state.layout.on(self.handle.geometry().size.0.max(state.layout.volume));
                 state.layout.length = state.length;
                 self.capacity.store(state.layout.area, Ordering::Release);
@@ -424,7 +428,8 @@ impl Landing {
     }
 }
 
-/// Counts one write as finished however the port treats it, even if the port drops it without an answer.
+/// Counts one write as finished however the port treats it, even if the port drops it without an
+/// answer.
 struct Ticket {
     landing: Arc<Landing>,
     answer: Option<(Op, Result<(), MediaError>)>,

@@ -1,7 +1,8 @@
 //! The B-tree at one durable commit: the layer below the overlays of a view.
 //!
-//! All records live in one redb table, under the table's number (big-endian) and the key. Opening a view therefore
-//! costs nothing, and neighbours share pages. Table 65535 is the catalog's own: it holds the checkpoint.
+//! All records live in one redb table, under the table's number (big-endian) and the key. Opening a
+//! view therefore costs nothing, and neighbours share pages. Table 65535 is the catalog's own: it
+//! holds the checkpoint.
 
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
@@ -65,8 +66,8 @@ pub(crate) fn place(table: Table, key: &[u8]) -> Vec<u8> {
     place
 }
 
-/// redb panics on a page that it cannot interpret. Pages come from a volume that verifies its data, so the cause is a
-/// broken volume or an error in our code. In both cases the process must survive.
+/// redb panics on a page that it cannot interpret. Pages come from a volume that verifies its data,
+/// so the cause is a broken volume or an error in our code. In both cases the process must survive.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
     std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(CatalogError::Damaged("a page of the B-tree makes no sense; rebuild from the data volume".into()))

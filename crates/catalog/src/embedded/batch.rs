@@ -1,7 +1,7 @@
 //! Applies transactions one after another to a view, and gathers their changes in one set.
 //!
-//! A refused transaction leaves nothing in the batch. The changes are absolute (this key has this value now), so that a
-//! repeated replay of a batch is harmless.
+//! A refused transaction leaves nothing in the batch. The changes are absolute (this key has this
+//! value now), so that a repeated replay of a batch is harmless.
 
 use bytes::Bytes;
 

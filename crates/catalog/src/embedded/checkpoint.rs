@@ -1,12 +1,13 @@
 //! Writes a frozen overlay into the B-tree, and measures the free space of the B-tree.
 //!
-//! The overlay goes in in slices, in key order. Each slice is an immediate commit that saves the allocator state. Only
-//! the last one frees the journal before it. A crash between two slices is harmless: the journal still holds the whole
-//! overlay, and applying it to a B-tree that has a part of it changes nothing. Readers keep the overlay above the
-//! B-tree until all of it is in, so they see no slice.
+//! The overlay goes in in slices, in key order. Each slice is an immediate commit that saves the
+//! allocator state. Only the last one frees the journal before it. A crash between two slices is
+//! harmless: the journal still holds the whole overlay, and applying it to a B-tree that has a part
+//! of it changes nothing. Readers keep the overlay above the B-tree until all of it is in, so they
+//! see no slice.
 //!
-//! redb does not report the free space inside its file. When the file can no longer grow, the free pages are counted: a
-//! transaction takes them and is then aborted.
+//! redb does not report the free space inside its file. When the file can no longer grow, the free
+//! pages are counted: a transaction takes them and is then aborted.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,8 +68,8 @@ impl Checkpointer {
         Ok(base)
     }
 
-    /// Writes the overlay. If there is no space for it, it stays above the B-tree and in the journal. An error stops
-    /// the store, since redb's state in memory is then unreliable.
+    /// Writes the overlay. If there is no space for it, it stays above the B-tree and in the
+    /// journal. An error stops the store, since redb's state in memory is then unreliable.
     pub fn run(&self, frozen: &Frozen) {
         match guarded(|| self.write(frozen).and_then(|()| self.survey())) {
             Ok(()) => {}
@@ -96,16 +97,16 @@ impl Checkpointer {
                 Slice::Done(None) => break,
                 Slice::NoRoom if limit > 1 => limit = (limit / 4).max(1),
                 Slice::NoRoom => {
-                    // Continue here, not from the start: while an old view is open, everything written twice takes
-                    // space twice.
+                    // Continue here, not from the start: while an old view is open, everything
+                    // written twice takes space twice.
                     self.progress().resume = after;
                     return Ok(());
                 }
             }
         }
         let base = self.rebase()?;
-        // The pages of the overlay are taken. Until a survey counts what is left, they must not count as free: commits
-        // go on meanwhile, and the overlay no longer stands for its pages.
+        // The pages of the overlay are taken. Until a survey counts what is left, they must not
+        // count as free: commits go on meanwhile, and the overlay no longer stands for its pages.
         let pages = frozen.overlay.size().pages;
         let lower = |free: u64| Some(free.saturating_sub(pages));
         let _ = self.shared.free.fetch_update(Ordering::AcqRel, Ordering::Acquire, lower);
@@ -119,8 +120,9 @@ impl Checkpointer {
         Ok(())
     }
 
-    /// Makes an empty commit, with which redb frees the pages that only an old state used. It is done only if space is
-    /// short and readers have released a state since the last time; otherwise it would only take space.
+    /// Makes an empty commit, with which redb frees the pages that only an old state used. It is
+    /// done only if space is short and readers have released a state since the last time; otherwise
+    /// it would only take space.
     fn settle(&self) -> Result<(), CatalogError> {
         {
             let (mut progress, let_go) = (self.progress(), self.shared.let_go());
@@ -137,7 +139,8 @@ impl Checkpointer {
         transaction.commit().map_err(failed)
     }
 
-    /// Number of free pages beyond which the exact number does not matter. The largest transaction may take 2100.
+    /// Number of free pages beyond which the exact number does not matter. The largest transaction
+    /// may take 2100.
     fn enough(&self) -> u64 {
         (4 * self.shared.reserve()).max(2560)
     }
@@ -166,7 +169,8 @@ impl Checkpointer {
                 records.insert(&CHECKPOINT[..], &frozen.checkpoint.encode()[..]).map_err(failed)?;
             }
             drop(records);
-            // Enough for this commit, and for an empty one after it, which frees the pages that this one replaces.
+            // Enough for this commit, and for an empty one after it, which frees the pages that
+            // this one replaces.
             self.touch(&transaction, 96 + 4 * self.overhead() + count / 32)?;
         }
         if self.shared.area.overgrown() {
@@ -178,13 +182,14 @@ impl Checkpointer {
         Ok(Slice::Done(if complete { None } else { last }))
     }
 
-    /// Largest number of pages of an empty commit: the saved allocator state, and the tables of freed pages.
+    /// Largest number of pages of an empty commit: the saved allocator state, and the tables of
+    /// freed pages.
     fn overhead(&self) -> u64 {
         16 + self.shared.area.capacity() / BLOCK / 4096
     }
 
-    /// Takes and frees the pages that the commit itself will need. A lack of space thus appears before the commit, when
-    /// it can still be aborted.
+    /// Takes and frees the pages that the commit itself will need. A lack of space thus appears
+    /// before the commit, when it can still be aborted.
     fn touch(&self, transaction: &WriteTransaction, pages: u64) -> Result<(), CatalogError> {
         if self.shared.area.room() / BLOCK > 4 * pages {
             return Ok(());

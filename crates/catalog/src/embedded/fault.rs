@@ -1,5 +1,6 @@
-//! The catalog's errors for failures of its volume. A volume calls data damaged while the drives that hold it are away,
-//! too. So a rebuild comes last: it loses what the data volume does not know.
+//! The catalog's errors for failures of its volume. A volume calls data damaged while the drives
+//! that hold it are away, too. So a rebuild comes last: it loses what the data volume does not
+//! know.
 
 use stele_media::{MediaError, MediaFault};
 

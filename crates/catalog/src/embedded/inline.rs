@@ -1,7 +1,8 @@
 //! The embedded catalog without threads: a commit and its checkpoints run on the caller.
 //!
-//! It serves the deterministic world. A blocked call there pumps the world, and the world may call again. Transactions
-//! committed meanwhile join the queue, and the outer call carries them out as the next batch.
+//! It serves the deterministic world. A blocked call there pumps the world, and the world may call
+//! again. Transactions committed meanwhile join the queue, and the outer call carries them out as
+//! the next batch.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,7 +77,8 @@ impl InlineCatalog {
     }
 
     fn work(&self) {
-        // If an outer call on this thread or another thread holds the core, it takes the queued transactions.
+        // If an outer call on this thread or another thread holds the core, it takes the queued
+        // transactions.
         while let Ok(mut core) = self.core.try_lock() {
             let (transactions, answerers): (Vec<_>, Vec<_>) = self.take().into_iter().unzip();
             if !transactions.is_empty() {
@@ -87,7 +89,8 @@ impl InlineCatalog {
                 }
                 writer.tend(checkpointer);
             }
-            // Looked at without the core: until it is free, others leave their transactions to this call.
+            // Looked at without the core: until it is free, others leave their transactions to this
+            // call.
             drop(core);
             if self.queue().is_empty() {
                 return;
@@ -123,7 +126,8 @@ impl Catalog for InlineCatalog {
         pending
     }
 
-    /// The order of its volume: a commit is durable with the journal's write, which is submitted after the commit call.
+    /// The order of its volume: a commit is durable with the journal's write, which is submitted
+    /// after the commit call.
     fn order(&self) -> Option<Order> {
         self.shared.area.order()
     }

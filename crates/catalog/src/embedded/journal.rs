@@ -1,9 +1,11 @@
-//! The journal: a ring of batches. Each batch is forced before any transaction in it is acknowledged.
+//! The journal: a ring of batches. Each batch is forced before any transaction in it is
+//! acknowledged.
 //!
-//! A batch is a header, its changes, and zeros up to a whole block. Its digest is a BLAKE3 over all of that and over
-//! the digest of the previous batch. A batch therefore counts only as the successor of its predecessor, and remains of
-//! an earlier round of the ring can never be mistaken for it. Batches are written one at a time, so only the last may
-//! be torn. A batch that does not verify although a valid one follows is damage, which is reported and not skipped.
+//! A batch is a header, its changes, and zeros up to a whole block. Its digest is a BLAKE3 over all
+//! of that and over the digest of the previous batch. A batch therefore counts only as the
+//! successor of its predecessor, and remains of an earlier round of the ring can never be mistaken
+//! for it. Batches are written one at a time, so only the last may be torn. A batch that does not
+//! verify although a valid one follows is damage, which is reported and not skipped.
 //!
 //! A batch that does not fit before the ring's end starts at the ring's beginning.
 
@@ -23,7 +25,8 @@ const HEADER: usize = 128;
 const DIGESTED: usize = 80;
 /// The length that marks a deletion.
 const DELETED: u32 = u32::MAX;
-/// Largest number of payload bytes in a batch: a group of transactions, and one more of the largest size.
+/// Largest number of payload bytes in a batch: a group of transactions, and one more of the largest
+/// size.
 pub(crate) const BATCH_MAX: usize = 10 * MIB as usize;
 
 /// The position of the next batch, and its predecessor.
@@ -51,7 +54,8 @@ pub(crate) struct Journal {
     at: u64,
     length: u64,
     pub next: Position,
-    /// Bytes ever written, including the gaps at the ring's end. The difference to the checkpoint's value is in use.
+    /// Bytes ever written, including the gaps at the ring's end. The difference to the checkpoint's
+    /// value is in use.
     pub written: u64,
 }
 
@@ -82,7 +86,8 @@ impl Journal {
         self.length
     }
 
-    /// The position for a batch of this length, and the bytes of the ring that it takes, with a gap before it.
+    /// The position for a batch of this length, and the bytes of the ring that it takes, with a gap
+    /// before it.
     fn place(&self, length: u64) -> (u64, u64) {
         if self.next.at + length > self.length {
             (0, self.length - self.next.at + length)
@@ -232,7 +237,8 @@ fn sequence(block: &[u8]) -> u64 {
     block.get(24..32).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
 }
 
-/// The length on the volume that the block's header claims; `None` if it starts no batch of this catalog.
+/// The length on the volume that the block's header claims; `None` if it starts no batch of this
+/// catalog.
 fn claimed(block: &[u8], id: &[u8; 16]) -> Option<u64> {
     if !block.starts_with(MAGIC) || block.get(8..24)? != id {
         return None;
@@ -241,8 +247,8 @@ fn claimed(block: &[u8], id: &[u8; 16]) -> Option<u64> {
     (payload <= BATCH_MAX).then(|| ((HEADER + payload) as u64).next_multiple_of(BLOCK))
 }
 
-/// Decodes a batch. Returns `None` if the bytes are not a whole batch of this catalog, or not the successor of a given
-/// `previous`. Returns an error if the batch verifies but makes no sense.
+/// Decodes a batch. Returns `None` if the bytes are not a whole batch of this catalog, or not the
+/// successor of a given `previous`. Returns an error if the batch verifies but makes no sense.
 pub fn decode(bytes: &[u8], id: &[u8; 16], previous: Option<&[u8; 32]>) -> Result<Option<Read>, CatalogError> {
     let Some(length) = claimed(bytes, id) else { return Ok(None) };
     let payload = word(bytes, 40).map_or(0, |length| length as usize);

@@ -1,8 +1,9 @@
 //! The layout of the volume: a superblock at both ends, the journal, the area of the B-tree.
 //!
-//! The superblock is written when the catalog is created, when the B-tree reaches a new largest length, and when the
-//! volume has grown. The two copies are written one after the other, the older first, so that the newest intact copy is
-//! never overwritten. The valid copy with the higher generation counts.
+//! The superblock is written when the catalog is created, when the B-tree reaches a new largest
+//! length, and when the volume has grown. The two copies are written one after the other, the older
+//! first, so that the newest intact copy is never overwritten. The valid copy with the higher
+//! generation counts.
 
 use stele_ground::{Bytes, KIB, MIB};
 use stele_media::{Buffer, Handle, MediaError, MediaFault};
@@ -64,8 +65,9 @@ impl Layout {
         let journal = format.journal.map_or(volume / 16, |wanted| wanted.0).clamp(JOURNAL_MIN, JOURNAL_MAX);
         let journal = journal / BLOCK * BLOCK;
         let room = (volume / BLOCK * BLOCK).saturating_sub(2 * BLOCK + journal + BLOCK);
-        // redb grows by regions, so the area is a whole number of regions and one page for its header. A region holds
-        // the largest value. Small regions waste less of the volume; large ones cost less to track.
+        // redb grows by regions, so the area is a whole number of regions and one page for its
+        // header. A region holds the largest value. Small regions waste less of the volume; large
+        // ones cost less to track.
         let region = (room / 64).checked_next_power_of_two().unwrap_or(0).clamp(8 * MIB, 256 * MIB);
         let regions = room / region;
         if regions < 2 {
@@ -88,8 +90,8 @@ impl Layout {
         })
     }
 
-    /// Version and features of an intact superblock of any version. These fields, the digest and the bytes that it
-    /// covers have the same places in every version.
+    /// Version and features of an intact superblock of any version. These fields, the digest and
+    /// the bytes that it covers have the same places in every version.
     pub fn stamp(block: &[u8]) -> Option<(u32, u32)> {
         let (body, digest) = block.split_at_checked(DIGEST_AT)?;
         let whole = body.starts_with(MAGIC) && blake3::hash(body).as_bytes() == digest;
@@ -165,16 +167,17 @@ impl Layout {
         [0, volume / BLOCK * BLOCK - BLOCK]
     }
 
-    /// This layout on a volume of `size`, which is at least the present size. It has as many more regions as fit before
-    /// the second copy of the superblock, which moves to the new end.
+    /// This layout on a volume of `size`, which is at least the present size. It has as many more
+    /// regions as fit before the second copy of the superblock, which moves to the new end.
     pub(crate) fn on(&self, size: u64) -> Layout {
         let (region, end) = (u64::from(self.region_pages) * BLOCK, Layout::copies(size)[1]);
         let regions = end.saturating_sub(self.area_at + BLOCK) / region;
         Layout { volume: size, area: self.area.max(BLOCK + regions * region), ..self.clone() }
     }
 
-    /// The generation of this catalog's copy at the offset, 0 if it is none; the copy with the lower one may be
-    /// overwritten first. A copy that is out of reach may be the newest, so that is an error.
+    /// The generation of this catalog's copy at the offset, 0 if it is none; the copy with the
+    /// lower one may be overwritten first. A copy that is out of reach may be the newest, so that
+    /// is an error.
     fn generation_at(&self, handle: &Handle, at: u64) -> Result<u64, MediaError> {
         let block = match retried(handle, || handle.read_blocking(at, BLOCK as usize)) {
             Ok(block) => block,
@@ -185,14 +188,15 @@ impl Layout {
         Ok(layout.filter(|layout| layout.id == self.id).map_or(0, |layout| layout.generation))
     }
 
-    /// Makes the first copy the current one: after a growth, the other copy is not found at the volume's end.
+    /// Makes the first copy the current one: after a growth, the other copy is not found at the
+    /// volume's end.
     pub(crate) fn prepare_to_grow(&self, handle: &Handle) -> Result<(), MediaError> {
         if self.generation_at(handle, 0)? == self.generation { Ok(()) } else { self.write(handle) }
     }
 
-    /// Writes both copies, each forced before the next. On a grown volume the copy at the new end is missing, and is
-    /// therefore written before the first copy. In the other order, a power cut could tear the first copy while the
-    /// other lies at a place that no reader checks.
+    /// Writes both copies, each forced before the next. On a grown volume the copy at the new end
+    /// is missing, and is therefore written before the first copy. In the other order, a power cut
+    /// could tear the first copy while the other lies at a place that no reader checks.
     pub(crate) fn write(&self, handle: &Handle) -> Result<(), MediaError> {
         let [first, second] = Layout::copies(self.volume);
         let second_first = self.generation_at(handle, second)? < self.generation_at(handle, first)?;
@@ -247,7 +251,8 @@ impl Layout {
     }
 }
 
-/// The version of redb's file in the header of the B-tree, for its current commit; `None` if it is no header.
+/// The version of redb's file in the header of the B-tree, for its current commit; `None` if it is
+/// no header.
 pub fn tree_version(header: &[u8]) -> Option<u8> {
     const MAGIC: usize = 9;
     const COMMITS: usize = 64;
@@ -259,8 +264,8 @@ pub fn tree_version(header: &[u8]) -> Option<u8> {
 /// The version of redb's file that this code writes.
 pub const TREE_VERSION: u8 = 3;
 
-/// Makes an empty catalog on the volume and destroys its contents. The superblock is written last, so that an
-/// interrupted creation leaves no catalog instead of a part of one.
+/// Makes an empty catalog on the volume and destroys its contents. The superblock is written last,
+/// so that an interrupted creation leaves no catalog instead of a part of one.
 pub fn format(handle: &Handle, format: &Format) -> Result<(), CatalogError> {
     Loader::new(handle, format)?.finish()
 }

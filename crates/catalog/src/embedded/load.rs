@@ -1,7 +1,8 @@
 //! Fills a fresh catalog in bulk: for a rebuild from the data volume, and for a move.
 //!
-//! Records may come in any order; of two records with one key, the later counts. The journal is not used, and the
-//! superblock is written last. An interrupted load leaves no catalog and must start again.
+//! Records may come in any order; of two records with one key, the later counts. The journal is not
+//! used, and the superblock is written last. An interrupted load leaves no catalog and must start
+//! again.
 
 use std::sync::Arc;
 
@@ -83,7 +84,8 @@ impl Loader {
         transaction.commit().map_err(failed)
     }
 
-    /// Completes the catalog: durable, and ready to be opened. Its transactions are numbered from 1.
+    /// Completes the catalog: durable, and ready to be opened. Its transactions are numbered from
+    /// 1.
     pub fn finish(mut self) -> Result<(), CatalogError> {
         let checkpoint = Checkpoint { journal: Position::first(&self.layout.id), commit: 0 };
         self.write(Some(&checkpoint))?;

@@ -1,7 +1,8 @@
 //! An overlay: the changes committed since a checkpoint, by key and by commit, in memory.
 //!
-//! A key has one version for each commit that changed it, so that an older view still reads its own state. The store
-//! bounds the size of the overlay: it freezes the overlay and writes it into the B-tree.
+//! A key has one version for each commit that changed it, so that an older view still reads its own
+//! state. The store bounds the size of the overlay: it freezes the overlay and writes it into the
+//! B-tree.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -38,7 +39,8 @@ struct State {
 pub(crate) struct Size {
     /// Memory, in bytes.
     pub bytes: usize,
-    /// Largest number of B-tree pages that writing it may take: the leaf, half of a split, a part of the path.
+    /// Largest number of B-tree pages that writing it may take: the leaf, half of a split, a part
+    /// of the path.
     pub pages: u64,
 }
 
@@ -75,7 +77,8 @@ impl Memtable {
         self.state.read().unwrap_or_else(PoisonError::into_inner).size
     }
 
-    /// The value of the key at `commit`; `None` if it has no version that old here, so that a lower layer decides.
+    /// The value of the key at `commit`; `None` if it has no version that old here, so that a lower
+    /// layer decides.
     pub fn get(&self, place: &(Table, Bytes), commit: u64) -> Option<Change> {
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         state.versions.get(place).and_then(|versions| at(versions, commit))

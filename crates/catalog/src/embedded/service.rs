@@ -1,8 +1,9 @@
 //! The embedded catalog in production: one thread commits, one writes checkpoints.
 //!
-//! Transactions that queue while a batch is on its way to the journal form the next batch. The queue is bounded; beyond
-//! the limit a commit answers `Busy` at once. Dropping the catalog finishes the queued transactions and ends both
-//! threads. It writes nothing to the B-tree, since the next open replays the journal.
+//! Transactions that queue while a batch is on its way to the journal form the next batch. The
+//! queue is bounded; beyond the limit a commit answers `Busy` at once. Dropping the catalog
+//! finishes the queued transactions and ends both threads. It writes nothing to the B-tree, since
+//! the next open replays the journal.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -81,15 +82,16 @@ impl EmbeddedCatalog {
         self.shared.status()
     }
 
-    /// Writes everything committed before this call into the B-tree; the next open then replays little.
+    /// Writes everything committed before this call into the B-tree; the next open then replays
+    /// little.
     pub fn checkpoint(&self) -> Pending<()> {
         let (answerer, pending) = Pending::channel();
         self.queue.push(Job { work: Work::Checkpoint(answerer), bytes: 0 });
         pending
     }
 
-    /// Makes the volume larger with `grow`, which may block, and then uses all of it. Commits wait meanwhile. If `grow`
-    /// does nothing, the catalog takes up the unused part of its volume.
+    /// Makes the volume larger with `grow`, which may block, and then uses all of it. Commits wait
+    /// meanwhile. If `grow` does nothing, the catalog takes up the unused part of its volume.
     pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError> + Send + 'static) -> Pending<()> {
         let (answerer, pending) = Pending::channel();
         self.queue.push(Job { work: Work::Grow(Box::new(grow), answerer), bytes: 0 });
@@ -105,7 +107,8 @@ impl Catalog for EmbeddedCatalog {
         pending
     }
 
-    /// The order of its volume: a commit is durable with the journal's write, which is submitted after the commit call.
+    /// The order of its volume: a commit is durable with the journal's write, which is submitted
+    /// after the commit call.
     fn order(&self) -> Option<Order> {
         self.shared.area.order()
     }
@@ -180,7 +183,8 @@ impl Work {
     }
 }
 
-/// Closes the queue however the thread ends, so that no caller waits for an answer that cannot come.
+/// Closes the queue however the thread ends, so that no caller waits for an answer that cannot
+/// come.
 struct Closing<'a>(&'a Queue);
 
 impl Drop for Closing<'_> {

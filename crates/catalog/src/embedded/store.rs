@@ -1,13 +1,16 @@
-//! The store behind both embedded catalogs: the state shared by readers, and the single writer that changes it.
+//! The store behind both embedded catalogs: the state shared by readers, and the single writer that
+//! changes it.
 //!
-//! [`Writer`] turns transactions into a batch, forces it into the journal, and shows it to readers. It knows nothing of
-//! threads: through [`Checkpoints`], its owner decides whether a checkpoint runs in parallel or inline.
+//! [`Writer`] turns transactions into a batch, forces it into the journal, and shows it to readers.
+//! It knows nothing of threads: through [`Checkpoints`], its owner decides whether a checkpoint
+//! runs in parallel or inline.
 //!
-//! Space: a lower bound of the B-tree's free space is known from the last checkpoint, and the overlays count at their
-//! worst case. An ordinary transaction is accepted while the overlays and the reserve fit. A transaction with
-//! `Reserve::Half` or `Reserve::All` may use half of the reserve or all of it. The rest of the reserve must remain
-//! free, and a last margin that the checkpoint itself needs. Before the catalog reports that it is full, a checkpoint
-//! measures the real free space.
+//! Space: a lower bound of the B-tree's free space is known from the last checkpoint, and the
+//! overlays count at their worst case. An ordinary transaction is accepted while the overlays and
+//! the reserve fit. A transaction with `Reserve::Half` or `Reserve::All` may use half of the
+//! reserve or all of it. The rest of the reserve must remain free, and a last margin that the
+//! checkpoint itself needs. Before the catalog reports that it is full, a checkpoint measures the
+//! real free space.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,13 +36,14 @@ use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 pub struct Options {
     /// Cached pages of the B-tree, in bytes.
     pub cache: Bytes,
-    /// An overlay is frozen at this size. While it is written a second one grows, so memory use is at most twice this,
-    /// plus one batch. If the frozen one finds no room in the B-tree, the second one grows to [`CROWDED`] times this.
+    /// An overlay is frozen at this size. While it is written a second one grows, so memory use is
+    /// at most twice this, plus one batch. If the frozen one finds no room in the B-tree, the
+    /// second one grows to [`CROWDED`] times this.
     pub overlay: Bytes,
 }
 
-/// The size of an overlay, in units of [`Options::overlay`], beyond which commits are refused. Only an overlay above one
-/// that finds no room reaches it.
+/// The size of an overlay, in units of [`Options::overlay`], beyond which commits are refused. Only
+/// an overlay above one that finds no room reaches it.
 const CROWDED: u64 = 4;
 /// The least such size in bytes: more than a batch.
 const CROWDED_MIN: u64 = 8 * MIB;
@@ -98,8 +102,8 @@ pub(crate) struct Shared {
     bases: Mutex<Bases>,
 }
 
-/// The states of the B-tree that readers received, oldest first. redb keeps every page that was replaced since the
-/// oldest state still in use.
+/// The states of the B-tree that readers received, oldest first. redb keeps every page that was
+/// replaced since the oldest state still in use.
 #[derive(Default)]
 struct Bases {
     given: VecDeque<Weak<Base>>,
@@ -227,7 +231,8 @@ struct Prepared {
     full: bool,
 }
 
-/// Opens the catalog on the volume: the B-tree at its last checkpoint, and the journal from there on.
+/// Opens the catalog on the volume: the B-tree at its last checkpoint, and the journal from there
+/// on.
 pub(crate) fn open(handle: &Handle, options: Options) -> Result<(Writer, Checkpointer), CatalogError> {
     let layout = Layout::read(handle)?;
     let (area, database) = guarded(|| Area::open(handle, &layout, options.cache.0 as usize))?;
@@ -261,8 +266,8 @@ fn start(
         active.add(batch.changes, batch.commit);
     }
     journal.check_end()?;
-    // Replayed batches may come from a cache that the crash spared. No reader may see data that a power cut can still
-    // take back.
+    // Replayed batches may come from a cache that the crash spared. No reader may see data that a
+    // power cut can still take back.
     retried(handle, || handle.flush_blocking()).map_err(|error| {
         CatalogError::Stopped(format!("the volume could not be flushed after the journal was replayed: {error}"))
     })?;
@@ -313,7 +318,7 @@ impl Writer {
             prepared = self.prepare(transactions);
         }
         self.shared.full.store(u64::from(prepared.full), Ordering::Relaxed);
-        // After one failed access, whoever made it, only an opening makes redb read again.
+        // After one failed access, whichever task made it, only an opening makes redb read again.
         if let Some(lost) = self.shared.area.lost() {
             self.shared.stop(&lost);
         }
@@ -347,7 +352,8 @@ impl Writer {
             return;
         }
         if self.shared.view().frozen.is_some() {
-            // Commits come faster than the checkpoint writes: they wait here instead of filling the memory.
+            // Commits come faster than the checkpoint writes: they wait here instead of filling the
+            // memory.
             checkpoints.wait();
         }
         let (let_go, active) = (self.shared.let_go(), self.shared.view().active.size().bytes);
@@ -362,7 +368,8 @@ impl Writer {
         }
     }
 
-    /// Writes everything committed so far into the B-tree, as far as there is space, and waits for it.
+    /// Writes everything committed so far into the B-tree, as far as there is space, and waits for
+    /// it.
     pub fn checkpoint(&mut self, checkpoints: &mut dyn Checkpoints) {
         checkpoints.wait();
         if self.shared.view().frozen.is_some()
@@ -372,7 +379,8 @@ impl Writer {
             checkpoints.wait();
         }
         let view = self.shared.view();
-        // An empty checkpoint still detects freed space, for example after an old snapshot was dropped.
+        // An empty checkpoint still detects freed space, for example after an old snapshot was
+        // dropped.
         let worthwhile = view.active.size().bytes > 0 || self.refused > 0;
         self.looked = self.shared.let_go();
         if view.frozen.is_none() && worthwhile && self.shared.stopped().is_none() {
@@ -381,8 +389,8 @@ impl Writer {
         }
     }
 
-    /// Grows the volume with `grow`, and uses all of it. Nothing else writes to the volume meanwhile, so that a power
-    /// cut finds the superblock either unchanged or complete.
+    /// Grows the volume with `grow`, and uses all of it. Nothing else writes to the volume
+    /// meanwhile, so that a power cut finds the superblock either unchanged or complete.
     pub fn grow(
         &mut self,
         checkpoints: &mut dyn Checkpoints,
@@ -402,8 +410,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a search for space may find more than the last one. A search costs as much as a checkpoint, so a client
-    /// that repeats a refused commit does not cause one every time.
+    /// Whether a search for space may find more than the last one. A search costs as much as a
+    /// checkpoint, so a client that repeats a refused commit does not cause one every time.
     fn may_have_room(&self) -> bool {
         let seldom = self.refused.is_power_of_two() || self.refused.is_multiple_of(64);
         self.shared.let_go() != self.looked || (seldom && self.shared.view().active.size().bytes > 0)
@@ -427,7 +435,8 @@ impl Writer {
             };
             let kept = self.shared.margin() + reserved;
             if crowded && !transaction.mutations.is_empty() {
-                // Its room is there again once a view of before is let go of. A deletion does not help.
+                // Its room is there again once a view of before is let go of. A deletion does not
+                // help.
                 full = true;
                 return Err(CatalogError::Busy);
             }
@@ -480,7 +489,8 @@ impl Writer {
     }
 }
 
-/// The answers to a batch that did not take place. Its refusals may rest on changes of the same batch, so they go too.
+/// The answers to a batch that did not take place. Its refusals may rest on changes of the same
+/// batch, so they go too.
 fn withdrawn(transactions: &[Transaction], error: &CatalogError) -> Vec<Result<Receipt, CatalogError>> {
     transactions.iter().map(|transaction| transaction.validate().and(Err(error.clone()))).collect()
 }

@@ -11,8 +11,9 @@ use super::memtable::{Change, Memtable};
 use crate::catalog::Record;
 use crate::{CatalogError, Direction, KeyRange, Snapshot, Table};
 
-/// Number of overlay entries read beyond the requested limit, since some may be deletions: as many as the limit, up to
-/// this. A seek for one record must not copy dozens. It doubles where deletions use them up.
+/// Number of overlay entries read beyond the requested limit, since some may be deletions: as many
+/// as the limit, up to this. A seek for one record must not copy dozens. It doubles where deletions
+/// use them up.
 const AHEAD_MAX: usize = 64;
 /// Largest number of overlay entries copied at once, since that holds a memtable's lock.
 const CHUNK_MAX: usize = 1024;
@@ -41,7 +42,8 @@ impl View {
         self.base.get(place.0, &place.1)
     }
 
-    /// The overlays' part of a range: merged, with newer entries first, up to the place where all overlays are known.
+    /// The overlays' part of a range: merged, with newer entries first, up to the place where all
+    /// overlays are known.
     fn overlay(
         &self,
         table: Table,
@@ -88,7 +90,8 @@ impl Snapshot for View {
             let wanted = (limit - records.len()).min(CHUNK_MAX) + ahead;
             let (overlay, end) = self.overlay(table, &range, wanted, direction);
             ahead = (2 * ahead).min(AHEAD_MAX);
-            // Cut at the end of the known overlay entries: beyond it the B-tree alone may be outdated.
+            // Cut at the end of the known overlay entries: beyond it the B-tree alone may be
+            // outdated.
             let mut part = range.clone();
             if let Some(end) = &end {
                 match direction {

@@ -1,8 +1,8 @@
-//! Transactions as bytes: CBOR (RFC 8949), arrays whose first element is the kind. A store on another machine takes the
-//! same transactions in this form; `FORMAT/catalog.md` has the numbers.
+//! Transactions as bytes: CBOR (RFC 8949), arrays whose first element is the kind. A store on
+//! another machine takes the same transactions in this form; `FORMAT/catalog.md` has the numbers.
 //!
-//! The decoder trusts nothing. An accepted transaction is within the limits, and encodes to the bytes it came from, or
-//! to a shorter form of the same.
+//! The decoder trusts nothing. An accepted transaction is within the limits, and encodes to the
+//! bytes it came from, or to a shorter form of the same.
 
 use std::convert::Infallible;
 use std::ops::Bound;
@@ -117,7 +117,8 @@ fn read_transaction(from: &mut Decoder<'_>) -> Result<Transaction, Error> {
     Ok(transaction)
 }
 
-/// The length of an array, which must be present and within the limits: a claimed length reserves no memory.
+/// The length of an array, which must be present and within the limits: a claimed length reserves
+/// no memory.
 fn count(from: &mut Decoder<'_>) -> Result<u64, Error> {
     match from.array()? {
         Some(length) if length <= STEPS_MAX as u64 => Ok(length),

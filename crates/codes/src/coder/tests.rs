@@ -83,7 +83,8 @@ fn one_loss_too_many_is_said_and_nothing_is_written() {
     }
 }
 
-/// Additional strips must not change the result: tests every set of more than k strips that is not complete.
+/// Additional strips must not change the result: tests every set of more than k strips that is not
+/// complete.
 #[test]
 fn any_k_strips_or_more_serve() {
     let mut dice = Dice::new(4);
@@ -104,7 +105,8 @@ fn parity_is_that_of_the_definition() {
             let (data, parity) = whole.split_at(code.data());
             for (row, strip) in parity.iter().enumerate() {
                 for (at, &byte) in strip.iter().enumerate() {
-                    // Horner's rule from the last strip: the definition in another order than the kernels'.
+                    // Horner's rule from the last strip: the definition in another order than the
+                    // kernels'.
                     let base = [1, 2, 4, 8][if code.is_mirror() { 0 } else { row }];
                     let expected = data.iter().rev().fold(0, |sum, strip| multiply(sum, base) ^ strip[at]);
                     assert_eq!(byte, expected, "{code} by {kernel}, parity {row}, byte {at}");

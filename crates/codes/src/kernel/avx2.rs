@@ -1,5 +1,5 @@
-//! The kernel for AVX2: a product is two byte shuffles, with one table for each nibble of the data. An iteration takes
-//! 64 bytes; the portable kernel handles the last bytes.
+//! The kernel for AVX2: a product is two byte shuffles, with one table for each nibble of the data.
+//! An iteration takes 64 bytes; the portable kernel handles the last bytes.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -18,7 +18,8 @@ pub fn runs_here() -> bool {
 pub fn run<const ADD: bool>(rows: &Rows, sources: &[&[u8]], outputs: &mut [&mut [u8]], length: usize) {
     assert!(runs_here());
     let whole = length / STEP * STEP;
-    // SAFETY: the processor has AVX2 (asserted above), and every strip holds at least `whole` bytes.
+    // SAFETY: the processor has AVX2 (asserted above), and every strip holds at least `whole`
+    // bytes.
     unsafe {
         match (outputs.len(), rows.begins_with_sum()) {
             (1, true) => body::<1, true, ADD>(rows, sources, outputs, whole),

@@ -1,10 +1,11 @@
-//! The kernel for AVX-512 with GFNI: a product of 64 bytes is one GF2P8AFFINEQB with the coefficient's bit matrix. The
-//! last bytes go through masks.
+//! The kernel for AVX-512 with GFNI: a product of 64 bytes is one GF2P8AFFINEQB with the
+//! coefficient's bit matrix. The last bytes go through masks.
 //!
-//! The number of vectors of each strip in an iteration was measured on Zen 5, from 1 to 8. Strips often start at the
-//! same offset of a page, so that their lines compete for the same ways of the first-level cache. Fewer bytes of each
-//! strip at a time leave the prefetcher room. One vector is best for the plain sum (220 GB/s against 130 with four, 8+1
-//! at 64 KiB) and for three outputs; two vectors are best if a matrix can serve both.
+//! The number of vectors of each strip in an iteration was measured on Zen 5, from 1 to 8. Strips
+//! often start at the same offset of a page, so that their lines compete for the same ways of the
+//! first-level cache. Fewer bytes of each strip at a time leave the prefetcher room. One vector is
+//! best for the plain sum (220 GB/s against 130 with four, 8+1 at 64 KiB) and for three outputs;
+//! two vectors are best if a matrix can serve both.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -23,7 +24,8 @@ pub fn runs_here() -> bool {
 /// The caller has checked that every strip is `length` bytes long.
 pub fn run<const ADD: bool>(rows: &Rows, sources: &[&[u8]], outputs: &mut [&mut [u8]], length: usize) {
     assert!(runs_here());
-    // SAFETY: the processor has the instructions (asserted above), and every strip is `length` bytes long.
+    // SAFETY: the processor has the instructions (asserted above), and every strip is `length`
+    // bytes long.
     unsafe {
         match (outputs.len(), rows.begins_with_sum()) {
             (1, true) => body::<1, 1, true, ADD>(rows, sources, outputs, length),
@@ -69,7 +71,8 @@ unsafe fn body<const N: usize, const V: usize, const SUM: bool, const ADD: bool>
 /// Combines `V` vectors from `at` on; `mask` selects the bytes.
 ///
 /// # Safety
-/// The bytes at `at`, `V` vectors under the mask, are within every source and every strip of `into`.
+/// The bytes at `at`, `V` vectors under the mask, are within every source and every strip of
+/// `into`.
 #[inline]
 #[target_feature(enable = "gfni,avx512f,avx512bw")]
 unsafe fn step<const N: usize, const V: usize, const MASKED: bool, const SUM: bool, const ADD: bool>(
@@ -79,7 +82,8 @@ unsafe fn step<const N: usize, const V: usize, const MASKED: bool, const SUM: bo
     at: usize,
     mask: u64,
 ) {
-    // SAFETY (all loads and stores here): the caller's promise; a masked access touches no byte it masks.
+    // SAFETY (all loads and stores here): the caller's promise; a masked access touches no byte it
+    // masks.
     let load = |from: *const u8| unsafe {
         if MASKED { _mm512_maskz_loadu_epi8(mask, from.cast()) } else { _mm512_loadu_si512(from.cast()) }
     };

@@ -1,5 +1,5 @@
-//! The kernel for every processor: eight bytes to a word, products by doubling. The inner loops run over arrays of
-//! words, which the compiler turns into the processor's baseline vectors.
+//! The kernel for every processor: eight bytes to a word, products by doubling. The inner loops run
+//! over arrays of words, which the compiler turns into the processor's baseline vectors.
 
 use super::{OUTPUTS_MAX, Rows};
 
@@ -27,7 +27,8 @@ pub fn run<const ADD: bool>(rows: &Rows, sources: &[&[u8]], outputs: &mut [&mut 
     }
 }
 
-/// Adds to each sum the product of `value` with the coefficient of its row: the doublings are shared.
+/// Adds to each sum the product of `value` with the coefficient of its row: the doublings are
+/// shared.
 fn add_products(rows: &Rows, index: usize, mut value: Chunk, sums: &mut [Chunk; OUTPUTS_MAX]) {
     let mut left: [u8; OUTPUTS_MAX] = std::array::from_fn(|output| rows.rows[output][index]);
     loop {

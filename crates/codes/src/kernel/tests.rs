@@ -16,8 +16,8 @@ fn dull(rows: &Rows, sources: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
 fn check(kernel: Kernel, rows: &Rows, length: usize, skew: usize, add: bool, dice: &mut Dice) {
     let mut arena = vec![0; rows.sources * (length + 64)];
     dice.fill(&mut arena);
-    // Each strip starts `skew` bytes later than the previous one relative to its alignment, so that no two are aligned
-    // alike.
+    // Each strip starts `skew` bytes later than the previous one relative to its alignment, so that
+    // no two are aligned alike.
     let sources: Vec<&[u8]> =
         (0..rows.sources).map(|i| &arena[i * (length + 64) + i * skew % 64..][..length]).collect();
     let mut expected = vec![vec![0; length]; rows.outputs];

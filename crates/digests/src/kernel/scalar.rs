@@ -1,4 +1,5 @@
-//! One stream, with the operations in the order that puts the fewest behind the word that a step waits for.
+//! One stream, with the operations in the order that puts the fewest behind the word that a step
+//! waits for.
 
 use super::{BLOCK, SINES, State};
 
@@ -35,7 +36,8 @@ pub(super) fn compress(state: &mut State, data: &[u8]) {
         let mut s = state_now;
         round!(s, words, 0, [7, 12, 17, 22], |step: usize| step, |sum: u32, b: u32, c: u32, d: u32| sum
             .wrapping_add(((c ^ d) & b) ^ d));
-        // The two halves share no bit, so they can be added one by one, and the one without `b` early.
+        // The two halves share no bit, so they can be added one by one, and the one without `b`
+        // early.
         round!(s, words, 16, [5, 9, 14, 20], |step: usize| 5 * step + 1, |sum: u32, b: u32, c: u32, d: u32| sum
             .wrapping_add(!d & c)
             .wrapping_add(d & b));

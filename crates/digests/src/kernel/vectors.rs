@@ -1,5 +1,5 @@
-//! Lanes in the vectors of x86-64. AVX-512 has sixteen, and rotates a word or mixes three words in one instruction
-//! each. AVX2 has eight.
+//! Lanes in the vectors of x86-64. AVX-512 has sixteen, and rotates a word or mixes three words in
+//! one instruction each. AVX2 has eight.
 #![allow(unsafe_code)]
 
 use super::{BLOCK, SINES, State};
@@ -14,7 +14,8 @@ pub fn has_avx512() -> bool {
     std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512vl")
 }
 
-/// Four steps from `$at`: each rotates its sum left by the first of its shifts; the second shift is 32 minus the first.
+/// Four steps from `$at`: each rotates its sum left by the first of its shifts; the second shift is
+/// 32 minus the first.
 macro_rules! four {
     ($state:ident, $words:ident, $mix:ident, $at:literal, [$($left:literal $right:literal),*], [$($word:literal),*]) => {{
         let [a, b, c, d] = &mut $state;
@@ -30,8 +31,8 @@ macro_rules! four {
     };
 }
 
-/// The 64 steps and the sum with the previous state, in terms of the surrounding `add`, `turn`, `sine` and the four
-/// mixes.
+/// The 64 steps and the sum with the previous state, in terms of the surrounding `add`, `turn`,
+/// `sine` and the four mixes.
 macro_rules! compression {
     ($before:ident, $words:ident) => {{
         let mut state = $before;
@@ -60,7 +61,8 @@ fn column<const N: usize>(states: &[State], word: usize) -> [u32; N] {
     std::array::from_fn(|lane| states.get(lane).map_or(0, |state| state[word]))
 }
 
-/// The streams' blocks. A lane without a stream repeats the first stream, and its result is dropped.
+/// The streams' blocks. A lane without a stream repeats the first stream, and its result is
+/// dropped.
 fn blocks<'a, const N: usize>(streams: &[&'a [u8]], count: usize) -> [&'a [[u8; BLOCK]]; N] {
     let blocks_of = |lane: usize| &streams[if lane < streams.len() { lane } else { 0 }].as_chunks::<BLOCK>().0[..count];
     std::array::from_fn(blocks_of)
@@ -120,7 +122,8 @@ mod sixteen {
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
     }
 
-    /// Turns lane order into word order: a transposition in pairs, fours, and quarters of the vectors.
+    /// Turns lane order into word order: a transposition in pairs, fours, and quarters of the
+    /// vectors.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vl")]
     fn words(streams: &[&[[u8; BLOCK]]; 16], at: usize) -> [__m512i; WORDS] {
@@ -227,7 +230,8 @@ mod eight {
         unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
     }
 
-    /// Turns lane order into word order: a transposition of each half in pairs, fours, and halves of the vectors.
+    /// Turns lane order into word order: a transposition of each half in pairs, fours, and halves
+    /// of the vectors.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn words(streams: &[&[[u8; BLOCK]]; 8], at: usize) -> [__m256i; WORDS] {

@@ -565,8 +565,8 @@ impl<F: Files> Filesystem for Adapter<F> {
         });
     }
 
-    // Not supported. ENOSYS makes the kernel answer for us and ask no more: fallocate(2) gets EOPNOTSUPP, SEEK_DATA
-    // sees one piece of data, copy_file_range(2) copies through memory.
+    // Not supported. ENOSYS makes the kernel answer for us and ask no more: fallocate(2) gets
+    // EOPNOTSUPP, SEEK_DATA sees one piece of data, copy_file_range(2) copies through memory.
 
     fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);

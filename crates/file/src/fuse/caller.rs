@@ -9,8 +9,9 @@ use crate::Caller;
 /// The most supplementary groups that count; Linux allows a process 65,536.
 const GROUPS_MAX: usize = 65_536;
 
-/// The caller of a request. Root needs no groups. The kernel keeps the process waiting meanwhile, so that its groups
-/// are those of the call; a process of another pid namespace has the number 0 and its groups do not count.
+/// The caller of a request. Root needs no groups. The kernel keeps the process waiting meanwhile,
+/// so that its groups are those of the call; a process of another pid namespace has the number 0
+/// and its groups do not count.
 pub(super) fn caller(request: &Request) -> Caller {
     let groups = match (request.uid(), request.pid()) {
         (0, _) | (_, 0) => Vec::new(),

@@ -14,7 +14,8 @@ pub(super) const BLOCK: u32 = 4096;
 /// `st_blocks` counts in these, whatever the block is.
 const SECTOR: u64 = 512;
 
-/// FUSE's root has the number 1. The share's root and the share's file 1 change places; every other number stays.
+/// FUSE's root has the number 1. The share's root and the share's file 1 change places; every other
+/// number stays.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     pub(super) root: Inode,

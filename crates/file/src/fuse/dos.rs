@@ -1,8 +1,9 @@
 //! The read-only attribute of DOS, which Samba stores in `user.DOSATTRIB`, as permission to write.
 //!
-//! A file is committed by taking its write permissions. Samba sets its own attribute instead of the mode, unless it
-//! stores no DOS attributes at all; then the archive attribute and the time of creation are lost too. So the mount
-//! keeps the two alike: the attribute follows the mode when it is read, and the mode follows it when it is set.
+//! A file is committed by taking its write permissions. Samba sets its own attribute instead of the
+//! mode, unless it stores no DOS attributes at all; then the archive attribute and the time of
+//! creation are lost too. So the mount keeps the two alike: the attribute follows the mode when it
+//! is read, and the mode follows it when it is set.
 //!
 //! The value is what Samba 4 writes, version 5 of its format, little endian:
 //!

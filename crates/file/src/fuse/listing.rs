@@ -13,7 +13,8 @@ const LISTED: usize = 128;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 
-/// An entry on its way into a listing: number, place, name, and attributes unless it is `.` or `..`.
+/// An entry on its way into a listing: number, place, name, and attributes unless it is `.` or
+/// `..`.
 pub(super) type Listed = (Inode, u64, FileType, Bytes, Option<Attributes>);
 
 impl<F: Files> Share<F> {

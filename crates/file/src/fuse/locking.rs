@@ -1,11 +1,12 @@
 //! Byte-range locks of processes on this machine (fcntl), in the table of all protocols.
 //!
-//! The kernel asks for each lock, and says which owner closes the file. An owner whose process ends closes its files, so that no
-//! lock outlives it. Locks of a whole open file (F_OFD_SETLK) end with the last close of that file, of which the kernel
-//! tells without their owner: the owners that locked through it are therefore remembered.
+//! The kernel asks for each lock, and says which owner closes the file. An owner whose process ends
+//! closes its files, so that no lock outlives it. Locks of a whole open file (F_OFD_SETLK) end with
+//! the last close of that file, of which the kernel tells without their owner: the owners that
+//! locked through it are therefore remembered.
 //!
-//! A process that waits for a lock cannot be interrupted meanwhile. It waits for [`PATIENCE`] at most, and then asks again
-//! (EINTR).
+//! A process that waits for a lock cannot be interrupted meanwhile. It waits for [`PATIENCE`] at
+//! most, and then asks again (EINTR).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +36,8 @@ static MOUNTS: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Locking {
     table: LockTable,
     client: LockClient,
-    /// Owners that have locked through an open file, by its handle. Bounded by the locks of a client.
+    /// Owners that have locked through an open file, by its handle. Bounded by the locks of a
+    /// client.
     through: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
 }
 
@@ -93,7 +95,8 @@ impl Locking {
         }))
     }
 
-    /// Locks or unlocks. `handle`: of the open file; `waits`: until no lock of another owner is in the way.
+    /// Locks or unlocks. `handle`: of the open file; `waits`: until no lock of another owner is in
+    /// the way.
     pub(super) async fn set(&self, handle: u64, wanted: Wanted, waits: bool) -> Result<(), Errno> {
         let (file, owner, range) = (self.file(wanted.inode), self.owner(wanted.owner), wanted.range()?);
         let locks = &self.table.locks;

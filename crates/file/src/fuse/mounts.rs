@@ -13,8 +13,8 @@ use super::KIND;
 /// Mounts may lie on each other; more than this many at one directory are left alone.
 const LAYERS_MAX: usize = 16;
 
-/// Makes the directory ready for a mount and answers its absolute path. A dead mount of ours is unmounted. Refused
-/// while a living one of ours is there.
+/// Makes the directory ready for a mount and answers its absolute path. A dead mount of ours is
+/// unmounted. Refused while a living one of ours is there.
 pub(super) fn clear(directory: &Path) -> io::Result<PathBuf> {
     let directory = absolute(directory)?;
     for _ in 0..LAYERS_MAX {
@@ -58,7 +58,8 @@ fn about(kind: io::ErrorKind, directory: &Path, why: &str) -> io::Error {
     io::Error::new(kind, format!("cannot mount at {}: {why}", directory.display()))
 }
 
-/// The type of the uppermost file system at exactly this directory, from the text of `/proc/self/mountinfo`.
+/// The type of the uppermost file system at exactly this directory, from the text of
+/// `/proc/self/mountinfo`.
 fn top_mount(table: &[u8], directory: &Path) -> Option<String> {
     let mut found = None;
     for line in table.split(|byte| *byte == b'\n') {
@@ -73,7 +74,8 @@ fn top_mount(table: &[u8], directory: &Path) -> Option<String> {
     found
 }
 
-/// The kernel writes blanks, tabs, line ends and backslashes as three octal digits behind a backslash.
+/// The kernel writes blanks, tabs, line ends and backslashes as three octal digits behind a
+/// backslash.
 fn unescaped(field: &[u8]) -> OsString {
     let mut path = Vec::with_capacity(field.len());
     let mut rest = field;

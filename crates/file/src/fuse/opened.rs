@@ -40,7 +40,8 @@ impl Opened {
         }
     }
 
-    /// Takes every opening out, once for each: the mount is gone, and with it the requests that would close them.
+    /// Takes every opening out, once for each: the mount is gone, and with it the requests that
+    /// would close them.
     pub(super) fn take_all(&self) -> Vec<(Inode, bool)> {
         let mut all = Vec::new();
         for (inode, file) in self.lock().drain() {

@@ -1,7 +1,8 @@
-//! What FUSE asks, in calls of [`Files`]: the checks that the kernel leaves to open files, and nothing else.
+//! What FUSE asks, in calls of [`Files`]: the checks that the kernel leaves to open files, and
+//! nothing else.
 //!
-//! The kernel checks permissions when a file is opened and then no more, as POSIX says. Reads and writes of open
-//! files therefore run as root; what retention forbids holds for root too.
+//! The kernel checks permissions when a file is opened and then no more, as POSIX says. Reads and
+//! writes of open files therefore run as root; what retention forbids holds for root too.
 
 use std::time::Duration;
 
@@ -105,8 +106,8 @@ impl<F: Files> Share<F> {
         }
     }
 
-    /// How long the kernel may keep an entry of the directory. It asks nobody about an entry that it keeps. So it
-    /// keeps none that only some users may search for.
+    /// How long the kernel may keep an entry of the directory. It does not ask this share about an
+    /// entry that it keeps. So it keeps none that only some users may search for.
     pub(super) async fn keeps_entries(&self, directory: Inode) -> Duration {
         if self.cache.is_zero() {
             return Duration::ZERO;
@@ -135,7 +136,8 @@ impl<F: Files> Share<F> {
                 may_write(caller, &file)?;
             }
             if one_now {
-                // `utimensat` lets others than the owner set both times to now, but not one of them.
+                // `utimensat` lets others than the owner set both times to now, but not one of
+                // them.
                 owns(caller, &file)?;
             }
         }
@@ -319,7 +321,8 @@ impl<F: Files> Share<F> {
         Ok(())
     }
 
-    /// Only the kernel's own lookups make it atomic: clients of other protocols may come in between.
+    /// Only the kernel's own lookups make it atomic: clients of other protocols may come in
+    /// between.
     pub(super) async fn check_absent(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
         match patiently!(self.files.lookup(caller, directory, name)) {
             Ok(_) => Err(FileError::Exists),

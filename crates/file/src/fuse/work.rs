@@ -1,8 +1,10 @@
-//! Runs the calls of requests: at once on the thread that read the request, or on the runtime if they must wait.
+//! Runs the calls of requests: at once on the thread that read the request, or on the runtime if
+//! they must wait.
 //!
-//! A call may wait for long: for a file that is being archived under its gate, or for room in the cache. The thread that reads
-//! requests does not wait for it, so that calls on other files and calls that end the wait get in. Reads and writes need
-//! memory, and only so many go on at once, of one file fewer than in all; others wait in order, and have not begun.
+//! A call may wait for long: for a file that is being archived under its gate, or for room in the
+//! cache. The thread that reads requests does not wait for it, so that calls on other files and
+//! calls that end the wait get in. Reads and writes need memory, and only so many go on at once, of
+//! one file fewer than in all; others wait in order, and have not begun.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -13,11 +15,12 @@ use std::task::{Context, Waker};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The most reads and writes that go on at the same time; and of one file. Each may hold [`super::WRITE_MAX`] bytes.
+/// The most reads and writes that go on at the same time; and of one file. Each may hold
+/// [`super::WRITE_MAX`] bytes.
 pub const UNDER_WAY_MAX: usize = 64;
 const UNDER_WAY_OF_ONE: usize = 16;
-/// The most calls that wait, and the most bytes that writes among them hold. At these limits no further request is read from
-/// the kernel.
+/// The most calls that wait, and the most bytes that writes among them hold. At these limits no
+/// further request is read from the kernel.
 const WAITING_MAX: usize = 8192;
 const HELD_MAX: usize = 128 << 20;
 /// Files whose places are remembered, above which those that no call uses are forgotten.
@@ -67,7 +70,8 @@ impl Work {
         Work { runtime, waiting: Arc::default(), places: Arc::new(places) }
     }
 
-    /// Most calls are answered from memory; those cost no change of threads. One that waits goes to the runtime.
+    /// Most calls are answered from memory; those cost no change of threads. One that waits goes to
+    /// the runtime.
     pub(super) fn start(&self, call: impl Future<Output = ()> + Send + 'static) {
         let _context = self.runtime.enter();
         let mut call = Box::pin(call);
@@ -77,7 +81,8 @@ impl Work {
         self.spawn(0, call);
     }
 
-    /// As `start`, for a read or a write of a file. `held`: the bytes that the call holds from the begin.
+    /// As `start`, for a read or a write of a file. `held`: the bytes that the call holds from the
+    /// begin.
     pub(super) fn start_on(&self, file: u64, held: usize, call: impl Future<Output = ()> + Send + 'static) {
         let _context = self.runtime.enter();
         let Some(place) = self.places.find(file) else {

@@ -1,6 +1,7 @@
 //! The content of one regular file: pages of 4 KiB, and what a crash would restore.
 //!
-//! A page that is absent is a hole and reads as zeros. Bytes of the last page beyond the size are zero.
+//! A page that is absent is a hole and reads as zeros. Bytes of the last page beyond the size are
+//! zero.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -137,8 +138,8 @@ fn within_page(at: u64, end: u64) -> (u64, usize, usize) {
 struct Source(VecDeque<Bytes>);
 
 impl Source {
-    /// The next page, if it is wanted whole and lies in one piece. It is a copy: a slice would keep all of the buffer that
-    /// a protocol received it in, which is hundreds of times as large.
+    /// The next page, if it is wanted whole and lies in one piece. It is a copy: a slice would keep
+    /// all of the buffer that a protocol received it in, which is hundreds of times as large.
     fn whole_page(&mut self, wanted: usize) -> Option<Bytes> {
         while self.0.front().is_some_and(Bytes::is_empty) {
             self.0.pop_front();

@@ -1,4 +1,5 @@
-//! Files by number, and the entries that name them. Every function checks everything before it changes anything.
+//! Files by number, and the entries that name them. Every function checks everything before it
+//! changes anything.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,8 +1,10 @@
-//! Memory of all connections: the bytes of requests under way and of answers that no client has taken.
+//! Memory of all connections: the bytes of requests under way and of answers that no client has
+//! taken.
 //!
-//! One connection has a bound of its own. Many of them together could still hold more than a machine has, so that all
-//! connections, and those of one address, share a bound as well. Beyond it a connection has one call at a time: a machine
-//! that takes none of its answers slows others down and keeps none of them out.
+//! One connection has a bound of its own. Many of them together could still hold more than a
+//! machine has, so that all connections, and those of one address, share a bound as well. Beyond it
+//! a connection has one call at a time: a machine that takes none of its answers slows others down
+//! and keeps none of them out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,9 +1,11 @@
 //! One connection from its first byte to its last, in one task.
 //!
-//! A turn reads what has arrived, starts every whole call, polls each new request once, and sends all answers that are ready. A
-//! request that must wait joins the others under way. Beyond the limits of [`super::Options`] the connection stops
-//! reading until answers have gone; so it does, with a call at a time, while all connections hold too much. When the client is gone, requests under way still finish, because the client may
-//! repeat them on its next connection and wants their answers then.
+//! A turn reads what has arrived, starts every whole call, polls each new request once, and sends
+//! all answers that are ready. A request that must wait joins the others under way. Beyond the
+//! limits of [`super::Options`] the connection stops reading until answers have gone; so it does,
+//! with a call at a time, while all connections hold too much. When the client is gone, requests
+//! under way still finish, because the client may repeat them on its next connection and wants
+//! their answers then.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,8 +32,8 @@ use super::record::{RecordError, Records};
 use super::rpc::Reply;
 use super::server::{Peer, Server};
 
-/// What a client must take of its answers within its patience, unless it takes all that wait: a byte now and then would
-/// keep all of them in memory.
+/// What a client must take of its answers within its patience, unless it takes all that wait: a
+/// byte now and then would keep all of them in memory.
 const TAKEN_MIN: usize = 256 << 10;
 /// How often in the shortest patience a connection looks whether it is stuck.
 const LOOKS: u32 = 4;
@@ -72,8 +74,8 @@ pub enum StuckReason {
 pub trait Transport: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Transport for S {}
 
-/// Serves shares of this crate as [`serve_connection`] does. The trait objects have the whole protocol compiled here,
-/// with this crate's optimisation, and not where the future is polled.
+/// Serves shares of this crate as [`serve_connection`] does. The trait objects have the whole
+/// protocol compiled here, with this crate's optimisation, and not where the future is polled.
 pub fn serve_shares(
     stream: Box<dyn Transport>,
     peer: Peer,
@@ -340,7 +342,8 @@ where
         }
     }
 
-    /// Looks now and then whether the client leaves the connection stuck. Says whether there is anything to do.
+    /// Looks now and then whether the client leaves the connection stuck. Says whether there is
+    /// anything to do.
     fn poll_tick(&mut self, context: &mut Context<'_>) -> bool {
         let mut ended = false;
         while self.watch.tick.as_mut().poll(context).is_ready() {

@@ -27,8 +27,8 @@ impl Program {
         }
     }
 
-    /// The program with this number in the wanted version, or the lowest and highest version that it has here. None:
-    /// there is no such program.
+    /// The program with this number in the wanted version, or the lowest and highest version that
+    /// it has here. None: there is no such program.
     pub fn find(number: u32, version: u32) -> Option<Result<Program, (u32, u32)>> {
         let versions = || Program::ALL.into_iter().filter(|program| program.number().0 == number);
         let numbers = || versions().map(|program| program.number().1);

@@ -96,7 +96,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Reading and writing, root as nobody.
+    /// Reading and writing, root as `nobody`.
     pub fn new(network: Network) -> Rule {
         Rule { network, read_only: false, squash: Squash::Root, anonymous_uid: NOBODY, anonymous_gid: NOBODY }
     }
@@ -117,7 +117,8 @@ impl Rule {
     }
 }
 
-/// A share under a path. The first rule whose network holds the client decides; without one the client is refused.
+/// A share under a path. The first rule whose network holds the client decides; without one the
+/// client is refused.
 pub struct Export<F> {
     /// Begins with `/` and does not end with one, unless it is `/` alone.
     pub path: String,
@@ -212,7 +213,8 @@ impl<F> Exports<F> {
         removed.is_some()
     }
 
-    /// Whether a client may use any export. While there is none, this says nothing against a client.
+    /// Whether a client may use any export. While there is none, this says nothing against a
+    /// client.
     pub fn admits(&self, client: IpAddr) -> bool {
         let mut exports = self.iter().peekable();
         exports.peek().is_none() || exports.any(|export| export.rule(client).is_some())
@@ -227,7 +229,8 @@ impl<F> Exports<F> {
         self.by_path.values().filter_map(|share| self.by_share.get(share))
     }
 
-    /// The export with the longest path above or at the wanted one, and the names that lead on from there.
+    /// The export with the longest path above or at the wanted one, and the names that lead on from
+    /// there.
     pub fn find<'p>(&self, path: &'p [u8]) -> Option<ExportMatch<'_, 'p, F>> {
         let parts = components(path)?;
         (0..=parts.len()).rev().find_map(|count| {
@@ -239,7 +242,8 @@ impl<F> Exports<F> {
     }
 }
 
-/// The names of an absolute path; none if it is not absolute, or goes up. libnfs asks for the top with an empty path.
+/// The names of an absolute path; none if it is not absolute, or goes up. libnfs asks for the top
+/// with an empty path.
 fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
     let rest = if path.is_empty() { path } else { path.strip_prefix(b"/")? };
     let parts: Vec<&[u8]> = rest.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();

@@ -7,8 +7,8 @@
 //! | 8 | 8 | inode |
 //! | 16 | 8 | the first bytes of BLAKE3 of the above, keyed with the server's secret |
 //!
-//! All integers are big-endian. A handle says the same after a restart with the same secret. A client cannot make
-//! a handle of a share that it may not mount.
+//! All integers are big-endian. A handle says the same after a restart with the same secret. A
+//! client cannot make a handle of a share that it may not mount.
 
 use crate::Inode;
 

@@ -1,4 +1,5 @@
-//! MOUNT version 3 (RFC 1813, appendix I): from the path of an export, or of a directory below it, to a handle.
+//! MOUNT version 3 (RFC 1813, appendix I): from the path of an export, or of a directory below it,
+//! to a handle.
 
 use std::sync::{Arc, PoisonError};
 

@@ -1,10 +1,12 @@
 //! NLM version 4: locks of byte ranges for clients of NFS version 3.
 //!
-//! A blocking request that finds the bytes locked is answered with BLOCKED. The client then asks again by itself (the kernels of Linux,
-//! FreeBSD and macOS do so every half a minute or more often): this server opens no connection to a client, so it sends no
-//! GRANTED. The procedures that answer with a call of their own (numbers 6 to 15) are not offered.
+//! A blocking request that finds the bytes locked is answered with BLOCKED. The client then asks
+//! again by itself (the kernels of Linux, FreeBSD and macOS do so every half a minute or more
+//! often). This server opens no connection to a client, so it sends no GRANTED. The procedures that
+//! answer with a call of their own (numbers 6 to 15) are not offered.
 //!
-//! During the grace period after a start, only locks are taken that a client had before and claims again.
+//! During the grace period after a start, only locks are taken that a client had before and claims
+//! again.
 
 mod pending;
 
@@ -95,7 +97,8 @@ impl Wanted {
     }
 }
 
-/// A client is an address with a name: no machine can release the locks of another by its name alone.
+/// A client is an address with a name: no machine can release the locks of another by its name
+/// alone.
 pub fn client(host: IpAddr, name: &[u8]) -> LockClient {
     let mut text = host.to_string().into_bytes();
     text.push(b'/');

@@ -1,8 +1,10 @@
-//! NSM version 1, the part that a server needs: which hosts hold locks, and which of them started again.
+//! NSM version 1, the part that a server needs: which hosts hold locks, and which of them started
+//! again.
 //!
-//! A client's host that starts again sends NOTIFY; its locks are released. After a start of this server, the program that
-//! runs it sends [`notification`] to every host that held locks before, so that they claim them again. It keeps
-//! [`Reboots::hosts`] on disk for that. Hosts speak NSM over UDP mostly: [`answer_datagram`] answers one datagram.
+//! A client's host that starts again sends NOTIFY; its locks are released. After a start of this
+//! server, the program that runs it sends [`notification`] to every host that held locks before, so
+//! that they claim them again. It keeps [`Reboots::hosts`] on disk for that. Hosts speak NSM over
+//! UDP mostly: [`answer_datagram`] answers one datagram.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -64,7 +66,8 @@ impl Reboots {
     }
 }
 
-/// The record that tells a host of this server's start. `name` is the one by which clients know this server.
+/// The record that tells a host of this server's start. `name` is the one by which clients know
+/// this server.
 pub fn notification(xid: u32, name: &str, state: u32) -> Reply {
     let (program, version) = Program::Status.number();
     let mut call = rpc::call(xid, program, version, NOTIFY);

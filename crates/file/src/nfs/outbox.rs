@@ -1,7 +1,7 @@
 //! Answers that wait to be sent, in pieces for vectored writes.
 //!
-//! A stream with TLS takes bytes into its own memory and may not send them before the next write. So a write is followed by a
-//! flush once nothing waits here.
+//! A stream with TLS takes bytes into its own memory and may not send them before the next write.
+//! So a write is followed by a flush once nothing waits here.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,8 +17,8 @@ use super::rpc::Reply;
 const PIECES_MAX: usize = 128;
 /// Heads of answers are gathered in blocks of about this size.
 const BLOCK: usize = 8 << 10;
-/// Content below this length is copied. A piece keeps all of the memory that it was cut from until it is sent, and a client may
-/// ask for many small pieces and take none.
+/// Content below this length is copied. A piece keeps all of the memory that it was cut from until
+/// it is sent, and a client may ask for many small pieces and take none.
 const COPIED_BELOW: usize = 4 << 10;
 
 enum Piece {

@@ -1,4 +1,5 @@
-//! Places for connections: each address has a bounded number of them, so that no machine keeps the others out.
+//! Places for connections: each address has a bounded number of them, so that no machine keeps the
+//! others out.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! The client's side of the port mapper, version 2: tells rpcbind which ports the programs have.
 //!
-//! rpcbind takes registrations over TCP only from this machine, and by default only from a port below 1024. The caller
-//! opens such a stream.
+//! rpcbind takes registrations over TCP only from this machine, and by default only from a port
+//! below 1024. The caller opens such a stream.
 
 use std::fmt;
 use std::io;

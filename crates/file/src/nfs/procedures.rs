@@ -1,7 +1,8 @@
 //! The 22 procedures of NFS version 3 (RFC 1813), as calls of [`Files`].
 //!
-//! A procedure reads its arguments, calls the gateway and appends its results. A failure answers the status and what
-//! the RFC wants beside it, which is the same for every way in which a procedure can fail: see [`FAILURES`].
+//! A procedure reads its arguments, calls the gateway and appends its results. A failure answers
+//! the status and what the RFC wants beside it, which is the same for every way in which a
+//! procedure can fail: see [`FAILURES`].
 
 mod directory;
 pub mod dispatch;
@@ -49,7 +50,8 @@ pub const COMMIT: u32 = 21;
 /// Bytes of one read or write at most.
 pub const TRANSFER_MAX: u32 = 1 << 20;
 
-/// A result that a failure carries beside its status, about the first or the second file of the call.
+/// A result that a failure carries beside its status, about the first or the second file of the
+/// call.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     /// `post_op_attr`.

@@ -1,8 +1,9 @@
 //! Record marking (RFC 5531, section 11): cuts the received bytes into records.
 //!
-//! A record of one fragment, which is what clients send, is a slice of the receive buffer. It keeps the whole buffer in memory as
-//! long as its call is under way, so a record that is short beside its buffer is copied. Several fragments are joined in a copy
-//! too. The buffer begins small and grows with its use. Buffers whose slices are gone are used again.
+//! A record of one fragment, which is what clients send, is a slice of the receive buffer. It keeps
+//! the whole buffer in memory as long as its call is under way, so a record that is short beside
+//! its buffer is copied. Several fragments are joined in a copy too. The buffer begins small and
+//! grows with its use. Buffers whose slices are gone are used again.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,8 @@ pub const FRAGMENTS_MAX: usize = 64;
 
 const LAST_FRAGMENT: u32 = 1 << 31;
 const MARK: usize = 4;
-/// The first buffer of a connection. A buffer that a read filled is followed by one of twice the size, up to the largest.
+/// The first buffer of a connection. A buffer that a read filled is followed by one of twice the
+/// size, up to the largest.
 const BUFFER_MIN: usize = 16 << 10;
 const BUFFER_MAX: usize = 512 << 10;
 /// Below this room at the end of a buffer, reading goes on in another one.

@@ -1,17 +1,20 @@
 //! The answers to calls that must not be performed twice, in case their client repeats them.
 //!
-//! A client that loses its connection repeats the calls that were not answered. A repeated REMOVE would find the name gone and
-//! fail although it succeeded. A call is recognised by the client's address and port, its xid, and a digest of the
-//! whole call. The port counts because simple clients begin every connection with the same xid; the kernel's
-//! clients repeat calls from the port that they had.
+//! A client that loses its connection repeats the calls that were not answered. A repeated REMOVE
+//! would find the name gone and fail although it succeeded. A call is recognised by the client's
+//! address and port, its xid, and a digest of the whole call. The port counts because simple
+//! clients begin every connection with the same xid; the kernel's clients repeat calls from the
+//! port that they had.
 //!
-//! A call under way is known as well, however long it takes: its repetition waits for it and is not performed beside it. That
-//! holds for WRITE too, whose answer is not kept. A copy of a WRITE that is performed late would otherwise overwrite what the
-//! client wrote after the other copy was answered.
+//! A call under way is known as well, however long it takes: its repetition waits for it and is not
+//! performed beside it. That holds for WRITE too, whose answer is not kept. A copy of a WRITE that
+//! is performed late would otherwise overwrite what the client wrote after the other copy was
+//! answered.
 //!
-//! Bounded: [`PEERS_MAX`] addresses with [`ANSWERS_MAX`] answers each. The oldest answer of an address goes first, and the
-//! quietest address of the machine that has the most of them. An answer is used for [`AGE_MAX`], after which a client may reuse
-//! the number of a call. Calls under way are bounded by the limits of connections.
+//! Bounded: [`PEERS_MAX`] addresses with [`ANSWERS_MAX`] answers each. The oldest answer of an
+//! address goes first, and the quietest address of the machine that has the most of them. An answer
+//! is used for [`AGE_MAX`], after which a client may reuse the number of a call. Calls under way
+//! are bounded by the limits of connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -64,11 +67,13 @@ pub enum Repeated {
     No(ReplayTicket),
     /// It is answered, or will be once it is performed.
     Yes(Answer),
-    /// Another call with the same number and beginning is under way: wait for its end, and let the client ask again.
+    /// Another call with the same number and beginning is under way: wait for its end, and let the
+    /// client ask again.
     Other(Answer),
 }
 
-/// A call under way. Dropped without an answer, it is forgotten; so is one whose answer is only shared.
+/// A call under way. Dropped without an answer, it is forgotten; so is one whose answer is only
+/// shared.
 pub struct ReplayTicket {
     replays: Arc<Mutex<Peers>>,
     place: (SocketAddr, Key),
@@ -140,7 +145,8 @@ impl Peers {
         answers.order.push_back(key);
     }
 
-    /// Forgets the quietest port of the machine that has the most ports, so that no machine drives out the others.
+    /// Forgets the quietest port of the machine that has the most ports, so that no machine drives
+    /// out the others.
     fn forget_one(&mut self) {
         let mut ports: HashMap<IpAddr, usize> = HashMap::new();
         for peer in self.answers.keys() {

@@ -1,4 +1,5 @@
-//! ONC RPC version 2 (RFC 5531): the header of a call, its credentials, and the answers that RPC itself gives.
+//! ONC RPC version 2 (RFC 5531): the header of a call, its credentials, and the answers that RPC
+//! itself gives.
 
 use bytes::Bytes;
 
@@ -28,7 +29,8 @@ const AUTH_ERROR: u32 = 1;
 pub const AUTH_BAD_CREDENTIALS: u32 = 1;
 pub const AUTH_TOO_WEAK: u32 = 5;
 
-/// Bytes of an accepted answer before the procedure's results: mark, xid, REPLY, ACCEPTED, verifier, SUCCESS.
+/// Bytes of an accepted answer before the procedure's results: mark, xid, REPLY, ACCEPTED,
+/// verifier, SUCCESS.
 pub const HEAD: usize = 28;
 /// Room for the results of nearly every procedure.
 const BODY: usize = 192;
@@ -177,7 +179,8 @@ impl Reply {
         Reply::with(head, Vec::new())
     }
 
-    /// A whole record: the head's last item is the length of the content, whose padding is added here.
+    /// A whole record: the head's last item is the length of the content, whose padding is added
+    /// here.
     pub fn with(mut head: Vec<u8>, mut content: Vec<Bytes>) -> Reply {
         let length: usize = content.iter().map(Bytes::len).sum();
         let padding = padding(length);
@@ -226,7 +229,8 @@ fn denied(xid: u32, why: u32) -> Vec<u8> {
     head
 }
 
-/// A call of our own with AUTH_NONE, whose arguments the caller appends; [`Reply::of`] makes it a record.
+/// A call of our own with AUTH_NONE, whose arguments the caller appends; [`Reply::of`] makes it a
+/// record.
 pub fn call(xid: u32, program: u32, version: u32, procedure: u32) -> Vec<u8> {
     let mut call = Vec::with_capacity(64);
     for word in [0, xid, CALL, VERSION, program, version, procedure, AUTH_NONE, 0, AUTH_NONE, 0] {

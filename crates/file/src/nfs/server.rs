@@ -1,4 +1,5 @@
-//! The state that all connections share: exports, options, locks, counters, and the answers to repeated calls.
+//! The state that all connections share: exports, options, locks, counters, and the answers to
+//! repeated calls.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -39,7 +40,8 @@ pub struct Options {
     pub requests_max: usize,
     /// Bytes of requests under way, and of answers that are not sent, on one connection.
     pub bytes_max: usize,
-    /// The same on all connections together, and on those of one address. Beyond it, a connection has one call at a time.
+    /// The same on all connections together, and on those of one address. Beyond it, a connection
+    /// has one call at a time.
     pub all_bytes_max: usize,
     pub address_bytes_max: usize,
     /// How long a record may take from its first byte to its last.
@@ -50,10 +52,12 @@ pub struct Options {
     pub idle_patience: Duration,
     /// The same, for an address that no export admits.
     pub stranger_patience: Duration,
-    /// How long after the start only earlier locks are taken, by clients that had them. Zero after a first start.
+    /// How long after the start only earlier locks are taken, by clients that had them. Zero after
+    /// a first start.
     pub grace: Duration,
     pub tls: Tls,
-    /// A number that no other start of this server has: the names of clients of version 4.1 begin with it.
+    /// A number that no other start of this server has: the names of clients of version 4.1 begin
+    /// with it.
     pub instance: u32,
 }
 
@@ -103,8 +107,9 @@ pub struct Server<F> {
 }
 
 impl<F> Server<F> {
-    /// `secret` signs handles: with another one, clients find their handles bad. `locks` is shared by all protocols.
-    /// `state` is this start's number for NSM: odd, and larger than that of the start before.
+    /// `secret` signs handles: with another one, clients find their handles bad. `locks` is shared
+    /// by all protocols. `state` is this start's number for NSM: odd, and larger than that of the
+    /// start before.
     pub fn new(secret: [u8; 32], state: u32, locks: Arc<Locks>, options: Options) -> Server<F> {
         Server {
             handles: HandleKey::new(secret),
@@ -128,7 +133,8 @@ impl<F> Server<F> {
         self.change(|exports| exports.add(export))
     }
 
-    /// Says whether there was such a share. Requests under way finish; later ones find their handles stale.
+    /// Says whether there was such a share. Requests under way finish; later ones find their
+    /// handles stale.
     pub fn remove(&self, share: u32) -> bool {
         let known = self.change(|exports| exports.remove(share));
         // After that, no call makes a new open or lock of the share.

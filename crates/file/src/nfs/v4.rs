@@ -1,12 +1,15 @@
-//! NFS version 4.1 (RFC 8881): COMPOUND, sessions, opens and locks, in front of any [`crate::Files`].
+//! NFS version 4.1 (RFC 8881): COMPOUND, sessions, opens and locks, in front of any
+//! [`crate::Files`].
 //!
-//! It shares the port, the connections, the exports, the handles and the lock table with version 3. A call runs its operations one
-//! after another ([`compound`]). [`clients`] holds all that the server remembers of clients: their records, sessions,
-//! slots with the answers to repeated calls, opens and locks. It is in memory, and a client loses it [`LEASE`] after its
-//! last call. The server makes no calls of its own: there are no delegations, no layouts and no back channel.
+//! It shares the port, the connections, the exports, the handles and the lock table with version 3.
+//! A call runs its operations one after another ([`compound`]). [`clients`] holds all that the
+//! server remembers of clients: their records, sessions, slots with the answers to repeated calls,
+//! opens and locks. It is in memory, and a client loses it [`LEASE`] after its last call. The
+//! server makes no calls of its own: there are no delegations, no layouts and no back channel.
 //!
-//! After a restart, clients claim their opens and locks again during the grace period. The server keeps no
-//! list of those that had any, so it takes the claims of every client then, as it does for NLM.
+//! After a restart, clients claim their opens and locks again during the grace period. The server
+//! keeps no list of those that had any, so it takes the claims of every client then, as it does for
+//! NLM.
 
 pub mod attributes;
 mod bitmap;
@@ -40,7 +43,8 @@ pub const OPERATIONS_MAX: u32 = 64;
 pub const RESULTS_MAX: usize = 64 << 10;
 /// Clients that the server knows at once.
 pub const CLIENTS_MAX: usize = 4096;
-/// Of those, clients of one address. At either bound, the oldest client that has made no session goes first.
+/// Of those, clients of one address. At either bound, the oldest client that has made no session
+/// goes first.
 pub const CLIENTS_PER_ADDRESS: usize = 512;
 /// Sessions of one client.
 pub const SESSIONS_MAX: usize = 16;
@@ -50,13 +54,15 @@ pub const SLOTS_MAX: u32 = 64;
 pub const KEPT_MAX: u32 = 4 << 10;
 /// Bytes that a slot may keep whatever its client asked for: the answer to a lone SEQUENCE.
 pub const KEPT_MIN: usize = 128;
-/// Bytes that all sessions may keep. A new session gets fewer slots near this bound, and none at it.
+/// Bytes that all sessions may keep. A new session gets fewer slots near this bound, and none at
+/// it.
 pub const KEPT_TOTAL: usize = 64 << 20;
 /// Of those, bytes of the sessions of one address.
 pub const KEPT_PER_ADDRESS: usize = KEPT_TOTAL / 4;
 /// Opens and lock owners of one client.
 pub const STATES_MAX: usize = 1 << 16;
-/// Opens and lock owners of all clients. A lock owner counts until it is freed, also while it holds no lock.
+/// Opens and lock owners of all clients. A lock owner counts until it is freed, also while it holds
+/// no lock.
 pub const STATES_TOTAL: usize = 1 << 18;
 /// The longest name of a client, an open owner or a lock owner (NFS4_OPAQUE_LIMIT).
 pub const OPAQUE_MAX: usize = 1024;

@@ -1,6 +1,7 @@
 //! XDR (RFC 4506): a reader that believes no length, and a writer of answers.
 //!
-//! The reader walks over a record that is in memory already, so a length on the wire never decides an allocation.
+//! The reader walks over a record that is in memory already, so a length on the wire never decides
+//! an allocation.
 
 use bytes::Bytes;
 

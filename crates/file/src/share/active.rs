@@ -1,14 +1,16 @@
 //! Files whose content is not archived, in the order in which archiving takes them.
 //!
-//! A look at a share with a million of them takes the few that are next, and none is looked at again before there is a
-//! reason for it: a file that is being stored, or that could not be stored just now, is out of the order meanwhile. What is
-//! done for each archived file must not grow with the number of the others, since all callers of the share wait for it.
+//! A look at a share with a million of them takes the few that are next, and none is looked at
+//! again before there is a reason for it. A file that is being stored, or that could not be stored
+//! just now, is out of the order meanwhile. What is done for each archived file must not grow with
+//! the number of the others, since all callers of the share wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::{Duration, Instant};
 
-/// A change so soon after the one before leaves the file at its place, so that a stream of writes does not move it with each.
+/// A change so soon after the one before leaves the file at its place, so that a stream of writes
+/// does not move it with each.
 const COARSE: Duration = Duration(100_000_000);
 
 /// Ordered by time, and by number where the times are the same.

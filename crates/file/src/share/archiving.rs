@@ -1,11 +1,13 @@
 //! Files on their way into the archive, and out of the cache.
 //!
-//! A file that was not changed for a while is stored as a version under its inode number. Its content is streamed without
-//! holding the file; only the end is done under the file's gate: where the file changed meanwhile, nothing is stored.
+//! A file that was not changed for a while is stored as a version under its inode number. Its
+//! content is streamed without holding the file; only the end is done under the file's gate: where
+//! the file changed meanwhile, nothing is stored.
 //!
 //! Crash points of archiving:
 //! 1. before the version is committed: the file is open, and is archived again;
-//! 2. before the file's row names the version: the same; the version is one more, or replaces itself.
+//! 2. before the file's row names the version: the same; the version is one more, or replaces
+//!    itself.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -41,7 +43,8 @@ const LOW: u64 = 80;
 const CONTENTS_MAX: usize = 50_000;
 /// Groups that one transaction of a removal drops.
 pub(super) const GROUPS_MAX: usize = 4096;
-/// Times that a writer waits for the archive to take content out of a full cache, before its client is asked to wait.
+/// Times that a writer waits for the archive to take content out of a full cache, before its client
+/// is asked to wait.
 const WAITS_MAX: u32 = 20;
 
 /// Characters of a path that a version's metadata carries; a longer one is left out.
@@ -76,8 +79,8 @@ impl Worked {
 pub(super) enum Storing {
     /// Background work, or a reader of the version. The gate is taken at the end.
     Beside,
-    /// A commit that holds the file's gate, so that nothing changes. The version is under this retention from its first
-    /// moment.
+    /// A commit that holds the file's gate, so that nothing changes. The version is under this
+    /// retention from its first moment.
     Held(Option<Retention>),
 }
 
@@ -88,8 +91,8 @@ pub(super) enum Stored {
     Later,
 }
 
-/// A file becomes another version. What is being fetched of the former one is of no use from the step on in which the row
-/// shows it, also where no one waits for the answer.
+/// A file becomes another version. What is being fetched of the former one is of no use from the
+/// step on in which the row shows it, also where no one waits for the answer.
 struct NewVersion(u64);
 
 impl Around for NewVersion {
@@ -100,8 +103,8 @@ impl Around for NewVersion {
 }
 
 impl Share {
-    /// One round of all background work. A server lets the three parts go on beside one another: archiving and committing a
-    /// large file take as long as its upload.
+    /// One round of all background work. A server lets the three parts go on beside one another:
+    /// archiving and committing a large file take as long as its upload.
     pub async fn work(&self) -> Result<Worked> {
         let mut worked = Worked::default();
         {
@@ -116,8 +119,8 @@ impl Share {
         Ok(worked)
     }
 
-    /// Clears away removed files, and makes room in the cache. A boxed future, as the other rounds: its code is compiled
-    /// in this crate, and not where it is polled.
+    /// Clears away removed files, and makes room in the cache. A boxed future, as the other rounds:
+    /// its code is compiled in this crate, and not where it is polled.
     pub fn room_round(&self) -> BoxFuture<'_, Result<Worked>> {
         Box::pin(self.make_room())
     }
@@ -149,8 +152,8 @@ impl Share {
         Ok(worked)
     }
 
-    /// Archives files that are idle, those that become so meanwhile too, until those of the begin and all long ones are
-    /// through.
+    /// Archives files that are idle, those that become so meanwhile too, until those of the begin
+    /// and all long ones are through.
     pub fn archive_round(&self) -> BoxFuture<'_, Result<Worked>> {
         Box::pin(self.archive_idle())
     }
@@ -203,8 +206,8 @@ impl Share {
         Ok(worked)
     }
 
-    /// Files that are to be archived now, besides those that are being stored, and whether they are longer than a body; no
-    /// more than there are places.
+    /// Files that are to be archived now, besides those that are being stored, and whether they are
+    /// longer than a body; no more than there are places.
     fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<(u64, bool)>> {
         let now = self.surroundings.now().monotonic;
         let patience = self.patience();
@@ -284,7 +287,8 @@ impl Share {
             let (row, content) = core.content(inode)?;
             Ok((Arc::clone(&content.gate), content.generation, writers, row.links, full))
         })?;
-        // A file may be larger than the cache, and its writer waits for room: then it is archived as it is now.
+        // A file may be larger than the cache, and its writer waits for room: then it is archived
+        // as it is now.
         let waits_for_writers = held_by_caller || !full;
         if writers > 0 && waits_for_writers || links == 0 {
             return Ok(Stored::Later);
@@ -321,8 +325,8 @@ impl Share {
             let unchanged = self.step(|core| {
                 let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
                 let (row, content) = core.content(inode)?;
-                // A commit may have stored it meanwhile, under its retention: this version would be one without. An
-                // extension may have come: this version would end before its file.
+                // A commit may have stored it meanwhile, under its retention: this version would be
+                // one without. An extension may have come: this version would end before its file.
                 let same = row.open && row.committed == committed;
                 let unused = writers == 0 || !waits_for_writers;
                 Ok(same && content.generation == generation && unused && size_now == size && row.links > 0)
@@ -375,8 +379,9 @@ impl Share {
         self.pieces_held(inode, offset, end).await
     }
 
-    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and in turn. `archived`: the
-    /// archive has their content. The transaction itself sees to it: what the row shows may be of one that fails.
+    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and
+    /// in turn. `archived`: the archive has their content. The transaction itself sees to it: what
+    /// the row shows may be of one that fails.
     pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)], archived: bool) -> Result<()> {
         self.change(|change, _| {
             if archived {
@@ -504,7 +509,8 @@ impl Share {
         Ok(())
     }
 
-    /// Writes records of content that reads brought into the cache, so that a restart finds it there.
+    /// Writes records of content that reads brought into the cache, so that a restart finds it
+    /// there.
     pub async fn save_all(&self) -> Result<()> {
         let unsaved: Vec<u64> = self.step(|core| {
             let due = |content: &super::core::Content| {

@@ -1,7 +1,8 @@
 //! What goes with a change of the catalog, in the same steps on the share's state.
 //!
-//! What clients are shown of a file comes from its row and from what writes changed since. Both must turn in one step: a
-//! client that compares two answers would otherwise take other content for the one that it has.
+//! What clients are shown of a file comes from its row and from what writes changed since. Both
+//! must turn in one step: a client that compares two answers would otherwise take other content for
+//! the one that it has.
 
 use super::Share;
 use super::core::Core;
@@ -10,7 +11,8 @@ use super::view::Change;
 use crate::files::Changed;
 use crate::{Attributes, FileError, Inode, Moment, Result};
 
-/// Looks at the share's state before a change is computed, and once others see it, and once it is answered.
+/// Looks at the share's state before a change is computed, and once others see it, and once it is
+/// answered.
 pub trait Around {
     /// In the step that computes the change. An error refuses it.
     fn before(&mut self, _core: &mut Core) -> Result<()> {

@@ -1,12 +1,14 @@
 //! Committing files that were left alone for long.
 //!
-//! A pass looks at every file of the share, a page at each step. Nothing is remembered between passes but the place, so
-//! that a change of the setting counts for all files, and a start forgets nothing.
+//! A pass looks at every file of the share, a page at each step. Nothing is remembered between
+//! passes but the place, so that a change of the setting counts for all files, and a start forgets
+//! nothing.
 //!
-//! Failure model: the system clock may be wrong and be set right later. A change time that was taken from a clock that was
-//! behind makes a file look older than it is, and a commit cannot be undone. So a change of such a share never gets a time
-//! before the compliance clock's; and after a step of the system clock no file is committed until it can have been left
-//! alone for long enough in real elapsed time.
+//! Failure model: the system clock may be wrong and be set right later. A change time that was
+//! taken from a clock that was behind makes a file look older than it is, and a commit cannot be
+//! undone. So a change of such a share never gets a time before the compliance clock's. After a
+//! step of the system clock no file is committed until it can have been left alone for long enough
+//! in real elapsed time.
 
 use stele_archive::{Reading, Timestamp};
 use stele_catalog::KeyRange;
@@ -22,8 +24,9 @@ use crate::{Attributes, FileError, Inode, Result};
 const PAGE: usize = 1024;
 /// Between two passes, at least.
 const REST_MIN: Duration = Duration::from_secs(1);
-/// A step of the system clock counts from this part of the patience on, and from this duration on. Smaller ones make a file
-/// look no more than that much older than it is, and a clock that is corrected often keeps no file from being committed.
+/// A step of the system clock counts from this part of the patience on, and from this duration on.
+/// Smaller ones make a file look no more than that much older than it is, and a clock that is
+/// corrected often keeps no file from being committed.
 const STEP_PART: u64 = 10;
 const STEP_MIN: Duration = Duration::from_secs(2);
 
@@ -48,15 +51,16 @@ impl Share {
         Ok(())
     }
 
-    /// Neither clock alone may make a file look idle. None: the system clock has made a step, and no file can be known to be
-    /// idle for so long yet.
+    /// Neither clock alone may make a file look idle. None: the system clock has made a step, and
+    /// no file can be known to be idle for so long yet.
     fn idle_clock(&self, patience: Duration) -> Result<Option<Timestamp>> {
         let now = self.surroundings.now();
         let settled = self.step(|core| Ok(core.steps.is_settled(now, patience)))?;
         Ok(settled.then(|| now.wall.min(self.archive.compliance_time())))
     }
 
-    /// The time of a change. Where files are committed by it, a system clock that is behind makes none look older.
+    /// The time of a change. Where files are committed by it, a system clock that is behind makes
+    /// none look older.
     pub(super) fn stamp(&self) -> Timestamp {
         match self.settings().retention.commit_after {
             Some(_) => self.archive.retention_base(),
@@ -64,8 +68,9 @@ impl Share {
         }
     }
 
-    /// Whether it was committed. Commits of one pass follow one another for as long as they take, and a client may have
-    /// come back to a file meanwhile: the file is looked at again under its gate.
+    /// Whether it was committed. Commits of one pass follow one another for as long as they take,
+    /// and a client may have come back to a file meanwhile: the file is looked at again under its
+    /// gate.
     async fn commit_left_alone(&self, inode: Inode, patience: Duration) -> Result<bool> {
         let _held = self.gate_of(inode.0).await?;
         let Some(now) = self.idle_clock(patience)? else { return Ok(false) };
@@ -91,7 +96,8 @@ impl Steps {
         Steps { base: now, noticed: None }
     }
 
-    /// Whether the change times of files tell how long they were left alone: no step came within the patience.
+    /// Whether the change times of files tell how long they were left alone: no step came within
+    /// the patience.
     fn is_settled(&mut self, now: Reading, patience: Duration) -> bool {
         let elapsed = now.monotonic.since(self.base.monotonic).0 / 1_000_000;
         let off = now.wall.0.abs_diff(self.base.wall.0.saturating_add(elapsed));
@@ -130,7 +136,8 @@ impl Core {
         Ok(due)
     }
 
-    /// The attributes of a regular file that is not committed, holds content, and was left alone for so long.
+    /// The attributes of a regular file that is not committed, holds content, and was left alone
+    /// for so long.
     fn left_alone(&mut self, inode: u64, now: Timestamp, patience: Duration) -> Result<Option<Attributes>> {
         let row = self.view.row(inode)?;
         if !row.is_file() || row.committed.is_some() || row.links == 0 || self.users.contains_key(&inode) {
@@ -138,7 +145,8 @@ impl Core {
         }
         let about = self.attributes(inode)?;
         let idle = |time: Moment| i128::from(now.0) * 1_000_000 - time.nanoseconds() >= i128::from(patience.0);
-        // The change time alone is the server's own: a client may set a modification time that is far ahead.
+        // The change time alone is the server's own: a client may set a modification time that is
+        // far ahead.
         Ok(Some(about).filter(|about| about.size > 0 && idle(about.changed)))
     }
 }

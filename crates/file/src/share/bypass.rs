@@ -1,12 +1,16 @@
-//! A share whose cache is off: its cache volume holds content that is not archived yet, and nothing else.
+//! A share whose cache is off: its cache volume holds content that is not archived yet, and nothing
+//! else.
 //!
-//! Each write is durable on the cache volume before its answer. A file is archived once it was left alone for a second and
-//! no protocol has it open for writing. Its version is read back whole, which the archive verifies, and only then do its
-//! slots come free. Reads of archived content come from the archive, verified, and are not kept.
+//! Each write is durable on the cache volume before its answer. A file is archived once it was left
+//! alone for a second and no protocol has it open for writing. Its version is read back whole,
+//! which the archive verifies, and only then do its slots come free. Reads of archived content come
+//! from the archive, verified, and are not kept.
 //!
 //! Crash points of giving slots back:
-//! 1. before the version was read back: a start finds the slots in the records, and background work gives them back;
-//! 2. before the transaction that drops the records is durable: the same. The version serves the content in both cases.
+//! 1. before the version was read back: a start finds the slots in the records, and background work
+//!    gives them back;
+//! 2. before the transaction that drops the records is durable: the same. The version serves the
+//!    content in both cases.
 
 use minicbor::{Decode, Encode};
 use std::sync::Arc;
@@ -20,8 +24,8 @@ use super::records::ArchivedRow;
 use super::{Share, Worked};
 use crate::{FileError, Result};
 
-/// How long a file is left alone before it is archived, where the cache is off: a stream of writes is no reason to store a
-/// version between any two of them.
+/// How long a file is left alone before it is archived, where the cache is off: a stream of writes
+/// is no reason to store a version between any two of them.
 const IDLE: Duration = Duration::from_secs(1);
 /// Files of which one round gives back the slots.
 const FILES_AT_ONCE: usize = 256;
@@ -51,8 +55,8 @@ impl Share {
         if self.bypasses() { patience.min(IDLE) } else { patience }
     }
 
-    /// Gives back the slots of all archived files: of those that were archived for a reader or a commit, of those that were
-    /// cached before the cache was off, and of those that a crash left.
+    /// Gives back the slots of all archived files. These were archived for a reader or a commit,
+    /// were cached before the cache was off, or were left by a crash.
     pub(super) async fn give_back_all(&self, worked: &mut Worked) -> Result<()> {
         let queued = self.step(|core| Ok(core.queued()))?;
         let mut given = 0;
@@ -88,8 +92,9 @@ impl Share {
         }
     }
 
-    /// Gives back the slots of an archived file, once its version was read back. Answers whether slots came free. Content
-    /// whose version cannot be read back stays in the cache, and the file is archived anew if it may be.
+    /// Gives back the slots of an archived file, once its version was read back. Answers whether
+    /// slots came free. Content whose version cannot be read back stays in the cache, and the file
+    /// is archived anew if it may be.
     async fn give_back(&self, inode: u64) -> Result<bool> {
         let found = self.step(|core| {
             if core.slots.held(inode) == 0 {

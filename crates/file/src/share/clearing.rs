@@ -1,17 +1,19 @@
 //! Files out of the share: the versions, slots and records of removed files go in the background.
 //!
-//! Where a bucket keeps versions, the share says what becomes of those of a removed file: they stay behind a delete marker,
-//! or they go with the file. The archive decides about each deletion. While retention, a legal hold or a matter keeps a
-//! version, all versions of the file stay, and the file is tried again each hour.
+//! Where a bucket keeps versions, the share says what becomes of those of a removed file: they stay
+//! behind a delete marker, or they go with the file. The archive decides about each deletion. While
+//! retention, a legal hold or a matter keeps a version, all versions of the file stay, and the file
+//! is tried again each hour.
 //!
-//! A pass over all versions finds those that were left behind, by a share that kept them then, or by a rebuild of the
-//! catalog. It takes a file's versions away only if a delete marker lies above them and the file has no record. Numbers of
-//! files are never used again, so no file comes to need them.
+//! A pass over all versions finds those that were left behind, by a share that kept them then, or
+//! by a rebuild of the catalog. It takes a file's versions away only if a delete marker lies above
+//! them and the file has no record. Numbers of files are never used again, so no file comes to need
+//! them.
 //!
 //! Crash points of clearing a file of several versions:
 //! 1. before the delete marker: the file is cleared again;
-//! 2. before the last version is gone: the same. A rebuild of the catalog finds the marker, and brings no part of the
-//!    versions back as a file;
+//! 2. before the last version is gone: the same. A rebuild of the catalog finds the marker, and
+//!    brings no part of the versions back as a file;
 //! 3. before the last marker is gone: the same. Markers alone are no file;
 //! 4. before the records are deleted: the next clearing finds no version.
 
@@ -108,8 +110,9 @@ impl Share {
         Ok(())
     }
 
-    /// Takes a file without names away: its versions, its slots, its row. Each step can be repeated. The slots go in any
-    /// case; the row stays while the archive keeps a version, so that the file is tried again.
+    /// Takes a file without names away: its versions, its slots, its row. Each step can be
+    /// repeated. The slots go in any case; the row stays while the archive keeps a version, so that
+    /// the file is tried again.
     async fn clear(&self, inode: u64) -> Result<Kept> {
         let (gate, saving) = match self.step(|core| {
             let content = core.content(inode)?.1;
@@ -141,8 +144,8 @@ impl Share {
         Ok(kept)
     }
 
-    /// Lays a delete marker above the versions of a file, or deletes the version of a bucket that keeps none. Also one that a
-    /// crash left before the row named it.
+    /// Lays a delete marker above the versions of a file, or deletes the version of a bucket that
+    /// keeps none. Also one that a crash left before the row named it.
     async fn hide_versions(&self, inode: u64) -> Result<Kept> {
         let keys = [key_of(inode)];
         let newest = self.archive.newest(&self.caller("removing"), &self.name, &keys);
@@ -152,11 +155,12 @@ impl Share {
         }
     }
 
-    /// Deletes all versions of a file that has no name. Where the archive keeps one of them, all stay, behind a marker.
+    /// Deletes all versions of a file that has no name. Where the archive keeps one of them, all
+    /// stay, behind a marker.
     async fn delete_versions(&self, inode: u64) -> Result<Kept> {
         let keys = [key_of(inode)];
-        // The keys are let go at once: the archive decides about each deletion again. Asking spares the audit log a refusal
-        // for each attempt.
+        // The keys are let go at once: the archive decides about each deletion again. Asking spares
+        // the audit log a refusal for each attempt.
         let asked = self.archive.unkept(&self.caller("removing"), &self.name, &keys).await;
         let kept = asked.map_err(|error| refused(&error))?.err();
         let first = self.versions_behind(inode, None).await?;
@@ -238,8 +242,8 @@ impl Share {
         })
     }
 
-    /// A page of the pass over all versions, if the share deletes those of removed files and one is due; `at_once`: in
-    /// any case. Answers whether there is no more to look at now.
+    /// A page of the pass over all versions, if the share deletes those of removed files and one is
+    /// due; `at_once`: in any case. Answers whether there is no more to look at now.
     pub(super) async fn clear_leftovers(&self, worked: &mut Worked, at_once: bool) -> Result<bool> {
         if self.settings().removed_versions == RemovedVersions::Keep {
             return Ok(true);
@@ -307,8 +311,8 @@ impl Share {
         }
     }
 
-    /// Clears all removed files away that may go, those that were left behind and those that were put off too. For the
-    /// removal of the share.
+    /// Clears all removed files away that may go, those that were left behind and those that were
+    /// put off too. For the removal of the share.
     pub async fn clear_all(&self) -> Result<()> {
         self.step(|core| {
             core.kept.clear();

@@ -1,7 +1,7 @@
 //! The share's state in memory, with one owner.
 //!
-//! [`Core`] is reached through [`super::Share::step`] alone: a function that does not wait. Volumes and the catalog are
-//! waited for between steps.
+//! [`Core`] is reached through [`super::Share::step`] alone: a function that does not wait. Volumes
+//! and the catalog are waited for between steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub struct Core {
     pub view: View,
     pub numbers: Numbers,
     pub slots: Slots,
-    /// Files with content in use, by inode. Bounded by the cache volume, and by the files that are in use at once.
+    /// Files with content in use, by inode. Bounded by the cache volume, and by the files that are
+    /// in use at once.
     pub contents: BTreeMap<u64, Content>,
     /// Files whose content is not archived.
     pub active: Active,
@@ -47,7 +48,8 @@ pub struct Core {
     pub leftovers: Leftovers,
     /// Files whose content stays in the cache.
     pub pinned: BTreeSet<u64>,
-    /// Archived files whose version could not be read back before their slots come free, and when it was tried.
+    /// Archived files whose version could not be read back before their slots come free, and when
+    /// it was tried.
     pub unread: BTreeMap<u64, Instant>,
     /// The pass over all files that looks for those to commit.
     pub pass: Pass,
@@ -70,7 +72,8 @@ pub struct Core {
 
 /// The content of a regular file, as far as it is known in memory.
 pub struct Content {
-    /// Held for reading by reads and writes of whole blocks; for writing where slots go, or where a block is changed in part.
+    /// Held for reading by reads and writes of whole blocks; for writing where slots go, or where a
+    /// block is changed in part.
     pub gate: Arc<RwLock<()>>,
     /// Held from the flush of the cache volume to the answer of the transaction.
     pub saving: Arc<Turn<()>>,
@@ -85,10 +88,11 @@ pub struct Content {
     pub slack: Option<Moment>,
     /// Rises with each change of content.
     pub generation: u64,
-    /// Another one for each version that the file is archived as, and whenever the content is known anew.
+    /// Another one for each version that the file is archived as, and whenever the content is known
+    /// anew.
     pub epoch: u64,
-    /// Read again, or written, since eviction looked last. Reading a file once from its begin to its end does not count,
-    /// so that a scan of many files does not drive out those in use.
+    /// Read again, or written, since eviction looked last. Reading a file once from its begin to
+    /// its end does not count, so that a scan of many files does not drive out those in use.
     pub touched: bool,
     /// The end of the furthest read so far.
     pub read_to: u64,
@@ -130,7 +134,8 @@ pub struct Grown {
 pub struct SavedRow {
     pub writes: u64,
     pub stored: u64,
-    /// The row's change counter with it, and the view that shows that row. Another view may show an earlier one.
+    /// The row's change counter with it, and the view that shows that row. Another view may show an
+    /// earlier one.
     pub change: u64,
     pub generation: u64,
 }
@@ -244,7 +249,8 @@ impl Content {
         gained
     }
 
-    /// Where the bytes of a range are; neighbours of one kind joined. `archived`: bytes that the version still serves.
+    /// Where the bytes of a range are; neighbours of one kind joined. `archived`: bytes that the
+    /// version still serves.
     pub fn parts(&self, start: u64, end: u64, archived: u64) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
         let mut at = start;
@@ -311,8 +317,8 @@ impl Core {
         }
     }
 
-    /// The time for a change. It rises with every call, so that two changes within the clock's unit differ; after a clock
-    /// that was set back by more than a second it follows the clock.
+    /// The time for a change. It rises with every call, so that two changes within the clock's unit
+    /// differ; after a clock that was set back by more than a second it follows the clock.
     pub fn now(&mut self, wall: stele_archive::Timestamp) -> Moment {
         let wall = Moment::from_nanoseconds(i128::from(wall.0) * 1_000_000);
         let next = Moment::from_nanoseconds(self.last.nanoseconds() + 1);
@@ -356,8 +362,8 @@ impl Core {
         Ok(())
     }
 
-    /// The last groups that reach behind `size`, from the end on, no more than `most`. With nothing unsaved, the records have
-    /// all of them.
+    /// The last groups that reach behind `size`, from the end on, no more than `most`. With nothing
+    /// unsaved, the records have all of them.
     pub fn groups_behind(&mut self, inode: u64, size: u64, most: usize) -> Result<Vec<(u64, Group)>> {
         let first = numbered_key(self.view.share, inode, size / (SLOT * GROUP));
         let range = KeyRange::prefix(inode_key(self.view.share, inode)).from(first);
@@ -380,7 +386,8 @@ impl Core {
         records.iter().map(|(key, value)| Ok((last_number(key), decode(BLOCKS, key, value)?))).collect()
     }
 
-    /// Makes every slot of a range of whole blocks exist. False: there are not enough free ones; those taken stay.
+    /// Makes every slot of a range of whole blocks exist. False: there are not enough free ones;
+    /// those taken stay.
     pub fn allocate(&mut self, inode: u64, start: u64, end: u64) -> Result<bool> {
         self.load(inode, start, end)?;
         self.enqueue(inode);
@@ -417,8 +424,8 @@ impl Core {
         shown.map_or((0, 0), |shown| (shown.writes, shown.stored))
     }
 
-    /// A save of which no one waited for the answer: what the row has of it is no longer counted on top. In the file's turn,
-    /// with a view that is not stale.
+    /// A save of which no one waited for the answer: what the row has of it is no longer counted on
+    /// top. In the file's turn, with a view that is not stale.
     pub fn take_shown(&mut self, inode: u64) -> Result<()> {
         let change = self.view.row(inode)?.change;
         let (writes, stored) = self.counted(inode, change);

@@ -1,7 +1,9 @@
-//! The order in which eviction looks at files: a clock whose hand passes over those that were used since it came last.
+//! The order in which eviction looks at files: a clock whose hand passes over those that were used
+//! since it came last.
 //!
-//! Only files that may have slots and are not open are in it. An open file leaves it when the hand comes to it, and comes
-//! back when it is archived. A step of the hand looks at a bounded number of files, and the next one goes on behind them.
+//! Only files that may have slots and are not open are in it. An open file leaves it when the hand
+//! comes to it, and comes back when it is archived. A step of the hand looks at a bounded number of
+//! files, and the next one goes on behind them.
 
 use std::collections::VecDeque;
 
@@ -10,7 +12,8 @@ use super::core::Core;
 /// Files that one look passes over at most.
 const LOOKS_MAX: usize = 4096;
 
-/// Files, and the tickets with which they were put here. One whose content has another ticket, or none, is here no longer.
+/// Files, and the tickets with which they were put here. One whose content has another ticket, or
+/// none, is here no longer.
 #[derive(Default)]
 pub struct Clock {
     hand: VecDeque<(u64, u64)>,
@@ -46,8 +49,8 @@ impl Core {
         }
     }
 
-    /// The next file to take slots from. One that was used since the last look gets another round. None: there is none, or
-    /// those that could go come later in the order.
+    /// The next file to take slots from. One that was used since the last look gets another round.
+    /// None: there is none, or those that could go come later in the order.
     pub fn next_victim(&mut self) -> Option<u64> {
         self.next_file(true)
     }

@@ -1,7 +1,9 @@
-//! The S3 view of a share: a key is the path of a file, and a file and an object are two views of one record.
+//! The S3 view of a share: a key is the path of a file, and a file and an object are two views of
+//! one record.
 //!
-//! The archive judges the client's rights by the path, and the gateway then acts on the file's own key in the client's name
-//! (`Archive::on_behalf`). Modes and owners of files bind no S3 client; retention binds every client.
+//! The archive judges the client's rights by the path, and the gateway then acts on the file's own
+//! key in the client's name (`Archive::on_behalf`). Modes and owners of files bind no S3 client;
+//! retention binds every client.
 //!
 //! Changes run in tasks of their own. A client that goes away therefore never leaves one half done.
 
@@ -123,7 +125,8 @@ impl ObjectView {
         }
     }
 
-    /// Holds the file of a path alone, so that it loses no name. None: the path does not lead to it any more.
+    /// Holds the file of a path alone, so that it loses no name. None: the path does not lead to it
+    /// any more.
     async fn hold_named(&self, path: &Path<'_>, inode: u64) -> Result<Option<OwnedRwLockWriteGuard<()>>> {
         let held = match self.share.gate_of(inode).await {
             Ok(held) => held,

@@ -1,6 +1,7 @@
 //! Reading content: from the cache, from the archived version, or zeros.
 //!
-//! Content of the archive is verified there before a byte of it comes here. It is kept in the cache where there is room.
+//! Content of the archive is verified there before a byte of it comes here. It is kept in the cache
+//! where there is room.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::{FileError, Inode, Result};
 pub const READ_AHEAD: u64 = SLOT * GROUP;
 /// A piece that is less than this part of its buffer is copied out of it.
 const COPIED_BELOW: u64 = 4;
-/// Times that a read looks anew, because content was evicted in between, before it asks its client to.
+/// Times that a read looks anew, because content was evicted in between, before it asks its client
+/// to.
 const ATTEMPTS: usize = 16;
 
 /// Content that was fetched and may not have found room in the cache.
@@ -113,8 +115,8 @@ impl Share {
         Ok(pieces.into_iter().map(|piece| frugal(piece, BLOCK)).collect())
     }
 
-    /// Fetches whole slots around a range, and keeps them in the cache where there is room. Where the cache is off, the range
-    /// alone.
+    /// Fetches whole slots around a range, and keeps them in the cache where there is room. Where
+    /// the cache is off, the range alone.
     async fn fetch(&self, inode: u64, row: &InodeRow, start: u64, end: u64, epoch: u64) -> Result<Fetched> {
         let Some(archived) = &row.archived else {
             return Err(FileError::Retry("the file has changed; try again".into()));
@@ -129,7 +131,8 @@ impl Share {
         match self.keep(inode, epoch, first, &bytes).await {
             Ok(()) => {}
             Err(error @ (FileError::Stale | FileError::Stopped(_))) => return Err(error),
-            // The cache is a convenience of reads: what the archive has verified is answered without it.
+            // The cache is a convenience of reads: what the archive has verified is answered
+            // without it.
             Err(error) => {
                 tracing::debug!(share = %self.name, inode, %error, "what was read from the archive is not kept in the cache");
             }
@@ -220,8 +223,8 @@ impl InodeRow {
     }
 }
 
-/// A piece that keeps alive at most `COPIED_BELOW` times its own length, out of a buffer of `whole` bytes: a protocol may keep
-/// it for as long as its client takes to read the answer.
+/// A piece that keeps alive at most `COPIED_BELOW` times its own length, out of a buffer of `whole`
+/// bytes: a protocol may keep it for as long as its client takes to read the answer.
 fn frugal(piece: Bytes, whole: u64) -> Bytes {
     match (piece.len() as u64) * COPIED_BELOW < whole {
         true => Bytes::copy_from_slice(&piece),

@@ -1,7 +1,8 @@
 //! What the catalog holds of shares: one row type per table, each a CBOR array of numbered fields.
 //!
-//! Fields are only ever added at the end, optional; readers skip fields that they do not know. FORMAT/file.md lists them.
-//! Every key starts with the share's number, so that one share is one range of each table.
+//! Fields are only ever added at the end, optional; readers skip fields that they do not know.
+//! FORMAT/file.md lists them. Every key starts with the share's number, so that one share is one
+//! range of each table.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,8 @@ pub const ENTRIES: Table = Table(66);
 pub const COOKIES: Table = Table(67);
 /// Share, inode, number of a MiB of the file: [`Group`].
 pub const BLOCKS: Table = Table(68);
-/// Share: the number that the next inode or cookie may have, 8 bytes big-endian. Lower ones may be in use.
+/// Share: the number that the next inode or cookie may have, 8 bytes big-endian. Lower ones may be
+/// in use.
 pub const NUMBERS: Table = Table(69);
 /// Share, inode: a file without names, whose content is to be cleared away. Empty.
 pub const ORPHANS: Table = Table(70);
@@ -190,7 +192,8 @@ pub struct SlotRow {
     /// The slot's number on the volume, plus 1; 0: none.
     #[n(0)]
     pub place: u64,
-    /// A bit per block, the first block lowest: its content is here. Others come from the archived version, or are zeros.
+    /// A bit per block, the first block lowest: its content is here. Others come from the archived
+    /// version, or are zeros.
     #[n(1)]
     pub valid: u16,
 }

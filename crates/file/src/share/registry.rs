@@ -48,10 +48,12 @@ pub struct ShareRow {
     pub read_only: bool,
     #[n(9)]
     pub squash: SquashRow,
-    /// Seconds that a file is left alone before it is committed; none: it is committed by its mode alone.
+    /// Seconds that a file is left alone before it is committed; none: it is committed by its mode
+    /// alone.
     #[n(10)]
     pub commit_after: Option<u32>,
-    /// What becomes of the versions of removed files; none, in rows of earlier versions: they are kept.
+    /// What becomes of the versions of removed files; none, in rows of earlier versions: they are
+    /// kept.
     #[n(11)]
     pub removed: Option<RemovedVersions>,
     /// None, in rows of earlier versions: the cache is on.
@@ -71,11 +73,13 @@ pub enum SquashRow {
     None,
 }
 
-/// Looks up the paths of archived files in the catalog alone: the cache volume of the share may be away.
+/// Looks up the paths of archived files in the catalog alone: the cache volume of the share may be
+/// away.
 pub struct Paths(View);
 
 impl Paths {
-    /// The path of the file of an object, from the root of the share. None: the object is of no file that has a name now.
+    /// The path of the file of an object, from the root of the share. None: the object is of no
+    /// file that has a name now.
     pub fn of(&mut self, key: &str) -> Result<Option<String>> {
         let Some(inode) = inode_of(key) else { return Ok(None) };
         match tree::path(&mut self.0, inode) {
@@ -122,8 +126,9 @@ impl Registry {
         Paths(View::new(self.records.clone(), share.number))
     }
 
-    /// Adds a share under the number that its row names. The number is drawn by chance: a counter would begin anew after
-    /// a rebuild of the catalog, and handles of clients would then lead to files of another share.
+    /// Adds a share under the number that its row names. The number is drawn by chance: a counter
+    /// would begin anew after a rebuild of the catalog, and handles of clients would then lead to
+    /// files of another share.
     pub async fn add(&self, name: &str, row: &ShareRow) -> Result<()> {
         let shares = self.list()?;
         if shares.len() >= SHARES_MAX {
@@ -148,8 +153,8 @@ impl Registry {
         self.records.commit(transaction).await.map(drop).map_err(failure)
     }
 
-    /// Forgets a share whose tree is empty, and the records of its tree with it. Its own row goes last, so that a removal
-    /// that is cut short can be repeated.
+    /// Forgets a share whose tree is empty, and the records of its tree with it. Its own row goes
+    /// last, so that a removal that is cut short can be repeated.
     pub async fn remove(&self, name: &str, row: &ShareRow) -> Result<()> {
         let prefix = KeyRange::prefix(share_key(row.number));
         for table in [ENTRIES, COOKIES, BLOCKS, ORPHANS, ACTIVE, PINS, INODES, NUMBERS] {

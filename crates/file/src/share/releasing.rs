@@ -1,12 +1,13 @@
-//! Files that are to lose a name: held alone, and refused while the archive keeps any of their versions.
+//! Files that are to lose a name: held alone, and refused while the archive keeps any of their
+//! versions.
 //!
-//! The records of a share know of commits alone. A legal hold, and a retention of a former version, are known to the archive,
-//! which is asked about every version of the file. Versions are found through a name, so that a file keeps each of its names
-//! while one of them is kept.
+//! The records of a share know of commits alone. A legal hold, and a retention of a former version,
+//! are known to the archive, which is asked about every version of the file. Versions are found
+//! through a name, so that a file keeps each of its names while one of them is kept.
 //!
-//! Commits, extensions, retentions and legal holds take the file's gate as well. A matter knows of no gate; it waits for the
-//! archive's lock of the key, which is held together with the gate. What the archive answered therefore still counts when
-//! the name goes.
+//! Commits, extensions, retentions and legal holds take the file's gate as well. A matter knows of
+//! no gate; it waits for the archive's lock of the key, which is held together with the gate. What
+//! the archive answered therefore still counts when the name goes.
 
 use stele_archive::Unkept;
 use tokio::sync::OwnedRwLockWriteGuard;
@@ -31,8 +32,9 @@ pub(super) struct Released {
 }
 
 impl Released {
-    /// Whether the archive was asked about the file that a name leads to within a change. What is no regular file has no
-    /// version. A directory that the caller may not search is the call's to refuse.
+    /// Whether the archive was asked about the file that a name leads to within a change. What is
+    /// no regular file has no version. A directory that the caller may not search is the call's to
+    /// refuse.
     pub fn covers(&self, change: &mut Change<'_>, caller: &Caller, (directory, name): Name<'_>) -> Result<bool> {
         if may_search(caller, &change.row(directory.0)?.attributes(directory.0)).is_err() {
             return Ok(true);
@@ -43,8 +45,8 @@ impl Released {
 }
 
 impl Share {
-    /// Holds the files that these names lead to, and asks the archive whether they may lose a name. What is wrong with the
-    /// names themselves is told by the call.
+    /// Holds the files that these names lead to, and asks the archive whether they may lose a name.
+    /// What is wrong with the names themselves is told by the call.
     pub(super) async fn released(&self, caller: &Caller, names: &[Name<'_>]) -> Result<Released> {
         for _ in 0..ATTEMPTS {
             let inodes = self.files_of(caller, names)?;

@@ -1,20 +1,22 @@
 //! The tree of a bucket whose catalog was rebuilt from the data volume.
 //!
-//! A rebuild recovers versions, not the tree: names, directories and content that was not archived are gone with the catalog.
-//! Each version carries the path, mode, owner and time that its file had when it was archived. From those the share makes a
-//! tree again, the first time that it is opened with versions and without a root.
+//! A rebuild recovers versions, not the tree: names, directories and content that was not archived
+//! are gone with the catalog. Each version carries the path, mode, owner and time that its file had
+//! when it was archived. From those the share makes a tree again, the first time that it is opened
+//! with versions and without a root.
 //!
 //! Crash points of a restoration:
 //! 1. before the root is stored: the share has no tree, and the restoration begins anew;
-//! 2. later: the root is marked, and the record of numbers lies above every version's. The next start goes on, and passes over
-//!    files that have a row. No client is served in between.
+//! 2. later: the root is marked, and the record of numbers lies above every version's. The next
+//!    start goes on, and passes over files that have a row. No client is served in between.
 //! 3. before the mark is taken away: the next start finds nothing left to do.
 //!
-//! Versions are listed twice, page by page: first for the highest number, which no new inode may get, then for the files. No
-//! more than a page is in memory, however many files the share has.
+//! Versions are listed twice, page by page: first for the highest number, which no new inode may
+//! get, then for the files. No more than a page is in memory, however many files the share has.
 //!
-//! What this cannot bring back: names that changed after the file was archived, modes and owners of directories, further names
-//! of one file, empty directories, symbolic links, special files and extended attributes.
+//! What this cannot bring back: names that changed after the file was archived, modes and owners of
+//! directories, further names of one file, empty directories, symbolic links, special files and
+//! extended attributes.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +49,8 @@ struct Pages {
 }
 
 impl Share {
-    /// Makes the tree where there is none, and restores what it lacks. Answers how many files were restored, if any were to
-    /// be.
+    /// Makes the tree where there is none, and restores what it lacks. Answers how many files were
+    /// restored, if any were to be.
     pub(super) async fn make_tree(&self, root: Root) -> Result<Option<u64>> {
         match self.step(|core| core.view.row(ROOT)) {
             Ok(row) if !row.restoring() => return Ok(None),
@@ -79,7 +81,8 @@ impl Share {
         Ok(Some(count))
     }
 
-    /// The highest number of any version, those of removed files too. None: the bucket has no versions.
+    /// The highest number of any version, those of removed files too. None: the bucket has no
+    /// versions.
     async fn last_archived(&self) -> Result<Option<u64>> {
         let (mut pages, mut last) = (Pages::default(), None);
         while let Some(page) = self.next_page(&mut pages).await? {
@@ -180,7 +183,8 @@ impl Share {
         Ok(parent)
     }
 
-    /// Finds or makes a directory. Where a file has its name, it gets another one: a file's name leads to its versions.
+    /// Finds or makes a directory. Where a file has its name, it gets another one: a file's name
+    /// leads to its versions.
     async fn restore_directory(&self, root: Root, parent: u64, name: Vec<u8>) -> Result<u64> {
         for attempt in 0..ATTEMPTS {
             let name = beside(&name, ".directory", attempt);

@@ -1,13 +1,14 @@
 //! Committing files, as users of SnapLock and SmartLock know it.
 //!
-//! To commit a file, its owner sets the access time to the end of retention and removes every write permission. From then on
-//! neither content nor name nor attributes change, the file cannot be removed before its time, and a later access time
-//! extends the retention. The archive holds the version under the same retention and decides in the end.
+//! To commit a file, its owner sets the access time to the end of retention and removes every write
+//! permission. From then on neither content nor name nor attributes change, the file cannot be
+//! removed before its time, and a later access time extends the retention. The archive holds the
+//! version under the same retention and decides in the end.
 //!
 //! Crash points of a commit:
 //! 1. before the version is stored under its retention: nothing has happened;
-//! 2. before the file's row says that it is committed: the version is retained; the file can still be changed, which
-//!    makes another version. The caller was not answered, and commits again.
+//! 2. before the file's row says that it is committed: the version is retained; the file can still
+//!    be changed, which makes another version. The caller was not answered, and commits again.
 
 use std::sync::Arc;
 
@@ -54,8 +55,8 @@ pub(super) struct Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct End {
     pub until: Timestamp,
-    /// The date that was asked for, or that the bucket's default names. Another one than `until`: the share's bounds have
-    /// moved it.
+    /// The date that was asked for, or that the bucket's default names. Another one than `until`:
+    /// the share's bounds have moved it.
     asked: Timestamp,
 }
 
@@ -75,8 +76,8 @@ impl End {
 }
 
 impl Terms {
-    /// The end of a new retention. None: nothing names a date, or the bucket has no Object Lock, and the file is not
-    /// committed.
+    /// The end of a new retention. None: nothing names a date, or the bucket has no Object Lock,
+    /// and the file is not committed.
     pub fn end(&self, accessed: Moment, now: Timestamp) -> Option<End> {
         let named = moment(accessed).filter(|_| is_ahead(accessed, now));
         let asked = named.or(self.default_days.map(|days| now.plus_days(days))).filter(|_| self.commits)?;
@@ -86,13 +87,14 @@ impl Terms {
     }
 }
 
-/// Whether an access time names a date to come. Compared in whole milliseconds, so that the time of a file that was made
-/// just now names none.
+/// Whether an access time names a date to come. Compared in whole milliseconds, so that the time of
+/// a file that was made just now names none.
 fn is_ahead(accessed: Moment, now: Timestamp) -> bool {
     accessed.nanoseconds().div_euclid(1_000_000) > i128::from(now.0)
 }
 
-/// A time of a file in milliseconds, upwards: a retention never ends before the time that was asked for.
+/// A time of a file in milliseconds, upwards: a retention never ends before the time that was asked
+/// for.
 fn moment(time: Moment) -> Option<Timestamp> {
     let milliseconds = (time.nanoseconds() + 999_999).div_euclid(1_000_000);
     u64::try_from(milliseconds).ok().map(Timestamp)
@@ -168,8 +170,8 @@ impl Share {
         .await
     }
 
-    /// How a file is committed now. The bucket is asked anew for each commit, so that no copy of its settings outlives a
-    /// change of them.
+    /// How a file is committed now. The bucket is asked anew for each commit, so that no copy of
+    /// its settings outlives a change of them.
     pub(super) async fn terms(&self) -> Result<Terms> {
         let bucket = self.archive.bucket(&self.caller("committing"), &self.name).await;
         let lock = bucket.map_err(|error| refused(&error))?.object_lock;
@@ -182,7 +184,8 @@ impl Share {
         })
     }
 
-    /// The gate of a file, which every change of its retention and every removal of its names hold alone.
+    /// The gate of a file, which every change of its retention and every removal of its names hold
+    /// alone.
     pub(super) async fn gate_of(&self, inode: u64) -> Result<OwnedRwLockWriteGuard<()>> {
         let gate = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.gate)))?;
         Ok(gate.write_owned().await)
@@ -223,8 +226,8 @@ impl Share {
         }
     }
 
-    /// Closes a committed file that could grow, for good. Its retention is the one that it has now, not the one that it had
-    /// when the caller asked: an extension may have come in between.
+    /// Closes a committed file that could grow, for good. Its retention is the one that it has now,
+    /// not the one that it had when the caller asked: an extension may have come in between.
     async fn close_file(&self, caller: &Caller, inode: Inode, before: Attributes, changes: Changes) -> Result<Changed> {
         owns(caller, &before)?;
         let _held = self.gate_of(inode.0).await?;
@@ -236,9 +239,10 @@ impl Share {
         self.close_held(caller, inode, before, changes, End::at(until), retention).await
     }
 
-    /// Archives the file under its retention, and marks it as committed. Under the gate. Attributes change without it: where
-    /// they are others than `before` by the time that the row is marked, the caller looks at the file anew, so that no date
-    /// and no mode that a client has set meanwhile is undone.
+    /// Archives the file under its retention, and marks it as committed. Under the gate. Attributes
+    /// change without it. Where they are others than `before` by the time that the row is marked,
+    /// the caller looks at the file anew. So no date and no mode that a client has set meanwhile is
+    /// undone.
     async fn close_held(
         &self,
         caller: &Caller,
@@ -281,8 +285,8 @@ impl Share {
         Ok(Changed { before, after })
     }
 
-    /// A change that gives a file the end of its retention. Where the share's bounds moved the date, the audit log gets a
-    /// record of it in the same transaction.
+    /// A change that gives a file the end of its retention. Where the share's bounds moved the
+    /// date, the audit log gets a record of it in the same transaction.
     async fn change_noting(
         &self,
         inode: Inode,
@@ -300,7 +304,8 @@ impl Share {
         .await
     }
 
-    /// From here on no one opens the file for writing, until the answer is dropped. Refused while someone has it open so.
+    /// From here on no one opens the file for writing, until the answer is dropped. Refused while
+    /// someone has it open so.
     pub(super) fn begin_closing(&self, inode: u64) -> Result<Closing<'_>> {
         self.step(|core| match core.writers(inode) {
             0 => {
@@ -316,16 +321,17 @@ impl Share {
         row.appends() && row.committed.is_some_and(|until| until > self.compliance().0)
     }
 
-    /// The retention of what is appended to a committed file. None once it has ended: the archive takes no retention that
-    /// has, and what was acknowledged before is archived all the same.
+    /// The retention of what is appended to a committed file. None once it has ended: the archive
+    /// takes no retention that has, and what was acknowledged before is archived all the same.
     pub(super) async fn inherited(&self, inode: u64, row: &InodeRow) -> Result<Option<Retention>> {
         let ended = |until: &u64| *until <= self.compliance().0;
         let Some(until) = row.committed.filter(|until| !ended(until)) else { return Ok(None) };
         Ok(Some(Retention { mode: self.mode_of(inode).await?, until: Timestamp(until) }))
     }
 
-    /// The mode of a committed file's retention: that of its newest version, whatever the bucket's default is by now. A
-    /// version without one, or whose retention has ended, leaves it to the bucket.
+    /// The mode of a committed file's retention: that of its newest version, whatever the bucket's
+    /// default is by now. A version without one, or whose retention has ended, leaves it to the
+    /// bucket.
     async fn mode_of(&self, inode: u64) -> Result<RetentionMode> {
         let now = self.archive.compliance_time();
         match self.newest_retention(inode)?.filter(|retention| retention.until > now) {
@@ -341,8 +347,9 @@ impl Share {
         Ok(newest.and_then(|info| info.retention))
     }
 
-    /// Changes of a committed file: an empty one that regains write permission can only grow from then on; one that can
-    /// only grow is closed for good by taking the permission away again; and any retention can be extended.
+    /// Changes of a committed file. An empty one that regains write permission can only grow from
+    /// then on. One that can only grow is closed for good by taking the permission away again. Any
+    /// retention can be extended.
     async fn change_committed(
         &self,
         caller: &Caller,
@@ -411,7 +418,8 @@ impl Share {
             SetTime::At(time) => moment(time),
             SetTime::Now => None,
         };
-        // Under the gate, so that neither archiving nor closing goes on with the end that the file had before.
+        // Under the gate, so that neither archiving nor closing goes on with the end that the file
+        // had before.
         let _held = self.gate_of(inode.0).await?;
         let current = self.step(|core| Ok(core.view.row(inode.0)?.committed))?.map_or(Timestamp(0), Timestamp);
         let Some(until) = until.filter(|until| *until >= current) else {

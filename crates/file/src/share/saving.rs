@@ -1,7 +1,7 @@
 //! Making content durable, and changing a file's size.
 //!
-//! To save is: flush the cache volume, then commit the records that lead to what was flushed. A record never names a block
-//! that a power cut could take back.
+//! To save is: flush the cache volume, then commit the records that lead to what was flushed. A
+//! record never names a block that a power cut could take back.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ const LAGGING_WRITES: u64 = 1 << 32;
 /// Rows in one transaction of a start.
 const ROWS_MAX: usize = 256;
 
-/// A save under way. From the step in which the row shows what writes changed, that is not counted on top of the row.
+/// A save under way. From the step in which the row shows what writes changed, that is not counted
+/// on top of the row.
 struct Saving<'a> {
     inode: u64,
     grown: Option<&'a Grown>,
@@ -54,9 +55,9 @@ impl Around for Saving<'_> {
 }
 
 impl Share {
-    /// After a start: the times of files that may lag are the latest that they can be, and the change counter of every file
-    /// that may have had writes which are gone is one that no client has seen. Durably, since the next start would
-    /// otherwise come to the same counter again.
+    /// After a start: the times of files that may lag are the latest that they can be. The change
+    /// counter of every file that may have had writes which are gone is one that no client has
+    /// seen. Durably, since the next start would otherwise come to the same counter again.
     pub(super) async fn catch_up(&self) -> Result<()> {
         let files: Vec<u64> = self.step(|core| Ok(core.active.inodes().collect()))?;
         for part in files.chunks(ROWS_MAX) {
@@ -78,16 +79,18 @@ impl Share {
         Ok(())
     }
 
-    /// Makes what was written durable. Concurrent calls for one file take turns; those that find nothing left to do answer.
+    /// Makes what was written durable. Concurrent calls for one file take turns; those that find
+    /// nothing left to do answer.
     pub(super) async fn save(&self, inode: u64) -> Result<()> {
         let saving = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.saving)))?;
         let _turn = saving.lock().await;
         self.save_in_turn(inode).await
     }
 
-    /// Makes what was written durable for a stable write, or a commit. As `save`, except that times may lag for a while:
-    /// the row says until when, and a start after a crash takes the latest time that they can be. So most stable writes
-    /// over recorded content need no transaction. `forced`: the blocks are durable already.
+    /// Makes what was written durable for a stable write, or a commit. As `save`, except that times
+    /// may lag for a while: the row says until when, and a start after a crash takes the latest
+    /// time that they can be. So most stable writes over recorded content need no transaction.
+    /// `forced`: the blocks are durable already.
     pub(super) async fn settle(&self, inode: u64, forced: bool) -> Result<()> {
         let saving = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.saving)))?;
         let _turn = saving.lock().await;
@@ -121,8 +124,8 @@ impl Share {
                     .map(|group| (*group, content.group(*group).cloned().unwrap_or_default()))
                     .collect();
                 let last = content.unsaved.len() <= GROUPS_MAX;
-                // No block is recorded behind the recorded end, where a later growth would show it: each part comes with
-                // the size up to its end.
+                // No block is recorded behind the recorded end, where a later growth would show it:
+                // each part comes with the size up to its end.
                 let reached = groups.last().filter(|_| !last).map(|(group, _)| (group + 1) * GROUP * SLOT);
                 let size = content.grown.as_ref().zip(reached).map(|(grown, reached)| grown.size.min(reached));
                 Ok((groups, content.grown.clone().filter(|_| last), size, row.lags.is_some()))
@@ -130,8 +133,8 @@ impl Share {
             if groups.is_empty() && grown.is_none() && (slack.is_some() || !lags) {
                 return Ok(());
             }
-            // The flush behind the acknowledgement of every stable write and commit. A transaction that has one order
-            // with the cache volume's writes is durable only if they are.
+            // The flush behind the acknowledgement of every stable write and commit. A transaction
+            // that has one order with the cache volume's writes is durable only if they are.
             if !self.ordered {
                 self.cache.flush().await.map_err(|error| broken(&error))?;
             }
@@ -194,7 +197,8 @@ impl Share {
         let _turn = saving.lock_owned().await;
         let (before, row) = self.step(|core| Ok((core.attributes(inode.0)?, core.content(inode.0)?.0)))?;
         guarded(guard, &before)?;
-        // Refused before the file is open: it would be archived once more, as a version under its retention.
+        // Refused before the file is open: it would be archived once more, as a version under its
+        // retention.
         let time = self.step(|core| Ok(core.now(self.stamp())))?;
         rules::changed(caller, &before, changes, time)?;
         if row.committed.is_some() && size <= before.size {
@@ -222,8 +226,8 @@ impl Share {
                     self.wait_for_room(&mut waited).await?;
                 }
                 self.pad(inode.0, now, Arc::clone(&held)).await?;
-                // The zeros are durable before the size behind them is. Where the block is recorded already, saving finds
-                // nothing to record and flushes nothing.
+                // The zeros are durable before the size behind them is. Where the block is recorded
+                // already, saving finds nothing to record and flushes nothing.
                 if !self.ordered {
                     self.cache.flush().await.map_err(|error| broken(&error))?;
                 }
@@ -246,8 +250,8 @@ impl Share {
         Ok(Changed { before: shrunk.unwrap_or(changed.before), after: changed.after })
     }
 
-    /// One transaction: the new size, and records without what lies behind it. Under the gate and in turn, with nothing
-    /// unsaved.
+    /// One transaction: the new size, and records without what lies behind it. Under the gate and
+    /// in turn, with nothing unsaved.
     async fn cut(
         &self,
         caller: &Caller,

@@ -1,13 +1,13 @@
-//! Which slots of the cache volume are in use, and how many each file has. The records of all files say so; this is their
-//! sum, kept in memory.
+//! Which slots of the cache volume are in use, and how many each file has. The records of all files
+//! say so; this is their sum, kept in memory.
 //!
-//! A slot is given back only after the transaction that drops its record is durable, and while its file's gate is held, so
-//! that no read and no write of the former owner is under way.
+//! A slot is given back only after the transaction that drops its record is durable, and while its
+//! file's gate is held. So no read and no write of the former owner is under way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The part of the cache that files without names may have together: such content is never archived, never leaves the cache
-/// while it is in use, and no one can find it to remove it.
+/// The part of the cache that files without names may have together: such content is never
+/// archived, never leaves the cache while it is in use, and no one can find it to remove it.
 const NAMELESS_PART: u64 = 4;
 
 /// A bit per slot; 16 KiB of memory per 8 GiB of cache. And a number per file that has slots.
@@ -59,8 +59,8 @@ impl Slots {
         }
     }
 
-    /// Whether the file gets no further slot although there may be free ones: it has no name, and the files without names
-    /// have their part.
+    /// Whether the file gets no further slot although there may be free ones: it has no name, and
+    /// the files without names have their part.
     pub fn refuses(&self, file: u64) -> bool {
         self.nameless.contains(&file) && self.nameless_used >= self.count / NAMELESS_PART
     }
@@ -71,7 +71,8 @@ impl Slots {
         *self.files.entry(file).or_default() += 1;
     }
 
-    /// Marks a slot that a record of a file names. False: it is none of the volume's, or two records name it.
+    /// Marks a slot that a record of a file names. False: it is none of the volume's, or two
+    /// records name it.
     #[must_use]
     pub fn occupy(&mut self, file: u64, slot: u64) -> bool {
         let Some(word) = self.words.get_mut((slot / 64) as usize).filter(|_| slot < self.count) else { return false };
@@ -112,7 +113,8 @@ impl Slots {
         None
     }
 
-    /// A slot that is not in use, or is another file's, is an error of ours: two files could own it.
+    /// A slot that is not in use, or is another file's, is an error of ours: two files could own
+    /// it.
     pub fn free(&mut self, file: u64, slot: u64) {
         let bit = 1 << (slot % 64);
         let word = self.words.get_mut((slot / 64) as usize).filter(|word| **word & bit != 0);
@@ -176,7 +178,7 @@ mod tests {
         assert_eq!((all(&mut slots, 2), slots.refuses(1), slots.refuses(3)), (5, true, false));
         slots.free(1, 0);
         assert_eq!(all(&mut slots, 1), 1);
-        // One that nobody uses any more is about to be cleared away, and counts no longer.
+        // A file that no client uses any more is about to be cleared away, and counts no longer.
         slots.set_nameless(1, false);
         assert_eq!((all(&mut slots, 2), all(&mut slots, 3)), (20, 55));
     }

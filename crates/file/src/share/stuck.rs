@@ -1,7 +1,8 @@
 //! Files that do not come into the archive, for an operator.
 //!
-//! One refusal is no news: the file is tried again. A file is stuck if the archive refused it several times in a row, or if
-//! it was left alone for long, no one has it open for writing, and it is still not archived.
+//! One refusal is no news: the file is tried again. A file is stuck if the archive refused it
+//! several times in a row, or if it was left alone for long, no one has it open for writing, and it
+//! is still not archived.
 
 use stele_ground::{Duration, Instant};
 
@@ -13,7 +14,8 @@ use crate::{FileError, Result};
 const REFUSALS: u32 = 2;
 /// Files whose refusals are remembered.
 const REFUSED_MAX: usize = 1000;
-/// A file is stuck when it was left alone for so many times the share's own time, and for so long at least.
+/// A file is stuck when it was left alone for so many times the share's own time, and for so long
+/// at least.
 const TIMES: u64 = 10;
 const LEFT_ALONE: Duration = Duration::from_secs(3600);
 /// Files that are looked at for the oldest that no one writes to.

@@ -1,5 +1,5 @@
-//! The share against the suite that every tree of files passes, and what a share alone has: a cache, an archive behind it,
-//! retention, and power cuts.
+//! The share against the suite that every tree of files passes, and what a share alone has: a
+//! cache, an archive behind it, retention, and power cuts.
 
 mod append_only;
 mod archiving;

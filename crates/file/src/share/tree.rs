@@ -1,7 +1,7 @@
 //! Names, directories and attributes: the rules of POSIX, each call one change of the view.
 //!
-//! Nothing here waits and nothing here touches content. Retention counts: a committed file keeps its name, its mode and its
-//! directories until its retention has ended.
+//! Nothing here waits and nothing here touches content. Retention counts: a committed file keeps
+//! its name, its mode and its directories until its retention has ended.
 
 use bytes::Bytes;
 use stele_catalog::KeyRange;
@@ -43,8 +43,8 @@ impl Numbers {
         Bytes::copy_from_slice(&self.reserved.to_be_bytes())
     }
 
-    /// A number for a file that is stored before its first transaction. The record may be behind it: whoever draws one sees
-    /// to it that the record is not.
+    /// A number for a file that is stored before its first transaction. The record may be behind
+    /// it: the caller sees to it that the record is not.
     pub fn draw(&mut self) -> u64 {
         if self.next == self.reserved {
             self.reserved += NUMBERS_AHEAD;
@@ -158,7 +158,8 @@ pub fn list(view: &mut View, parent: Inode, cookie: u64, limit: usize) -> Result
     Ok(listing)
 }
 
-/// Adds a name to a directory whose row the caller puts afterwards. `cookie`: its place in the order of the listing.
+/// Adds a name to a directory whose row the caller puts afterwards. `cookie`: its place in the
+/// order of the listing.
 fn add_entry(
     change: &mut Change<'_>,
     cookie: u64,
@@ -316,8 +317,8 @@ fn unretained(row: &InodeRow, clock: Compliance, act: &str) -> Result<()> {
     }
 }
 
-/// Takes a name away from a file, which becomes an orphan with its last one: its row stays until its content is cleared
-/// away and its users have closed it.
+/// Takes a name away from a file, which becomes an orphan with its last one: its row stays until
+/// its content is cleared away and its users have closed it.
 fn unname(change: &mut Change<'_>, named: Named, parent: u64) -> Result<()> {
     let Named { entry, mut row } = named;
     change.with_reserve();
@@ -523,7 +524,8 @@ pub fn link(
     Ok(Entry { file: made, directory: Changed { before, after } })
 }
 
-/// The row after changes of attributes that the caller may make. Size and retention are left to others.
+/// The row after changes of attributes that the caller may make. Size and retention are left to
+/// others.
 pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: Moment) -> Result<InodeRow> {
     let mut new = row.clone();
     if !changes.is_empty() {
@@ -533,8 +535,8 @@ pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: M
     Ok(new)
 }
 
-/// The records of a new share: its root directory. `restoring`: versions are to follow, and their numbers lie below this
-/// one.
+/// The records of a new share: its root directory. `restoring`: versions are to follow, and their
+/// numbers lie below this one.
 pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32, restoring: Option<u64>) {
     let now = change.now;
     let mut root = InodeRow::new(&Attributes {

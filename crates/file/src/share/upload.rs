@@ -1,10 +1,11 @@
-//! A file's content on its way into one version: one body, or the parts of a multipart upload where it is longer than a
-//! body may be.
+//! A file's content on its way into one version: one body, or the parts of a multipart upload where
+//! it is longer than a body may be.
 //!
-//! Crash point: an upload that was begun and not ended. The first round of background work after a start aborts all that an
-//! earlier process left behind, also those of files that are gone. One that this process leaves behind, because its caller
-//! went away or the archive did not take its end, is aborted by the next round, unless another attempt to store the file is
-//! under way: then by the one after that.
+//! Crash point: an upload that was begun and not ended. The first round of background work after a
+//! start aborts all that an earlier process left behind, also those of files that are gone. One
+//! that this process leaves behind, because its caller went away or the archive did not take its
+//! end, is aborted by the next round. While another attempt to store the file is under way, it is
+//! aborted by the one after that.
 
 use std::collections::BTreeSet;
 use std::sync::{MutexGuard, PoisonError};
@@ -120,7 +121,8 @@ impl Share {
         if part > PART_SIZE_MAX {
             return Err(FileError::TooLarge);
         }
-        // Most of it may be holes, which are stored as zeros: the attempt would fill the archive before it fails.
+        // Most of it may be holes, which are stored as zeros: the attempt would fill the archive
+        // before it fails.
         let space = self.archive.space();
         if size > u64::from(space.segments) * space.segment_bytes {
             return Err(FileError::NoSpace);
@@ -128,15 +130,15 @@ impl Share {
         // One begins at a time, so that none takes another's for one that was left behind.
         let _turn = self.beginning.lock().await;
         let request = NewUpload { bucket, key: key.clone(), metadata, tags, retention, ..NewUpload::default() };
-        // From here on it may be there, whoever waits for the answer.
+        // From here on it may be there, even if no caller waits for the answer.
         let live = Live::new(self, inode);
         let created = self.archive.create_upload(&self.caller("archiving"), request).await;
         let upload = created.map_err(|error| refused(&error))?.upload;
         Ok(Upload::Parts(Parts { live, key, upload, size, part, done: Vec::new(), written: 0, current: None }))
     }
 
-    /// The description of a file's next version, with what S3 clients said of the one before: their metadata, headers and
-    /// tags. A change over files leaves these as they are.
+    /// The description of a file's next version, with what S3 clients said of the one before: their
+    /// metadata, headers and tags. A change over files leaves these as they are.
     pub(super) fn carried(&self, row: &InodeRow, inode: u64, path: &[u8]) -> Result<(Metadata, Tags)> {
         let newest = self.archive.newest(&self.caller("archiving"), &self.name, &[key_of(inode)]);
         let mut metadata = described(row, path);
@@ -148,7 +150,8 @@ impl Share {
         let length = |(name, value): (&String, &String)| name.len() + value.len();
         let all = metadata.user.iter().map(length).sum::<usize>()
             + theirs.iter().map(|(name, value)| length((name, value))).sum::<usize>();
-        // What has no room beside the gateway's own is left out: the file must be archived, and found after a rebuild.
+        // What has no room beside the gateway's own is left out: the file must be archived, and
+        // found after a rebuild.
         if all <= USER_METADATA_MAX {
             metadata.user.extend(theirs);
         }
@@ -156,7 +159,8 @@ impl Share {
         Ok((metadata, former.tags))
     }
 
-    /// Streams a file's content. False: it shrank or grew meanwhile. `held`: the caller holds the file's gate.
+    /// Streams a file's content. False: it shrank or grew meanwhile. `held`: the caller holds the
+    /// file's gate.
     pub(super) async fn stream(&self, inode: u64, size: u64, held: bool, upload: &mut Upload<'_>) -> Result<bool> {
         let mut at = 0;
         while at < size {
@@ -180,8 +184,8 @@ impl Share {
         self.uploads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Aborts uploads that were left behind: their parts would take space for ever. What cannot be aborted now is tried
-    /// again with the next round.
+    /// Aborts uploads that were left behind: their parts would take space for ever. What cannot be
+    /// aborted now is tried again with the next round.
     pub(super) async fn abort_left(&self) {
         let swept = {
             let uploads = self.uploads();
@@ -214,8 +218,8 @@ impl Share {
         tracing::warn!(share = %self.name, %error, "an upload that was left behind could not be aborted; it is tried again");
     }
 
-    /// Aborts the uploads of files whose keys begin like this, except of those that have one under way. S3 clients' uploads
-    /// have other keys.
+    /// Aborts the uploads of files whose keys begin like this, except of those that have one under
+    /// way. S3 clients' uploads have other keys.
     async fn abort_uploads(&self, prefix: &str) -> Result<()> {
         let caller = self.caller("archiving");
         let (mut key_marker, mut upload_marker) = (None, None);

@@ -1,11 +1,13 @@
-//! The catalog as the share sees it: committed records, and over them those whose transactions are under way.
+//! The catalog as the share sees it: committed records, and over them those whose transactions are
+//! under way.
 //!
-//! A change is computed on this view, submitted, and seen by the next change at once, so that many changes of one
-//! directory go into one group commit. Each transaction requires every record that it has read to be as it was read.
-//! Where an earlier transaction fails, those that build on it fail too; the view is reset, and each is computed anew.
+//! A change is computed on this view, submitted, and seen by the next change at once, so that many
+//! changes of one directory go into one group commit. Each transaction requires every record that
+//! it has read to be as it was read. Where an earlier transaction fails, those that build on it
+//! fail too; the view is reset, and each is computed anew.
 //!
-//! A caller may go away before its transaction is answered. Then the view cannot know what became of it: it is stale
-//! until a later transaction, which takes effect in order, has been answered.
+//! A caller may go away before its transaction is answered. Then the view cannot know what became
+//! of it: it is stale until a later transaction, which takes effect in order, has been answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,15 +23,16 @@ use crate::{FileError, Result};
 
 type Key = (u16, Bytes);
 
-/// Decoded inode rows that are kept, and the bytes that they take. Most take about 400; one with many names or extended
-/// attributes takes up to a megabyte. Those of transactions under way come on top.
+/// Decoded inode rows that are kept, and the bytes that they take. Most take about 400; one with
+/// many names or extended attributes takes up to a megabyte. Those of transactions under way come
+/// on top.
 const ROWS_MAX: usize = 100_000;
 pub const ROW_BYTES_MAX: usize = 64 << 20;
 /// What a row takes besides its fields.
 const ROW_BYTES: usize = 256;
 
-/// An inode row, and its bytes as stored, which preconditions compare: a later version may have written fields that this one
-/// skips.
+/// An inode row, and its bytes as stored, which preconditions compare: a later version may have
+/// written fields that this one skips.
 type Row = (Arc<InodeRow>, Bytes);
 
 /// Rows in memory, and the bytes that they take.
@@ -76,7 +79,8 @@ impl Rows {
 pub struct View {
     records: Records,
     pub share: u32,
-    /// Records of transactions under way: the latest value, and how many transactions are to be answered.
+    /// Records of transactions under way: the latest value, and how many transactions are to be
+    /// answered.
     pending: BTreeMap<Key, (Option<Bytes>, u32)>,
     rows: Rows,
     /// Rises with each reset. A transaction of an earlier generation has nothing to settle here.
@@ -223,11 +227,13 @@ impl View {
         })
     }
 
-    /// A transaction was answered. `took_place`: with success. Otherwise everything under way is forgotten: later
-    /// transactions that build on it fail as well, and their callers compute them anew from what is committed.
+    /// A transaction was answered. `took_place`: with success. Otherwise everything under way is
+    /// forgotten: later transactions that build on it fail as well, and their callers compute them
+    /// anew from what is committed.
     pub fn settle(&mut self, ticket: TransactionTicket, took_place: bool) {
         if ticket.generation != self.generation {
-            // Rows that were read again since the reset may be as they were before this transaction.
+            // Rows that were read again since the reset may be as they were before this
+            // transaction.
             for (_, key) in ticket.keys.iter().filter(|(table, _)| *table == INODES.0) {
                 self.rows.remove(last_number(key));
             }

@@ -1,13 +1,14 @@
 //! Writing content: into slots of the cache volume, in place.
 //!
-//! A write of whole blocks shares the file's gate with others; one that changes a block in part has it alone, since it reads
-//! the block before. Bytes behind the end of a file are never seen: the block that holds the end is padded with zeros
-//! whenever the file grows past it.
+//! A write of whole blocks shares the file's gate with others; one that changes a block in part has
+//! it alone, since it reads the block before. Bytes behind the end of a file are never seen: the
+//! block that holds the end is padded with zeros whenever the file grows past it.
 //!
 //! Crash points of an unstable write:
 //! 1. before the slot's record is saved: the slot is free again, the file is as it was;
-//! 2. after an earlier save: blocks that the file had before hold the old bytes or the new ones. An archived file is marked
-//!    as open, durably, before its first block changes, so that its version is never taken for its content.
+//! 2. after an earlier save: blocks that the file had before hold the old bytes or the new ones. An
+//!    archived file is marked as open, durably, before its first block changes, so that its version
+//!    is never taken for its content.
 
 use std::sync::Arc;
 
@@ -46,8 +47,8 @@ enum Place {
     },
 }
 
-/// Bytes before the end of a file that can only grow, in which writes that were sent earlier may still arrive, unless
-/// they are archived.
+/// Bytes before the end of a file that can only grow, in which writes that were sent earlier may
+/// still arrive, unless they are archived.
 const LATE_MAX: u64 = 8 << 20;
 /// Times that a write tries anew after the file was archived or the cache made room.
 const ATTEMPTS: usize = 64;
@@ -79,7 +80,8 @@ impl Share {
                 return Ok((Changed { before: found.clone(), after: found }, Stability::File));
             }
             if !open {
-                // Alone: others see the row as open before it is durable, and write once they have the gate.
+                // Alone: others see the row as open before it is durable, and write once they have
+                // the gate.
                 let _held = gate.write_owned().await;
                 let still = self.step(|core| {
                     self.writable(core, caller, inode, offset)?;
@@ -91,13 +93,15 @@ impl Share {
                 continue;
             }
             let whole = offset.is_multiple_of(BLOCK) && end.is_multiple_of(BLOCK);
-            // A file whose end is within a block that is not written over grows past bytes that may be no zeros.
+            // A file whose end is within a block that is not written over grows past bytes that may
+            // be no zeros.
             let clean = size.is_multiple_of(BLOCK) || offset <= size / BLOCK * BLOCK || end <= size;
             let held = match whole && clean {
                 true => Held::Shared(Arc::new(gate.read_owned().await)),
                 false => Held::Alone(Arc::new(gate.write_owned().await)),
             };
-            // Looked at again under the gate: it may have been archived, truncated or committed meanwhile.
+            // Looked at again under the gate: it may have been archived, truncated or committed
+            // meanwhile.
             let place = self.step(|core| {
                 let size_now = self.writable(core, caller, inode, offset)?.size;
                 let still = core.content(inode.0)?.0.open && !core.view.is_stale();
@@ -112,7 +116,8 @@ impl Share {
                     // No one can make room for a file without a name: it is never archived.
                     return if core.slots.refuses(inode.0) { Err(FileError::NoSpace) } else { Ok(Place::Full) };
                 }
-                // Blocks may change from here on, also where the write fails: what archiving has read is not the content.
+                // Blocks may change from here on, also where the write fails: what archiving has
+                // read is not the content.
                 core.content(inode.0)?.1.generation += 1;
                 let at = self.surroundings.now().monotonic;
                 core.active.note(inode.0, at);
@@ -137,8 +142,9 @@ impl Share {
                     (start, self.store(inode.0, start, data, forced, Arc::clone(gate)).await?)
                 }
             };
-            // One step, so that no block behind the end is recorded before the end is.
-            // And both answers are of it: a client that sees its own changes alone between them keeps what it has cached.
+            // One step, so that no block behind the end is recorded before the end is. And both
+            // answers are of it: a client that sees its own changes alone between them keeps what
+            // it has cached.
             let changed = self.step(|core| {
                 let before = core.attributes(inode.0)?;
                 let stored = core.content(inode.0)?.1.validate(start, start + blocks);
@@ -172,7 +178,8 @@ impl Share {
         Ok(attributes)
     }
 
-    /// Marks an archived file as open, durably, before its content changes. By a caller that has the file's gate alone.
+    /// Marks an archived file as open, durably, before its content changes. By a caller that has
+    /// the file's gate alone.
     pub(super) async fn reopen(&self, inode: u64) -> Result<()> {
         self.locked().end_slack(inode);
         self.change(|change, _| {
@@ -190,7 +197,8 @@ impl Share {
         self.note_active(inode)
     }
 
-    /// Zeros behind the end of the file, in the block that holds the end, before the file grows past it.
+    /// Zeros behind the end of the file, in the block that holds the end, before the file grows
+    /// past it.
     pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
         let first = size / BLOCK * BLOCK;
         let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
@@ -201,7 +209,8 @@ impl Share {
         })
     }
 
-    /// Makes whole blocks of data that covers some in part: with what the file has there, and zeros behind its end.
+    /// Makes whole blocks of data that covers some in part: with what the file has there, and zeros
+    /// behind its end.
     async fn complete(&self, inode: u64, offset: u64, data: Vec<Bytes>, size: u64) -> Result<(u64, Vec<Bytes>)> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let (start, end) = (offset / BLOCK * BLOCK, (offset + length).max(offset + 1).next_multiple_of(BLOCK));
@@ -240,9 +249,9 @@ impl Share {
         Ok(pieces)
     }
 
-    /// Writes whole blocks into their slots. The gate stays held until the volume has answered, also where the caller
-    /// goes away: a late write into a slot of another file would be damage. Answers the bytes; they count once the caller
-    /// says that they are valid.
+    /// Writes whole blocks into their slots. The gate stays held until the volume has answered,
+    /// also where the caller goes away: a late write into a slot of another file would be damage.
+    /// Answers the bytes; they count once the caller says that they are valid.
     async fn store<G: Send + Sync + 'static>(
         &self,
         inode: u64,
@@ -291,7 +300,8 @@ impl Share {
         Ok(length)
     }
 
-    /// One write to the cache volume, with what it keeps alive. `forced`: durable when it is answered.
+    /// One write to the cache volume, with what it keeps alive. `forced`: durable when it is
+    /// answered.
     pub(super) fn write_cache<G: Send + Sync + 'static>(
         &self,
         at: u64,
@@ -341,7 +351,8 @@ impl Share {
     }
 }
 
-/// Drives take pieces of whole sectors; a piece that is none is copied together with its neighbours.
+/// Drives take pieces of whole sectors; a piece that is none is copied together with its
+/// neighbours.
 fn aligned(pieces: Vec<Bytes>) -> Vec<Bytes> {
     if pieces.iter().all(|piece| (piece.len() as u64).is_multiple_of(BLOCK)) {
         return pieces;

@@ -1,7 +1,8 @@
 //! Random operations on two trees, whose results, attributes, listings and contents must agree.
 //!
-//! Names, callers and offsets come from small sets, so that operations meet each other often. Times, inode numbers,
-//! change counters and stored bytes may differ; a file keeps its number on each side.
+//! Names, callers and offsets come from small sets, so that operations meet each other often.
+//! Times, inode numbers, change counters and stored bytes may differ; a file keeps its number on
+//! each side.
 
 use std::collections::BTreeMap;
 
@@ -90,8 +91,8 @@ struct Side<'f, F> {
     inodes: Vec<Inode>,
 }
 
-/// Draws `operations` from the dice of `seed`, applies them to both trees and compares. Both must be alike, for
-/// instance empty. Panics with the seed and the operation at the first difference.
+/// Draws `operations` from the dice of `seed`, applies them to both trees and compares. Both must
+/// be alike, for instance empty. Panics with the seed and the operation at the first difference.
 pub async fn compare<A: Files, B: Files>(a: &A, b: &B, seed: u64, operations: usize) -> Comparison {
     let mut dice = Dice::new(seed);
     let mut left = Side { files: a, inodes: vec![a.root()] };

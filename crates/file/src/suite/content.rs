@@ -188,7 +188,8 @@ async fn a_write_is_as_stable_as_asked<F: Files>(t: &World<F>) {
     t.same("nothing was lost", t.files.verifier(), verifier);
 }
 
-/// Whether reading marks the access time is left to each tree: a share does not, since the time names a retention.
+/// Whether reading marks the access time is left to each tree: a share does not, since the time
+/// names a retention.
 async fn reading_is_no_change<F: Files>(t: &World<F>) {
     let inode = t.file(t.root(), "f", 0o644).await;
     let written = t.ok("it is written", t.write(&owner(), inode, 0, b"text").await);

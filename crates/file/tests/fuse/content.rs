@@ -1,4 +1,5 @@
-//! Content against a buffer in memory: random reads, writes and cuts, through one or several descriptors.
+//! Content against a buffer in memory: random reads, writes and cuts, through one or several
+//! descriptors.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};

@@ -1,6 +1,7 @@
 //! A tree in memory, mounted through FUSE and used with system calls.
 //!
-//! Needs /dev/fuse and root. Without them the tests say so and pass, except where `CI` is set: there they fail.
+//! Needs /dev/fuse and root. Without them the tests say so and pass, except where `CI` is set:
+//! there they fail.
 
 mod content;
 mod lifecycle;
@@ -93,8 +94,9 @@ impl Share {
         found.expect("it is there")
     }
 
-    /// Unmounts a share on which no file is open. The kernel closes in the background, and a process that another test
-    /// has just started holds every descriptor until it runs; so it may take a moment.
+    /// Unmounts a share on which no file is open. The kernel closes in the background, and a
+    /// process that another test has just started holds every descriptor until it runs; so it may
+    /// take a moment.
     fn unmount(&mut self) {
         while let Err(error) = self.mounted().unmount() {
             assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy, "{error}");

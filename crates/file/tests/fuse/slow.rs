@@ -1,4 +1,5 @@
-//! A tree that answers later: every call waits once, and now and then it asks the caller to come back.
+//! A tree that answers later: every call waits once, and now and then it asks the caller to come
+//! back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

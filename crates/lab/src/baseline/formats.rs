@@ -6,7 +6,8 @@ use stele_ground::Duration;
 
 use super::{Checked, Metric, Verdict};
 
-/// As JUnit writes the outcome of tests: a cell that regressed or is missing is a failure, one that is unclear an error.
+/// As JUnit writes the outcome of tests: a cell that regressed or is missing is a failure, one that
+/// is unclear an error.
 pub fn junit(checked: &[Checked], result: &str) -> String {
     let count = |of: &[Verdict]| checked.iter().filter(|cell| of.contains(&cell.verdict)).count();
     let mut text = format!(

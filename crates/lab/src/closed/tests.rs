@@ -5,8 +5,8 @@ use stele_ground::Dice;
 use super::*;
 use crate::workload::{Alignment, named};
 
-/// Answers each access after a fixed time, any number at once; after twice that where the access is of every second hundred and
-/// `uneven`.
+/// Answers each access after a fixed time, any number at once; after twice that where the access is
+/// of every second hundred and `uneven`.
 struct Fixed {
     nanos: u64,
     uneven: bool,

@@ -38,7 +38,8 @@ impl Drop for Population {
 }
 
 impl Population {
-    /// Makes the directory, and the files that there are from the beginning. `each` is asked behind each whether it goes on.
+    /// Makes the directory, and the files that there are from the beginning. `each` is asked behind
+    /// each whether it goes on.
     pub fn make(
         filesystem: &Filesystem,
         direct: bool,

@@ -190,7 +190,8 @@ impl<'a> FfsbWorker<'a> {
         Ok(written)
     }
 
-    /// Blocks of a file one behind another, from a random block on as far as all of it fits; or each at a random block.
+    /// Blocks of a file one behind another, from a random block on as far as all of it fits; or
+    /// each at a random block.
     fn parts(
         &mut self,
         (length, size, block): (u64, u64, u64),

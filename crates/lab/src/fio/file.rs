@@ -1,7 +1,8 @@
 //! A job file as text: sections, and the entries that hold for each, with the line of every one.
 //!
-//! As in fio a `[global]` section holds for the jobs behind it, and what is behind `;` or `#` is a comment. `${NAME}` is the
-//! environment's; fio takes a name that is missing there for nothing, here it is an error.
+//! As in fio a `[global]` section holds for the jobs behind it, and what is behind `;` or `#` is a
+//! comment. `${NAME}` is the environment's; fio takes a name that is missing there for nothing,
+//! here it is an error.
 
 use crate::error::LabError;
 

@@ -1,7 +1,8 @@
-//! The files of a job: their names, which part of each is used, and making those that are missing or too short, as fio does
-//! before anything runs.
+//! The files of a job: their names, which part of each is used, and making those that are missing
+//! or too short, as fio does before anything runs.
 //!
-//! One difference from fio: what the laboratory did not make is written over only where the caller says so.
+//! One difference from fio: what the laboratory did not make is written over only where the caller
+//! says so.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -157,8 +158,8 @@ pub fn admit(options: &Options, layout: &Layout, destroy: bool) -> Result<(), La
     Ok(())
 }
 
-/// Makes what is missing or too short. As in fio it is written to its end where it is read, or where `overwrite` asks for it;
-/// elsewhere only its blocks are set aside.
+/// Makes what is missing or too short. As in fio it is written to its end where it is read, or
+/// where `overwrite` asks for it; elsewhere only its blocks are set aside.
 pub fn make(
     options: &Options,
     layout: &Layout,
@@ -190,7 +191,7 @@ pub fn make(
             made.and_then(|()| if written { fill(&file, laid.region.file, options.seed, goes_on) } else { Ok(()) });
         made.map_err(|error| {
             if error.kind() == io::ErrorKind::StorageFull {
-                // Its blocks are given back: nobody wants half a file on a full file system.
+                // Its blocks are given back: half a file is of no use on a full file system.
                 let _ = std::fs::remove_file(&laid.path);
             }
             cannot(error)

@@ -20,7 +20,7 @@ pub fn exists(path: &Path) -> LabError {
 impl Log {
     pub fn create(path: &Path, files: Vec<PathBuf>) -> Result<Log, LabError> {
         let cannot = |error: std::io::Error| LabError::of(&error, "cannot be written", path);
-        // Nothing that is there is written over, whoever put it there.
+        // Nothing that is there is written over, whichever program put it there.
         let file = File::create_new(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => exists(path),
             _ => cannot(error),

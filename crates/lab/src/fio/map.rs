@@ -1,7 +1,7 @@
 //! Which blocks of a file were drawn already: so that each is, once, before any is again.
 //!
-//! A tree of words: a bit of an upper one says that a word below it is full, so that the next free block is found in a few steps
-//! also when almost all are taken.
+//! A tree of words: a bit of an upper one says that a word below it is full. So the next free block
+//! is found in a few steps also when almost all are taken.
 
 #[derive(Clone, Debug)]
 pub struct BlockBitmap {
@@ -61,7 +61,8 @@ impl BlockBitmap {
         let (mut level, mut bit) = (0, block);
         loop {
             let word = self.levels.get(level)?.get((bit / EACH) as usize).copied();
-            // Beyond the end of a level, or nothing is free in the word: on behind it, one level up.
+            // Beyond the end of a level, or nothing is free in the word: on behind it, one level
+            // up.
             let free = !word? & (u64::MAX << (bit % EACH));
             if free == 0 {
                 (level, bit) = (level + 1, bit / EACH + 1);

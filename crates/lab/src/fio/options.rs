@@ -76,7 +76,8 @@ pub enum Service {
 pub enum Fill {
     /// Random once, and changed in every sector by each write.
     Scrambled,
-    /// Made anew for each write; size over compressed size and blocks over distinct ones, in hundredths.
+    /// Made anew for each write; size over compressed size and blocks over distinct ones, in
+    /// hundredths.
     Fresh {
         compress: u32,
         dedupe: u32,
@@ -309,7 +310,8 @@ impl Options {
         self.depth_low = if self.depth_low == 0 { self.depth } else { self.depth_low.min(self.depth) };
         self.submit = self.submit.clamp(1, self.depth);
         self.complete = self.complete.clamp(1, self.depth);
-        // A distribution with weights, and other beginnings than multiples of the size, come again by chance.
+        // A distribution with weights, and other beginnings than multiples of the size, come again
+        // by chance.
         self.repeats |= self.align.is_some() || self.distribution != Distribution::Even;
         if !self.names.is_empty() {
             self.files = self.names.len() as u32;

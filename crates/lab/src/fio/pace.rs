@@ -1,4 +1,5 @@
-//! When the next access may start: `rate`, `rate_iops` and `rate_process`; and whether it is fast enough: `rate_min`.
+//! When the next access may start: `rate`, `rate_iops` and `rate_process`; and whether it is fast
+//! enough: `rate_min`.
 
 use stele_ground::Dice;
 

@@ -1,7 +1,9 @@
-//! One copy of a job at work: picks accesses, keeps as many under way as it may, syncs, pauses, and counts.
+//! One copy of a job at work: picks accesses, keeps as many under way as it may, syncs, pauses, and
+//! counts.
 //!
-//! A copy works in passes, as fio does: a pass is over when its files have nothing left, and another one follows for `loops`,
-//! for `io_size` beyond the size, and until the runtime of a `time_based` job is over.
+//! A copy works in passes, as fio does. A pass is over when its files have nothing left. Another
+//! one follows for `loops`, for `io_size` beyond the size, and until the runtime of a `time_based`
+//! job is over.
 
 use std::fs::File;
 use std::io::Write;
@@ -63,7 +65,8 @@ const SAMPLE: u64 = 500_000_000;
 /// How often a copy that waits looks whether it shall end.
 const LOOK: u64 = 20_000_000;
 
-/// Nanoseconds by which a sleep may end late: the last of a wait is spun away, so that pauses and rates are exact.
+/// Nanoseconds by which a sleep may end late: the last of a wait is spun away, so that pauses and
+/// rates are exact.
 const LATE: u64 = 100_000;
 const SECTOR: usize = 512;
 
@@ -116,7 +119,8 @@ pub struct Process<'a, C> {
     source: Option<Source>,
     origin: WallInstant,
     now: u64,
-    /// When counting began, behind the ramp; and when the next sample is due, with what was counted by the last one.
+    /// When counting began, behind the ramp; and when the next sample is due, with what was counted
+    /// by the last one.
     counts_from: u64,
     ramps: bool,
     sample_due: u64,

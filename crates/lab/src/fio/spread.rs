@@ -1,7 +1,7 @@
 //! Which of so many blocks a random access goes to: `random_distribution`.
 //!
-//! zipf, pareto and normal draw a rank, and the rank is hashed to a place, so that blocks that are hot lie apart. zoned gives
-//! shares of the accesses to shares of the space, one behind another.
+//! For zipf, pareto and normal a rank is drawn and hashed to a place, so that blocks that are hot
+//! lie apart. For zoned, shares of the accesses go to shares of the space, one behind another.
 
 use stele_ground::Dice;
 
@@ -81,7 +81,8 @@ pub struct BlockDistribution {
     zeta: f64,
 }
 
-/// Weights of zipf that are summed one by one; the rest by their integral, which differs by less than one part in a million.
+/// Weights of zipf that are summed one by one; the rest by their integral, which differs by less
+/// than one part in a million.
 const SUMMED: u64 = 1_000_000;
 
 impl BlockDistribution {
@@ -109,11 +110,13 @@ impl BlockDistribution {
             }
             Distribution::Normal(percent) => self.normal(*percent, dice),
         };
-        // Times an odd number: ranks that follow one another lie far apart, and few fall on the same block.
+        // Times an odd number: ranks that follow one another lie far apart, and few fall on the
+        // same block.
         rank.wrapping_add(self.seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
     }
 
-    /// The method of Gray and others ("Quickly generating billion-record synthetic databases", 1994).
+    /// The method of Gray and others ("Quickly generating billion-record synthetic databases",
+    /// 1994).
     fn zipf(&self, theta: f64, dice: &mut Dice) -> u64 {
         let (count, drawn) = (self.blocks as f64, dice.fraction());
         let scaled = drawn * self.zeta;

@@ -1,7 +1,8 @@
-//! The job files of `data/fio` through this crate and through fio: the same operations on the same places of the same files.
+//! The job files of `data/fio` through this crate and through fio: the same operations on the same
+//! places of the same files.
 //!
-//! Each file says in its first lines what every job of it does; both are held to that, and to each other by how far chance
-//! leaves them alike. Nothing here depends on how fast anything is.
+//! Each file says in its first lines what every job of it does; both are held to that, and to each
+//! other by how far chance leaves them alike. Nothing here depends on how fast anything is.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +66,8 @@ fn expected(text: &str) -> Vec<Expected> {
 /// Kind, file, place and length.
 type Logged = (char, String, u64, u64);
 
-/// What a job did: its counts, and where it is logged every access with kind, file, place and length.
+/// What a job did: its counts, and where it is logged every access with kind, file, place and
+/// length.
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Did {
     counts: BTreeMap<String, u64>,
@@ -165,7 +167,8 @@ fn corpus() -> Vec<(String, String)> {
     files.into_iter().map(read).collect()
 }
 
-/// Whether fio is there. Where it is not, only what the files say is looked at, except where everything is to be tested.
+/// Whether fio is there. Where it is not, only what the files say is looked at, except where
+/// everything is to be tested.
 fn has_fio() -> bool {
     let found = Command::new("fio").arg("--version").stdin(Stdio::null()).output();
     let found = found.is_ok_and(|output| output.status.success());
@@ -244,7 +247,8 @@ fn job_files_do_here_what_they_do_in_fio() {
             let region = layout::layout(&jobs[at], 0, &mut Made::new())
                 .map(|laid| laid.files[0].region)
                 .map_err(|why| why.to_string())?;
-            // A part of a file that was missing is another one now that it is there: only the end is the same.
+            // A part of a file that was missing is another one now that it is there: only the end
+            // is the same.
             let region = (region.offset.min(did.accesses.iter().map(|one| one.2).min().unwrap_or(0)), region.file);
             faults.extend(against_expected("here", expected, did, region));
             if let Some(theirs) = other.as_ref().map(|all| &all[at]) {

@@ -1,5 +1,5 @@
-//! Numbers as fio writes them: sizes in powers of 1024 (`kib` and its like are powers of 1000, as its documentation has it),
-//! times in the unit that a key has by default.
+//! Numbers as fio writes them: sizes in powers of 1024 (`kib` and its like are powers of 1000, as
+//! its documentation has it), times in the unit that a key has by default.
 
 /// Bytes, or a share of something.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -1,4 +1,5 @@
-//! A history as a page: how the newest result stands, a chart for each cell, and the results themselves.
+//! A history as a page: how the newest result stands, a chart for each cell, and the results
+//! themselves.
 
 use stele_ground::Bytes;
 use stele_ground::calendar::date;
@@ -144,7 +145,8 @@ impl History {
         at.saturating_sub(first) as f64 / 86_400.0
     }
 
-    /// Dates at a few of the results; in virtual time, where there are none, the numbers of the results.
+    /// Dates at a few of the results; in virtual time, where there are none, the numbers of the
+    /// results.
     fn across(&self) -> Axis {
         if self.is_timeless() {
             return Axis::linear("number of the result");

@@ -107,7 +107,8 @@ impl Hosts {
         }))
     }
 
-    /// One run of a cell, with what each host did: at the cell's load on each, or with so many outstanding on all together.
+    /// One run of a cell, with what each host did: at the cell's load on each, or with so many
+    /// outstanding on all together.
     fn run(
         &mut self,
         number: usize,
@@ -169,7 +170,8 @@ impl Hosts {
     }
 }
 
-/// Why nothing comes of a cell: the reasons of all hosts that are lost, and wrong data before a failure.
+/// Why nothing comes of a cell: the reasons of all hosts that are lost, and wrong data before a
+/// failure.
 fn lost(hosts: &[HostRecord]) -> LabError {
     let why: Vec<String> =
         hosts.iter().filter_map(|host| Some(format!("host {}: {}", host.host, host.failed.as_ref()?))).collect();
@@ -192,7 +194,8 @@ impl From<String> for Lost {
     }
 }
 
-/// What each host keeps under way, so that all together have so many; the first ones have one more. A host with none is not asked.
+/// What each host keeps under way, so that all together have so many; the first ones have one more.
+/// A host with none is not asked.
 fn shares(outstanding: Option<u32>, hosts: usize) -> Vec<Option<u32>> {
     let count = hosts.max(1) as u32;
     (0..hosts as u32).map(|host| outstanding.map(|all| all / count + u32::from(host < all % count))).collect()

@@ -15,7 +15,8 @@ use crate::record::RunRecord;
 /// A stranger has so long to prove that it is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often who asked is told that a cell goes on: at its end what is under way is waited for, however long answers come.
+/// How often who asked is told that a cell goes on: at its end what is under way is waited for,
+/// however long answers come.
 const BUSY: Duration = Duration::from_secs(5);
 
 /// What those who ask may have.
@@ -45,7 +46,7 @@ pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), S
     link.say(&Say::Welcome)?;
     let mut opened: Option<(Ready, Vec<JobCell>)> = None;
     let ended = converse(&mut link, grant, end, &mut opened);
-    // Whoever asked is gone without a word: what was made for it is of no use.
+    // The conversation broke off: what was made for it is of no use.
     if let (Err(_), Some((ready, _))) = (&ended, &opened) {
         let _ = ready.remove();
     }

@@ -96,7 +96,8 @@ fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
     assert!(lines.take::<Say>().unwrap().is_none(), "it has not come whole");
 }
 
-/// Lines of these values with up to three bytes changed, lost or put in, and how many of them came through and were refused.
+/// Lines of these values with up to three bytes changed, lost or put in, and how many of them came
+/// through and were refused.
 fn damaged<T: serde::Serialize + serde::de::DeserializeOwned>(values: &[T], mut take: impl FnMut(T)) -> (usize, usize) {
     let mut dice = stele_ground::Dice::new(11);
     let good: Vec<u8> =

@@ -1,4 +1,4 @@
-//! Lines of JSON, as they come and go, and the proof that whoever speaks holds the secret.
+//! Lines of JSON, as they come and go, and the proof that the speaker holds the secret.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,5 @@
-//! How hard a job drives its target: so many outstanding, with pauses between bursts, or so many a second.
+//! How hard a job drives its target: so many outstanding, with pauses between bursts, or so many a
+//! second.
 
 use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Duration};
@@ -36,8 +37,8 @@ pub struct LoadPart {
     /// Accesses between two pauses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    /// A pause begins when the burst is `answered`, when it is `started` (and then all of it answered), or `overlapping` what is
-    /// under way.
+    /// A pause begins when the burst is `answered`, when it is `started` (and then all of it
+    /// answered), or `overlapping` what is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_when: Option<When>,
 }

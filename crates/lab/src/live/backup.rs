@@ -1,12 +1,14 @@
-//! A repository of backups: a write saves an object in a session of its own, through the code of backups, and a read restores
-//! one. An object is as long as the access, and is answered when all of its chunks are in durable segments: with accesses of
-//! 64 MiB each is a segment. So the sessions are the accesses outstanding, and a response is that of a segment.
+//! A repository of backups: a write saves an object in a session of its own, through the code of
+//! backups, and a read restores one. An object is as long as the access, and is answered when all
+//! of its chunks are in durable segments: with accesses of 64 MiB each is a segment. So the
+//! sessions are the accesses outstanding, and a response is that of a segment.
 //!
-//! The laboratory knows no format of backups. The program around it says once how repositories are reached ([`reach_by`]); the
-//! laboratory generates the content in memory, counts, and checks what comes back.
+//! The laboratory knows no format of backups. The program around it says once how repositories are
+//! reached ([`reach_by`]); the laboratory generates the content in memory, counts, and checks what
+//! comes back.
 //!
-//! A repository that is there loses nothing: objects go into snapshots of the laboratory's own, which are removed at the end.
-//! Where there is none, one is made, and removed as a whole.
+//! A repository that is there loses nothing: objects go into snapshots of the laboratory's own,
+//! which are removed at the end. Where there is none, one is made, and removed as a whole.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -100,7 +102,8 @@ pub trait Repository: Send + Sync {
     /// Begins a session.
     fn session(&self) -> Result<Box<dyn Session>, String>;
 
-    /// Behind a run: makes what the ended sessions saved a part of snapshots, and reads from those where the kept objects are.
+    /// Behind a run: makes what the ended sessions saved a part of snapshots, and reads from those
+    /// where the kept objects are.
     fn settle(&self) -> Result<(), LabError>;
 
     /// Removes what was made, and nothing else.
@@ -115,7 +118,8 @@ pub trait Repository: Send + Sync {
 
 /// One session, in the thread of a worker. It ends when it is dropped.
 pub trait Session {
-    /// Saves an object; all of it is durable when the call returns. One that is kept is what its place has from now on.
+    /// Saves an object; all of it is durable when the call returns. One that is kept is what its
+    /// place has from now on.
     fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String>;
 
     /// Restores the object of a place.
@@ -305,7 +309,8 @@ impl Direct for BackupEngine {
         let number = (access.at / access.length) % u64::from(self.vault.objects);
         let place = (access.length, number as u32);
         match access.write {
-            // Where nothing is checked, restores go on reading what was prepared: what a run saved goes behind it.
+            // Where nothing is checked, restores go on reading what was prepared: what a run saved
+            // goes behind it.
             true => self.session.save(place, self.vault.content.verify, buffer),
             false => self.session.restore(place, buffer),
         }

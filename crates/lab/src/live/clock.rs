@@ -1,4 +1,5 @@
-//! The time of a run: all workers count from one origin, which is set when every worker is ready to start.
+//! The time of a run: all workers count from one origin, which is set when every worker is ready to
+//! start.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,7 +33,7 @@ impl Clock {
     }
 }
 
-/// Holds workers back until all of them are ready, so that connecting and preparing are in nobody's first round.
+/// Holds workers back until all are ready: no first round contains connecting and preparing.
 #[derive(Clone, Default, Debug)]
 pub struct Gate(Arc<(Mutex<Option<WallInstant>>, Condvar)>);
 

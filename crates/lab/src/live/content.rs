@@ -1,12 +1,15 @@
-//! What is written: random bytes, no two blocks alike, unless asked otherwise; and checked when it is read if asked.
+//! What is written: random bytes, no two blocks alike, unless asked otherwise; and checked when it
+//! is read if asked.
 //!
-//! Each write is made anew. The share that shall compress is zeros, at the beginning of each 4 KiB block, as many as it takes
-//! for a compressor to come to the ratio with what it writes itself. Whether a block is a duplicate, and of which, follows from
-//! its place, so that the ratio holds for a whole target, however it was written, by how many workers and how often.
+//! Each write is made anew. The share that shall compress is zeros, at the beginning of each 4 KiB
+//! block, as many as it takes for a compressor to come to the ratio with what it writes itself.
+//! Whether a block is a duplicate, and of which, follows from its place, so that the ratio holds
+//! for a whole target, however it was written, by how many workers and how often.
 //!
-//! Where reads are checked, each sector of 512 bytes begins with a stamp: its place mixed with the run's seed, then a number
-//! that no other sector has, and a CRC of the rest. A checked read finds sectors of another place, sectors that changed, and
-//! older contents of the same place (see [`super::versions`]).
+//! Where reads are checked, each sector of 512 bytes begins with a stamp: its place mixed with the
+//! run's seed, then a number that no other sector has, and a CRC of the rest. A checked read finds
+//! sectors of another place, sectors that changed, and older contents of the same place (see
+//! [`super::versions`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,8 +29,8 @@ const STAMP: usize = 24;
 const BLOCK: usize = 4096;
 /// Contents that duplicates are taken from.
 const DUPLICATES: u64 = 16;
-/// Bytes that a compressor writes beside the random ones of a block, and for a stamp amid zeros beside its own: between what lz4
-/// and zstd take.
+/// Bytes that a compressor writes beside the random ones of a block, and for a stamp amid zeros
+/// beside its own: between what lz4 and zstd take.
 const COMPRESSED_BLOCK: f64 = 14.0;
 const COMPRESSED_STAMP: f64 = 3.5;
 
@@ -91,7 +94,8 @@ pub struct Source {
     versions: Option<Arc<Versions>>,
 }
 
-/// Numbers of no other run of the program, so that what one writes is not what another one wrote there.
+/// Numbers of no other run of the program, so that what one writes is not what another one wrote
+/// there.
 fn of_this_run() -> u64 {
     static RUN: OnceLock<u64> = OnceLock::new();
     static SOURCES: AtomicU64 = AtomicU64::new(0);
@@ -103,7 +107,8 @@ fn of_this_run() -> u64 {
 }
 
 impl Source {
-    /// Duplicates are of so many bytes each, instead of a block: what finds them by content finds no single blocks.
+    /// Duplicates are of so many bytes each, instead of a block: what finds them by content finds
+    /// no single blocks.
     pub fn alike_in(self, bytes: u64) -> Source {
         Source { alike: (bytes / BLOCK as u64).max(1), ..self }
     }
@@ -164,7 +169,8 @@ impl Source {
             let unique = self.versions.as_ref().map_or(self.stream, |versions| versions.next(at));
             let place = self.content.place(at);
             sector[..8].copy_from_slice(&place.to_le_bytes());
-            // Numbers of neighbours resemble each other; mixed with their places they compress no more than random bytes.
+            // Numbers of neighbours resemble each other; mixed with their places they compress no
+            // more than random bytes.
             sector[8..16].copy_from_slice(&(unique ^ place.rotate_left(32)).to_le_bytes());
             let sum = sum_of(sector);
             sector[16..STAMP].copy_from_slice(&sum.to_le_bytes());

@@ -1,9 +1,9 @@
 //! Many files in a directory, by plain system calls: the workload of file servers.
 //!
-//! The files are made in a directory that carries the mark of the laboratory: the one that was named where it did not exist,
-//! else `stele-lab` within it. Nothing outside is touched, and within only the files whose names follow from the mark.
-//! The mark is locked while it is in use. To accesses the files are one space, one behind another; none goes beyond the
-//! end of its file.
+//! The files are made in a directory that carries the mark of the laboratory: the one that was
+//! named where it did not exist, else `stele-lab` within it. Nothing outside is touched, and within
+//! only the files whose names follow from the mark. The mark is locked while it is in use. To
+//! accesses the files are one space, one behind another; none goes beyond the end of its file.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -82,13 +82,13 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
         let same = (found.files, found.file_bytes, found.filled) == (files, file_bytes, true);
         same && found.ratios == wanted.ratios && (!opening.content.verify || found.checked == wanted.checked)
     };
-    // What a run that was killed left behind; the mark is locked, so nobody else is at work here.
+    // What a run that was killed left behind; the mark is locked, so no other run is at work here.
     clear_names(&path)?;
     if !found.as_ref().is_some_and(serves) {
         clear(&path, found.as_ref())?;
         write(&path, &held, &Mark { filled: false, checked: None, ..wanted.clone() })?;
         if let Err(error) = fill_all(&path, &wanted, (opening.content, versions.as_ref()), progress) {
-            // Half a set of files is of use to nobody, and may be what has filled the file system.
+            // Half a set of files is of no use, and may be what has filled the file system.
             let _ = clear(&path, Some(&wanted));
             if wanted.made {
                 let _ = std::fs::remove_file(path.join(MARK));
@@ -270,7 +270,7 @@ fn open_files(path: &Path, count: u32, writes: bool, direct: bool) -> Result<Vec
 }
 
 impl Directory {
-    /// Removes what was made; the directory itself too where it was, unless somebody else put something there.
+    /// Removes what was made; also the directory itself, if it was made and holds nothing else.
     pub fn remove(&self) -> Result<(), LabError> {
         let mut text = vec![0; self.mark.metadata().map_or(0, |found| found.len() as usize)];
         let read = self.mark.read_exact_at(&mut text, 0);

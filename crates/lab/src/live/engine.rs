@@ -8,7 +8,8 @@ use crate::workload::Access;
 /// An answer: the slot that was used, and what went wrong.
 pub type SlotResult = (u32, Result<(), String>);
 
-/// Carries out accesses in slots, each with a buffer of its own. A slot is used again only after its answer.
+/// Carries out accesses in slots, each with a buffer of its own. A slot is used again only after
+/// its answer.
 pub trait Engine {
     /// Places for accesses under way.
     fn slots(&self) -> u32;
@@ -19,11 +20,12 @@ pub trait Engine {
     /// Lets go what was started, where that is worth its cost.
     fn flush(&mut self) {}
 
-    /// Lets everything go that was started, waits until `least` have been answered (no more than are under way), but no longer
-    /// than `limit`, and hands over the answers there are.
+    /// Lets everything go that was started, waits until `least` have been answered (no more than
+    /// are under way), but no longer than `limit`, and hands over the answers there are.
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>);
 
-    /// The slot's memory: what a write sends, and what a read brought. As long as the longest access.
+    /// The slot's memory: what a write sends, and what a read brought. As long as the longest
+    /// access.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
 }
 

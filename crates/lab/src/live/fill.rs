@@ -14,7 +14,8 @@ use crate::workload::Access;
 /// Bytes of an access, where the target takes no less.
 pub const LENGTH: u64 = MIB;
 
-/// Writes all of it with as many accesses under way as the engine has places, each of `length` bytes.
+/// Writes all of it with as many accesses under way as the engine has places, each of `length`
+/// bytes.
 pub fn fill(
     engine: &mut impl Engine,
     name: &str,

@@ -1,4 +1,5 @@
-//! One access at a time, carried out by the worker's own thread: for what lies in memory, and for what has calls that block.
+//! One access at a time, carried out by the worker's own thread: for what lies in memory, and for
+//! what has calls that block.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

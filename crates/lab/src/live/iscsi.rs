@@ -1,9 +1,11 @@
-//! A logical unit of an iSCSI target (RFC 7143), as its initiator: one session of one connection for each worker, as many
-//! commands under way as the target's window (MaxCmdSN) lets go, READ(16) and WRITE(16).
+//! A logical unit of an iSCSI target (RFC 7143), as its initiator: one session of one connection
+//! for each worker, as many commands under way as the target's window (MaxCmdSN) lets go, READ(16)
+//! and WRITE(16).
 //!
-//! Data of a write goes when the target asks for it (R2T), or with the command as far as both agreed. Error recovery level 0:
-//! what goes wrong on the connection ends it, and with it the run. What the target sends is not believed: data must belong to
-//! a read that is under way, and lie within it.
+//! Data of a write goes when the target asks for it (R2T), or with the command as far as both
+//! agreed. Error recovery level 0: what goes wrong on the connection ends it, and with it the run.
+//! What the target sends is not believed: data must belong to a read that is under way, and lie
+//! within it.
 
 pub mod address;
 mod login;
@@ -19,7 +21,7 @@ use stele_media::Buffer;
 
 use super::engine::{Engine, SlotResult};
 use super::fill;
-use super::stream::{self, Dialect, Stream, Wire, wrong};
+use super::stream::{self, Dialect, EngineLink, Stream, wrong};
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
@@ -71,19 +73,17 @@ struct Slot {
 }
 
 pub struct Iscsi {
-    wire: Wire,
+    link: EngineLink,
     framing: Framing,
     terms: Terms,
     unit: Unit,
     lun: u64,
     slots: Vec<Slot>,
-    flying: u32,
     /// Slots that wait for the target's window.
     waiting: VecDeque<usize>,
     command_number: u32,
     window_end: u32,
     status_number: u32,
-    broken: Option<String>,
 }
 
 impl Iscsi {
@@ -103,18 +103,16 @@ impl Iscsi {
         let mut framing = Framing::new(DATA_MAX as usize);
         (framing.header_digest, framing.data_digest) = (agreed.terms.header_digest, agreed.terms.data_digest);
         let mut engine = Iscsi {
-            wire: Wire::new(stream).map_err(cannot)?,
+            link: EngineLink::new(stream).map_err(cannot)?,
             framing,
             terms: agreed.terms,
             unit: Unit { size: 0, block: 512 },
             lun: address.unit(),
             slots: (0..slots.max(1)).map(slot).collect(),
-            flying: 0,
             waiting: VecDeque::new(),
             command_number: agreed.command_number,
             window_end: agreed.window_end,
             status_number: agreed.status_number,
-            broken: None,
         };
         engine.unit = engine.ask_capacity().map_err(|error| format!("{address}: {error}"))?;
         Ok(engine)
@@ -143,7 +141,7 @@ impl Iscsi {
         let slot = &mut self.slots[number];
         assert!(!slot.busy, "slot {number} is under way already");
         (slot.cdb, slot.length, slot.write, slot.busy, slot.have, slot.tries) = (cdb, length, write, true, 0, 0);
-        self.flying += 1;
+        self.link.flying += 1;
         self.waiting.push_back(number);
         self.go();
     }
@@ -206,17 +204,17 @@ impl Iscsi {
     fn send_pdu(&mut self, mut header: Header, data: Option<(usize, usize, usize)>) {
         let length = data.map_or(0, |(_, from, to)| to - from);
         header.set_data_length(length);
-        self.wire.queue(&header.0);
+        self.link.wire.queue(&header.0);
         if self.terms.header_digest {
-            self.wire.queue(&digest_of(&[&header.0]));
+            self.link.wire.queue(&digest_of(&[&header.0]));
         }
         if let Some((number, from, to)) = data.filter(|_| length > 0) {
             let bytes = &self.slots[number].buffer[from..to];
             let zeros = &[0u8; 3][..padding(length)];
-            self.wire.queue(bytes);
-            self.wire.queue(zeros);
+            self.link.wire.queue(bytes);
+            self.link.wire.queue(zeros);
             if self.terms.data_digest {
-                self.wire.queue(&digest_of(&[bytes, zeros]));
+                self.link.wire.queue(&digest_of(&[bytes, zeros]));
             }
         }
     }
@@ -328,29 +326,21 @@ impl Iscsi {
             return;
         }
         slot.busy = false;
-        self.flying -= 1;
+        self.link.flying -= 1;
         answers.push((number as u32, result));
     }
 }
 
 impl Dialect for Iscsi {
-    fn wire(&mut self) -> &mut Wire {
-        &mut self.wire
-    }
-
-    fn flying(&self) -> u32 {
-        self.flying
-    }
-
-    fn broken(&mut self) -> &mut Option<String> {
-        &mut self.broken
+    fn link(&mut self) -> &mut EngineLink {
+        &mut self.link
     }
 
     fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.waiting.clear();
         for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
             slot.busy = false;
-            self.flying -= 1;
+            self.link.flying -= 1;
             answers.push((number as u32, Err(why.to_owned())));
         }
     }
@@ -368,7 +358,7 @@ impl Dialect for Iscsi {
             while let Some(frame) = self.framing.frame().map_err(broken)? {
                 self.frame(frame, answers)?;
             }
-            match self.wire.read(self.framing.space())? {
+            match self.link.wire.read(self.framing.space())? {
                 Some(count) => self.framing.filled(count),
                 None => return Ok(()),
             }
@@ -405,7 +395,7 @@ impl Drop for Iscsi {
         header.put32(24, self.command_number);
         header.put32(28, self.status_number);
         self.send_pdu(header, None);
-        let _ = self.wire.send();
+        let _ = self.link.wire.send();
         debug_assert_eq!(header.0.len(), HEADER);
     }
 }

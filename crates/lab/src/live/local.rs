@@ -1,8 +1,9 @@
 //! Files and block devices of this machine: opened without harming anything, and made ready.
 //!
-//! What writes goes only to a file that the laboratory made itself, or to what the caller says may be destroyed. A device
-//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone. So is a drive of a
-//! pool, by its labels, and whatever another process has locked, as a running server has its drives.
+//! What writes goes only to a file that the laboratory made itself, or to what the caller says may
+//! be destroyed. A device that holds a mounted file system is refused in any case: the kernel does
+//! not let it be opened alone. So is a drive of a pool, by its labels, and whatever another process
+//! has locked, as a running server has its drives.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -23,7 +24,8 @@ use crate::error::LabError;
 /// The mark on files that the laboratory made, see [`Mark`].
 const MARK: &str = "user.stele.lab";
 
-/// How far the laboratory filled a file of its own, with which seed where all of it can be checked, and how it compresses.
+/// How far the laboratory filled a file of its own, with which seed where all of it can be checked,
+/// and how it compresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mark {
     filled: u64,
@@ -33,14 +35,15 @@ struct Mark {
 }
 
 impl Mark {
-    /// Of a file that is filled as far as nobody knows.
+    /// Of a file of which it is not known how far it is filled.
     const NEW: Mark = Mark { filled: 0, checked: None, ratios: None };
 
     fn of(file: &File) -> Option<Mark> {
         Mark::parse(&system::attribute(file, MARK)?)
     }
 
-    /// `FILLED`, `FILLED SEED` of former versions, or `FILLED SEED COMPRESS DEDUPE`; `-` is no seed.
+    /// `FILLED`, `FILLED SEED` of former versions, or `FILLED SEED COMPRESS DEDUPE`; `-` is no
+    /// seed.
     fn parse(text: &str) -> Option<Mark> {
         let mut words = text.split(' ');
         let filled = words.next()?.parse().ok()?;
@@ -61,7 +64,8 @@ impl Mark {
         let _ = system::set_attribute(file, MARK, &self.text());
     }
 
-    /// What reads are to be compared with must have been written so, and what is read compresses as it was written.
+    /// What reads are to be compared with must have been written so, and what is read compresses as
+    /// it was written.
     fn serves(self, size: u64, content: Content) -> bool {
         let is_checked = !content.verify || self.checked == Some(content.seed);
         self.filled >= size && is_checked && self.ratios == Some(content.ratios())
@@ -112,8 +116,8 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
     Ok(local(AccessMethod::Ring(Arc::new(file)), size, block, versions, opening, description))
 }
 
-/// Refuses what nobody may write over, whatever the caller says: a drive that carries a pool's label, for what it holds is
-/// part of records elsewhere, and what another process has locked.
+/// Refuses what must not be written over, whatever the caller says: a drive that carries a pool's
+/// label, for what it holds is part of records elsewhere, and what another process has locked.
 fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
     match file.try_lock() {
         // The lock is let go with the file, or by this process's own opening of a drive.
@@ -137,7 +141,8 @@ fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
     }
     // All four copies: a drive whose head was damaged is still a pool's.
     for at in label::places(size) {
-        // Whole blocks of aligned memory, since the device may have been opened past the page cache.
+        // Whole blocks of aligned memory, since the device may have been opened past the page
+        // cache.
         let mut block = Buffer::zeroed(4096);
         let read = file.read_at(&mut block[..], at).map_err(|error| LabError::of(&error, "cannot be read", path))?;
         if read == block.len() && label::is_label(&block[..]) {
@@ -169,8 +174,8 @@ fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabErro
     }
 }
 
-/// Refuses what must not be written over: what is in use, and unless it may be destroyed what the laboratory did not make, or
-/// what was made of its files since.
+/// Refuses what must not be written over: what is in use, and unless it may be destroyed what the
+/// laboratory did not make, or what was made of its files since.
 pub(crate) fn may_write(path: &Path, destroy: bool) -> Result<(), LabError> {
     let cannot = |error: io::Error| LabError::of(&error, "cannot be looked at", path);
     let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
@@ -194,7 +199,7 @@ pub(crate) fn may_write(path: &Path, destroy: bool) -> Result<(), LabError> {
             path.display()
         )));
     }
-    // Whoever made the file: what it was given to hold since then is not the laboratory's.
+    // The laboratory made the file, and not what it was given to hold since then.
     signatures::refuse(path, length)
 }
 
@@ -216,7 +221,7 @@ fn cannot_open_device(error: &io::Error, path: &Path) -> LabError {
     }
 }
 
-/// Marks a file as the laboratory's, filled as far as nobody knows.
+/// Marks a file as the laboratory's; how far it is filled is not known.
 pub(crate) fn claim(file: &File) {
     Mark::NEW.set(file);
 }
@@ -255,7 +260,8 @@ pub(super) fn make_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     fill(path, size, opening, progress)
 }
 
-/// Writes the whole file once: what was never written is not read from any medium, and is measured as if it were.
+/// Writes the whole file once: what was never written is not read from any medium, and is measured
+/// as if it were.
 fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let size = Bytes(size.0 - size.0 % 4096);
     if size.0 == 0 {
@@ -267,7 +273,7 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     Mark::NEW.set(&file);
     let written = write_out(&file, path, size, opening.content, versions.as_ref(), progress);
     if let Err(LabError::Full(_)) = &written {
-        // Its blocks are given back: nobody wants half a target on a full file system.
+        // Its blocks are given back: half a target is of no use on a full file system.
         let _ = file.set_len(0);
     }
     written?;

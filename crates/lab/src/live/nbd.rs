@@ -1,8 +1,10 @@
-//! A network block device, as its client: fixed newstyle negotiation, then many requests under way on one connection.
+//! A network block device, as its client: fixed newstyle negotiation, then many requests under way
+//! on one connection.
 //!
-//! The socket does not block: requests are sent as far as it takes them while answers are read, so that neither side can wait
-//! for the other with both buffers full. Each worker has a connection of its own, where the server allows several. What the
-//! server sends is not believed: lengths come from what was asked for, handles must be those of requests under way.
+//! The socket does not block: requests are sent as far as it takes them while answers are read, so
+//! that neither side can wait for the other with both buffers full. Each worker has a connection of
+//! its own, where the server allows several. What the server sends is not believed: lengths come
+//! from what was asked for, handles must be those of requests under way.
 //!
 //! Protocol: NetworkBlockDevice/nbd, doc/proto.md.
 
@@ -15,7 +17,7 @@ use stele_media::Buffer;
 
 use super::engine::{Engine, SlotResult};
 use super::fill;
-use super::stream::{self, Dialect, Stream, Wire, decoded, take, with_port, wrong};
+use super::stream::{self, Dialect, EngineLink, Stream, decoded, take, with_port, wrong};
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
@@ -201,7 +203,8 @@ struct Slot {
     lent: bool,
 }
 
-/// A body of which so much is left is read to where it belongs; shorter ones come with others in one piece.
+/// A body of which so much is left is read to where it belongs; shorter ones come with others in
+/// one piece.
 const STRAIGHT: usize = 16 << 10;
 /// Bytes of answers that are read in one piece.
 const STAGED: usize = 64 << 10;
@@ -215,16 +218,13 @@ enum Reading {
 const HEAD: Reading = Reading::Head { bytes: [0; 16], have: 0 };
 
 pub struct Nbd {
-    wire: Wire,
+    link: EngineLink,
     slots: Vec<Slot>,
-    flying: u32,
     reading: Reading,
     /// What was read and not looked at yet.
     staged: Vec<u8>,
     begin: usize,
     end: usize,
-    /// The connection is of no more use; everything under way was answered with this.
-    broken: Option<String>,
 }
 
 impl Nbd {
@@ -242,14 +242,12 @@ impl Nbd {
     fn over(stream: Stream, slots: u32, length_max: usize) -> io::Result<Nbd> {
         let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false, lent: false };
         Ok(Nbd {
-            wire: Wire::new(stream)?,
+            link: EngineLink::new(stream)?,
             slots: (0..slots).map(slot).collect(),
-            flying: 0,
             reading: HEAD,
             staged: vec![0; STAGED],
             begin: 0,
             end: 0,
-            broken: None,
         })
     }
 
@@ -281,7 +279,7 @@ impl Nbd {
 
     /// Buffers that were sent.
     fn take_back(&mut self) {
-        for (number, buffer) in self.wire.back() {
+        for (number, buffer) in self.link.wire.back() {
             if let Some(slot) = self.slots.get_mut(number as usize) {
                 (slot.buffer, slot.lent) = (buffer, false);
             }
@@ -297,13 +295,13 @@ impl Nbd {
                 let rest = &mut slot.buffer[*have..slot.length];
                 let room = rest.len();
                 let mut into = [IoSliceMut::new(rest), IoSliceMut::new(&mut self.staged)];
-                let Some(length) = self.wire.read_into(&mut into)? else { return Ok(false) };
+                let Some(length) = self.link.wire.read_into(&mut into)? else { return Ok(false) };
                 *have += length.min(room);
                 self.end = length.saturating_sub(room);
                 (length, room)
             }
             _ => {
-                let Some(length) = self.wire.read(&mut self.staged)? else { return Ok(false) };
+                let Some(length) = self.link.wire.read(&mut self.staged)? else { return Ok(false) };
                 self.end = length;
                 (length, 0)
             }
@@ -342,26 +340,18 @@ impl Nbd {
 
     fn answer(&mut self, slot: usize, result: Result<(), String>, answers: &mut Vec<SlotResult>) {
         self.slots[slot].busy = false;
-        self.flying -= 1;
+        self.link.flying -= 1;
         answers.push((slot as u32, result));
     }
 }
 
 impl Dialect for Nbd {
-    fn wire(&mut self) -> &mut Wire {
-        &mut self.wire
-    }
-
-    fn flying(&self) -> u32 {
-        self.flying
-    }
-
-    fn broken(&mut self) -> &mut Option<String> {
-        &mut self.broken
+    fn link(&mut self) -> &mut EngineLink {
+        &mut self.link
     }
 
     fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
-        self.wire.abandon();
+        self.link.wire.abandon();
         self.take_back();
         for slot in 0..self.slots.len() {
             if self.slots[slot].busy {
@@ -371,7 +361,7 @@ impl Dialect for Nbd {
     }
 
     fn receive(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
-        while self.flying > 0 {
+        while self.link.flying > 0 {
             let more = self.read()?;
             self.digest(answers)?;
             if !more {
@@ -392,7 +382,7 @@ impl Engine for Nbd {
         let slot = &mut self.slots[number as usize];
         assert!(!slot.busy, "slot {number} is under way already");
         (slot.busy, slot.length, slot.write) = (true, access.length as usize, access.write);
-        self.flying += 1;
+        self.link.flying += 1;
         let mut head = [0; 28];
         let fields: [&[u8]; 6] = [
             &REQUEST.to_be_bytes(),
@@ -407,10 +397,10 @@ impl Engine for Nbd {
             head[at..at + field.len()].copy_from_slice(field);
             at += field.len();
         }
-        self.wire.queue(&head);
+        self.link.wire.queue(&head);
         if access.write {
             let (buffer, length) = (std::mem::replace(&mut slot.buffer, Buffer::zeroed(0)), slot.length);
-            match self.wire.queue_buffer(number, buffer, length) {
+            match self.link.wire.queue_buffer(number, buffer, length) {
                 Some(buffer) => slot.buffer = buffer,
                 None => slot.lent = true,
             }
@@ -432,8 +422,8 @@ impl Drop for Nbd {
         let mut bye = REQUEST.to_be_bytes().to_vec();
         bye.extend([0, 0, 0, 2]);
         bye.extend([0; 20]);
-        self.wire.queue(&bye);
-        let _ = self.wire.send();
+        self.link.wire.queue(&bye);
+        let _ = self.link.wire.send();
     }
 }
 

@@ -1,8 +1,9 @@
-//! A file of an NFS server, version 3 (RFC 1813), without the kernel's client: one connection for each worker, many reads and
-//! writes under way on it. Writes are answered when they are stable (FILE_SYNC), or with `--buffered` at once (UNSTABLE).
+//! A file of an NFS server, version 3 (RFC 1813), without the kernel's client: one connection for
+//! each worker, many reads and writes under way on it. Writes are answered when they are stable
+//! (FILE_SYNC), or with `--buffered` at once (UNSTABLE).
 //!
-//! Version 3 keeps no attributes of ours: a file that exists is written over only with `--destroy`; one that was made goes when
-//! the run ends, unless it is to be kept.
+//! Version 3 keeps no attributes of ours: a file that exists is written over only with `--destroy`;
+//! one that was made goes when the run ends, unless it is to be kept.
 
 mod rpc;
 
@@ -15,7 +16,7 @@ use stele_media::Buffer;
 
 use super::engine::{Engine, SlotResult};
 use super::fill;
-use super::stream::{self, Dialect, Stream, Wire, decoded, with_port, wrong};
+use super::stream::{self, Dialect, EngineLink, Stream, decoded, with_port, wrong};
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
 use crate::workload::Access;
@@ -237,7 +238,7 @@ fn look_up(stream: &mut Stream, directory: &[u8], name: &str) -> io::Result<Opti
     let mut reply = status(&reply)?;
     let kind = reply.u32()?;
     reply.bytes(16)?;
-    // A directory on the way has a size too, which nobody asks for.
+    // A directory on the way has a size too, which no caller asks for.
     let size = if kind == REGULAR { reply.u64()? } else { 0 };
     Ok(Some((handle, size)))
 }
@@ -277,16 +278,14 @@ struct Slot {
 }
 
 pub struct Nfs {
-    wire: Wire,
+    link: EngineLink,
     remote: Remote,
     records: Records,
     stage: Vec<u8>,
     slots: Vec<Slot>,
-    flying: u32,
     next: u32,
     /// Slot, place in its buffer, and length of each call under way.
     calls: HashMap<u32, (usize, usize, usize)>,
-    broken: Option<String>,
 }
 
 impl Nfs {
@@ -294,15 +293,13 @@ impl Nfs {
         let cannot = |error: io::Error| format!("{}: {}", remote.address, stream::said(&error));
         let slot = |_| Slot { buffer: Buffer::zeroed(length_max), write: false, busy: false, calls: 0, failed: None };
         Ok(Nfs {
-            wire: Stream::tcp(&remote.place).and_then(Wire::new).map_err(cannot)?,
+            link: Stream::tcp(&remote.place).and_then(EngineLink::new).map_err(cannot)?,
             remote: remote.clone(),
             records: Records::default(),
             stage: vec![0; 256 << 10],
             slots: (0..slots).map(slot).collect(),
-            flying: 0,
             next: 1,
             calls: HashMap::new(),
-            broken: None,
         })
     }
 
@@ -338,7 +335,7 @@ impl Nfs {
         slot.calls -= 1;
         if slot.calls == 0 {
             slot.busy = false;
-            self.flying -= 1;
+            self.link.flying -= 1;
             answers.push((number as u32, slot.failed.take().map_or(Ok(()), Err)));
         }
         Ok(())
@@ -346,30 +343,22 @@ impl Nfs {
 }
 
 impl Dialect for Nfs {
-    fn wire(&mut self) -> &mut Wire {
-        &mut self.wire
-    }
-
-    fn flying(&self) -> u32 {
-        self.flying
-    }
-
-    fn broken(&mut self) -> &mut Option<String> {
-        &mut self.broken
+    fn link(&mut self) -> &mut EngineLink {
+        &mut self.link
     }
 
     fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.calls.clear();
         for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
             slot.busy = false;
-            self.flying -= 1;
+            self.link.flying -= 1;
             answers.push((number as u32, Err(why.to_owned())));
         }
     }
 
     fn receive(&mut self, answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let most = self.remote.read_max as usize + (64 << 10);
-        while let Some(count) = self.wire.read(&mut self.stage)? {
+        while let Some(count) = self.link.wire.read(&mut self.stage)? {
             self.records.feed(&self.stage[..count]);
             while let Some(record) = self.records.next(most)? {
                 self.reply(&record, answers)?;
@@ -389,7 +378,7 @@ impl Engine for Nfs {
         let slot = &mut self.slots[number as usize];
         assert!(!slot.busy, "slot {number} is under way already");
         (slot.busy, slot.write, slot.calls, slot.failed) = (true, access.write, 0, None);
-        self.flying += 1;
+        self.link.flying += 1;
         let length = access.length as usize;
         for at in (0..length).step_by(most) {
             let piece = most.min(length - at);
@@ -400,7 +389,7 @@ impl Engine for Nfs {
                 true => call.u32(self.remote.stable).opaque(&slot.buffer[at..at + piece]),
                 false => call,
             };
-            self.wire.queue(&call.record());
+            self.link.wire.queue(&call.record());
             self.calls.insert(self.next, (number as usize, at, piece));
             self.next = self.next.wrapping_add(1);
             slot.calls += 1;

@@ -1,7 +1,8 @@
-//! Brings a target back to the state of new storage, as far as this machine can: by discarding all blocks of a device,
-//! or by giving back the space of a file.
+//! Brings a target back to the state of new storage, as far as this machine can: by discarding all
+//! blocks of a device, or by giving back the space of a file.
 //!
-//! Only a target that was opened for writing is purged: its opening has refused whatever may not be written over.
+//! Only a target that was opened for writing is purged: its opening has refused whatever may not be
+//! written over.
 
 use std::fs::File;
 

@@ -1,5 +1,5 @@
-//! Random bytes at the speed of memory: eight xorshift generators side by side, which the compiler puts into vectors. Not for
-//! secrets: who sees eight words can tell the rest.
+//! Random bytes at the speed of memory: eight xorshift generators side by side, which the compiler
+//! puts into vectors. Not for secrets: who sees eight words can tell the rest.
 
 use stele_ground::digest::context;
 

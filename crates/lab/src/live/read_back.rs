@@ -1,5 +1,5 @@
-//! Reads all of a target whose reads are checked, after it was measured. A run reads what its workload draws; a write that was
-//! lost where nothing was read again is found only here.
+//! Reads all of a target whose reads are checked, after it was measured. A run reads what its
+//! workload draws; a write that was lost where nothing was read again is found only here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A run: workers on a target under one load, round by round, until it is steady or its time is over.
+//! A run: workers on a target under one load, round by round, until it is steady or its time is
+//! over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,10 +31,11 @@ mod parting;
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
-/// Accesses of an open loop that may be under way at once on a volume in this process, and wherever reads are checked.
+/// Accesses of an open loop that may be under way at once on a volume in this process, and wherever
+/// reads are checked.
 pub const OPEN_MAX: u32 = 4096;
-/// Elsewhere, as far as their buffers fit into this share of the memory that is free. More that are due wait in no memory: the
-/// times of their starts follow from the rate.
+/// Elsewhere, as far as their buffers fit into this share of the memory that is free. More that are
+/// due wait in no memory: the times of their starts follow from the rate.
 const OPEN_LIMIT: u64 = 65_536;
 const OPEN_MEMORY_SHARE: u64 = 8;
 const OPEN_MEMORY_UNKNOWN: u64 = 256 << 20;
@@ -50,7 +52,8 @@ pub enum Load {
     Bytes { each_second: f64, random: bool },
 }
 
-/// A closed loop that stops again and again: each worker starts accesses for a while, and then none for so long.
+/// A closed loop that stops again and again: each worker starts accesses for a while, and then none
+/// for so long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pause {
     pub each: Duration,
@@ -64,9 +67,11 @@ pub struct Pause {
 pub enum PauseWhen {
     /// The burst was answered, and then what else was under way (fio's `thinktime`).
     Answered,
-    /// The burst was started, and then all of it answered (fio's `thinktime` with `thinktime_blocks_type=issue`).
+    /// The burst was started, and then all of it answered (fio's `thinktime` with
+    /// `thinktime_blocks_type=issue`).
     Started,
-    /// The burst was started, and another access could be: what is under way goes on (Iometer's transfer delay).
+    /// The burst was started, and another access could be: what is under way goes on (Iometer's
+    /// transfer delay).
     Overlapping,
 }
 
@@ -106,7 +111,8 @@ pub struct Setup {
     pub trace: Option<Arc<Replay>>,
     /// Of a closed loop.
     pub pause: Option<Pause>,
-    /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each seems to take longer.
+    /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each
+    /// seems to take longer.
     pub batch: u32,
     pub workers: u32,
     pub timing: Timing,
@@ -165,7 +171,7 @@ pub struct Round {
     pub waited_own: f64,
     /// Seconds; of all rounds of a run the same.
     pub span: f64,
-    /// The longest time in which nobody was answered that ended in this round, or at its end had not.
+    /// The longest time without an answer that ended in this round, or at its end had not.
     pub gap: Duration,
 }
 
@@ -192,13 +198,15 @@ pub struct Found {
     pub wrong: Wrong,
     /// A thread still waits for the target, which may yet carry out what it was asked for.
     pub left_behind: bool,
-    /// How long each access had waited, or had taken, that was not answered before the last round was over.
+    /// How long each access had waited, or had taken, that was not answered before the last round
+    /// was over.
     pub unanswered: Histogram,
     /// The target does its work elsewhere than on the generator's threads.
     pub is_apart: bool,
 }
 
-/// The generator was late by more than this share of the mean response: the run says nothing of the target.
+/// The generator was late by more than this share of the mean response: the run says nothing of the
+/// target.
 pub const LAG_SHARE_MAX: f64 = 0.01;
 
 impl Found {
@@ -236,8 +244,8 @@ impl Found {
         self.setup.pause.is_none().then(|| total.rate * total.response().mean().as_secs_f64())
     }
 
-    /// Share of the time that the generator's threads were at work, or waited for a processor. None where their work is the
-    /// target's.
+    /// Share of the time that the generator's threads were at work, or waited for a processor. None
+    /// where their work is the target's.
     pub fn saturation(&self) -> Option<f64> {
         let total = self.total();
         let time = total.span * f64::from(self.workers);
@@ -253,11 +261,11 @@ impl Found {
     }
 }
 
-/// Sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that counts), and ends the run
-/// by answering false.
+/// Sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that
+/// counts), and ends the run by answering false.
 pub type RoundWatch<'a> = &'a mut dyn FnMut(i64, &Round) -> bool;
 
-/// As `run_until`, where nobody else ends it.
+/// As `run_until`, where no other thread ends it.
 pub fn run(ready: &Ready, setup: &Setup, watch: RoundWatch<'_>) -> Result<Found, LabError> {
     run_until(ready, setup, &AtomicBool::new(false), watch)
 }
@@ -265,8 +273,8 @@ pub fn run(ready: &Ready, setup: &Setup, watch: RoundWatch<'_>) -> Result<Found,
 /// How often it is seen whether a run shall end, where no round does.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
-/// longer than its patience has failed.
+/// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers
+/// nothing to a worker for longer than its patience has failed.
 pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: RoundWatch<'_>) -> Result<Found, LabError> {
     let (found, failed) = run_kept(ready, setup, end, watch)?;
     failed.map_or(Ok(found), Err)
@@ -486,8 +494,8 @@ impl Schedule {
     }
 }
 
-/// Sequential accesses of workers that share a target begin apart: were all to begin at its first byte, each byte would be asked
-/// for by all of them, and a cache would answer all but one.
+/// Sequential accesses of workers that share a target begin apart. Were all to begin at its first
+/// byte, each byte would be asked for by all of them, and a cache would answer all but one.
 fn generator_of(ready: &Ready, setup: &Setup, workers: u32, number: u32, dice: Dice) -> Generator {
     let longest = setup.spec.length_max().max(1);
     let share = u128::from(ready.size.0) * u128::from(number) / u128::from(workers.max(1));
@@ -497,7 +505,8 @@ fn generator_of(ready: &Ready, setup: &Setup, workers: u32, number: u32, dice: D
     generator.within(ready.file).in_operations(setup.of.operation()).in_streams(setup.of.mix())
 }
 
-/// After how long the first access of an open loop starts: even gaps are those of all workers together, which take turns.
+/// After how long the first access of an open loop starts: even gaps are those of all workers
+/// together, which take turns.
 fn first_of(setup: &Setup, workers: u32, number: u32) -> Duration {
     let Gap { access, byte, random } = gap_of(setup.load, workers);
     let each = access + byte * setup.spec.mean_length() as f64;
@@ -531,7 +540,7 @@ struct Work<'a> {
 
 fn work(ready: &Ready, spec: ConnectionSpec, task: Task, start: &Start) {
     let ended = reach(ready, spec, Work { task, start });
-    // Nobody listens any more only where the run was given up.
+    // The receiver is gone only where the run was given up.
     let _ = start.reports.send(Report::Ended(ended));
 }
 

@@ -1,8 +1,10 @@
-//! Objects in a bucket, over HTTP with TLS or without: reads are GETs and writes are PUTs of whole objects, as long as the
-//! access; a thread and a connection for each one outstanding. With `names` reads are LISTs, and writes put an empty object and
-//! delete it in turn. To a run that checks what it reads each object is one place, all of one length.
+//! Objects in a bucket, over HTTP with TLS or without: reads are GETs and writes are PUTs of whole
+//! objects, as long as the access; a thread and a connection for each one outstanding. With `names`
+//! reads are LISTs, and writes put an empty object and delete it in turn. To a run that checks what
+//! it reads each object is one place, all of one length.
 //!
-//! All keys begin with `stele-lab/`, where the first object is a mark; what has that beginning and no mark is somebody else's.
+//! All keys begin with `stele-lab/`, where the first object is a mark; what has that beginning and
+//! no mark is not the laboratory's.
 //! The objects go when the run ends, unless they are to be kept.
 
 mod http;
@@ -244,8 +246,8 @@ impl Bucket {
     }
 }
 
-/// Beside the mark there are only objects of the laboratory, by their names: an earlier run kept them. They need the mark, or a
-/// later run would take them for somebody else's.
+/// Beside the mark there are only objects of the laboratory, by their names: an earlier run kept
+/// them. They need the mark, or a later run would not take them for its own.
 fn has_kept(listed: &str) -> bool {
     let keys = || listed.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next());
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -257,7 +259,8 @@ fn has_kept(listed: &str) -> bool {
     others.peek().is_some() && others.all(is_own)
 }
 
-/// How often a request is sent that the server wants to be tried again (409, 503), all in the time of one access.
+/// How often a request is sent that the server wants to be tried again (409, 503), all in the time
+/// of one access.
 const ASKED_MAX: u32 = 5;
 
 struct Client {

@@ -1,8 +1,9 @@
-//! What a file or device holds that is not the laboratory's, by what each kind of content has at a place of its own: file
-//! systems, partition tables, volumes of LVM, encrypted volumes, members of Linux arrays.
+//! What a file or device holds that is not the laboratory's, by what each kind of content has at a
+//! place of its own. The kinds are file systems, partition tables, volumes of LVM, encrypted
+//! volumes and members of Linux arrays.
 //!
-//! A file of the laboratory is full of random bytes, so two bytes alone prove nothing: one file in 65,536 has them. Where a
-//! kind has no longer mark, what must hold around it is looked at too.
+//! A file of the laboratory is full of random bytes, so two bytes alone prove nothing: one file in
+//! 65,536 has them. Where a kind has no longer mark, what must hold around it is looked at too.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -72,12 +73,14 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(u32::MAX, u32::from_le_bytes)
 }
 
-/// The superblock of ext has two bytes of a mark, and sizes of blocks and revisions that are small numbers.
+/// The superblock of ext has two bytes of a mark, and sizes of blocks and revisions that are small
+/// numbers.
 fn is_ext(head: &[u8]) -> bool {
     head.get(0x438..0x43a) == Some(&[0x53, 0xef]) && word(head, 0x418) <= 6 && word(head, 0x44c) <= 1
 }
 
-/// Two bytes of a mark, and four entries that are either in use, active or empty, one of them not empty.
+/// Two bytes of a mark, and four entries that are either in use, active or empty, one of them not
+/// empty.
 fn is_partitioned(head: &[u8]) -> bool {
     let entry = |number: usize| head.get(446 + 16 * number..462 + 16 * number);
     let entries: Vec<&[u8]> = (0..4).filter_map(entry).collect();
@@ -106,7 +109,7 @@ fn ends(file: &File, size: u64) -> io::Result<(Buffer, Buffer)> {
     Ok((read(0, HEAD.min(whole))?, read(whole - tail, tail)?))
 }
 
-/// Refuses a file that holds what somebody made of it, whoever made the file.
+/// Refuses a file that holds something that is recognised, even if the laboratory made the file.
 pub fn refuse(path: &Path, size: u64) -> Result<(), LabError> {
     let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
     let file = OpenOptions::new().read(true).open(path).map_err(cannot)?;

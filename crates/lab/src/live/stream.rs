@@ -1,4 +1,5 @@
-//! A connection to a server: blocking while it is made, then never, with what is still to be sent kept here.
+//! A connection to a server: blocking while it is made, then never, with what is still to be sent
+//! kept here.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -17,7 +18,8 @@ pub const PATIENCE: WallDuration = WallDuration::from_secs(10);
 
 pub const ENDED: &str = "the server ended the connection";
 
-/// To `HOST:PORT`, whichever of its addresses answers first; it reads and writes for no longer than `patience`.
+/// To `HOST:PORT`, whichever of its addresses answers first; it reads and writes for no longer than
+/// `patience`.
 pub fn connect(place: &str, patience: WallDuration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in place.to_socket_addrs()? {
@@ -176,7 +178,8 @@ impl Wire {
         }
     }
 
-    /// A slot's data, which comes back by `back` when it was sent. None: it was short and copied, and the buffer stays.
+    /// A slot's data, which comes back by `back` when it was sent. None: it was short and copied,
+    /// and the buffer stays.
     pub fn queue_buffer(&mut self, slot: u32, buffer: Buffer, length: usize) -> Option<Buffer> {
         if length <= COPIED_MAX {
             self.queue(&buffer[..length]);
@@ -275,17 +278,27 @@ impl Wire {
     }
 }
 
-/// A dialect over a wire: what an engine of one connection has to say for itself.
+/// What every engine of one connection has.
+pub struct EngineLink {
+    pub wire: Wire,
+    /// Accesses under way.
+    pub flying: u32,
+    /// Why nothing more comes of the connection.
+    pub broken: Option<String>,
+}
+
+impl EngineLink {
+    pub fn new(stream: Stream) -> io::Result<EngineLink> {
+        Ok(EngineLink { wire: Wire::new(stream)?, flying: 0, broken: None })
+    }
+}
+
+/// A dialect over a connection: how an engine of one connection reads answers.
 pub trait Dialect {
-    fn wire(&mut self) -> &mut Wire;
+    fn link(&mut self) -> &mut EngineLink;
 
     /// Reads what has come, until nothing more is there, and hands over its answers.
     fn receive(&mut self, answers: &mut Vec<super::engine::SlotResult>) -> io::Result<()>;
-
-    fn flying(&self) -> u32;
-
-    /// Why nothing more comes of the connection.
-    fn broken(&mut self) -> &mut Option<String>;
 
     /// Answers all that is under way with that.
     fn give_up(&mut self, why: &str, answers: &mut Vec<super::engine::SlotResult>);
@@ -298,12 +311,12 @@ pub fn reap(
     limit: Option<Duration>,
     answers: &mut Vec<super::engine::SlotResult>,
 ) {
-    if dialect.broken().is_none()
+    if dialect.link().broken.is_none()
         && let Err(error) = exchange(dialect, least, limit, answers)
     {
-        *dialect.broken() = Some(said(&error));
+        dialect.link().broken = Some(said(&error));
     }
-    if let Some(why) = dialect.broken().clone() {
+    if let Some(why) = dialect.link().broken.clone() {
         dialect.give_up(&why, answers);
     }
 }
@@ -316,14 +329,14 @@ fn exchange(
     answers: &mut Vec<super::engine::SlotResult>,
 ) -> io::Result<()> {
     let begun = std::time::Instant::now();
-    let least = least.min(dialect.flying()) as usize;
+    let least = least.min(dialect.link().flying) as usize;
     let before = answers.len();
     loop {
-        dialect.wire().send()?;
+        dialect.link().wire.send()?;
         dialect.receive(answers)?;
         if answers.len() - before >= least {
             // What an answer gave leave to send.
-            return dialect.wire().send();
+            return dialect.link().wire.send();
         }
         let left = match limit {
             Some(limit) => match limit.0.saturating_sub(begun.elapsed().as_nanos() as u64) {
@@ -332,8 +345,8 @@ fn exchange(
             },
             None => None,
         };
-        dialect.wire().send()?;
-        dialect.wire().wait(left);
+        dialect.link().wire.send()?;
+        dialect.link().wire.wait(left);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is measured: which kinds of target there are, and what one that is ready knows of itself.
 //!
-//! What writes goes only to what the laboratory made itself, or to what the caller says may be destroyed.
+//! What writes goes only to what the laboratory made itself, or to what the caller says may be
+//! destroyed.
 
 use std::fs::File;
 use std::io;
@@ -121,8 +122,8 @@ pub type Filling<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
 #[derive(Clone, Debug)]
 pub enum AccessMethod {
     Null,
-    /// Plain system calls, one at a time for each worker: what is in memory answers them at once, and io_uring would hand each
-    /// to a kernel thread.
+    /// Plain system calls, one at a time for each worker: what is in memory answers them at once,
+    /// and io_uring would hand each to a kernel thread.
     Inline(Arc<File>),
     /// io_uring with registered files and buffers.
     Ring(Arc<File>),
@@ -176,7 +177,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Removes what is of use to nobody else: files of a directory, a remote one and a pool that this run made.
+    /// Removes what no other run has a use for: files of a directory, objects of a bucket, and a
+    /// remote file, a pool or a backup repository that this run made.
     pub fn remove(&self) -> Result<(), LabError> {
         match &self.way {
             AccessMethod::Directory(directory) => directory.remove(),

@@ -63,7 +63,8 @@ fn all(_: i64, _: &Round) -> bool {
     true
 }
 
-/// Memory, where plain system calls are used, and a disk with io_uring (where the machine's temporary files lie on one).
+/// Memory, where plain system calls are used, and a disk with io_uring (where the machine's
+/// temporary files lie on one).
 fn places() -> [Place; 2] {
     [Place::within(Path::new("/dev/shm")), Place::within(&std::env::temp_dir())]
 }
@@ -74,7 +75,7 @@ fn every_way_counts_what_it_did_and_reads_back_what_it_wrote() {
         let target: Target = place.0.join("target").to_string_lossy().parse().unwrap();
         let content = Content { verify: true, ..Content::default() };
         let ready = target.open(Opening { content, ..opening(MIB, true) }, &mut |_, _| true).unwrap();
-        // The second rate is one at which nobody sleeps between two starts.
+        // The second rate is one at which no worker sleeps between two starts.
         let rate = |each_second| Load::Rate { each_second, random: true };
         for load in [Load::Outstanding(1), Load::Outstanding(5), rate(2_000.0), rate(50_000.0)] {
             let mut setup = Setup { content, ..setup(spec(50, 50, 4096), load) };

@@ -1,7 +1,9 @@
-//! io_uring with a registered file and registered buffers: nothing is looked up or pinned for each access.
+//! io_uring with a registered file and registered buffers: nothing is looked up or pinned for each
+//! access.
 //!
-//! The rule that makes it sound: every entry points into the buffer of its slot, which belongs to the driver, does not move,
-//! and is touched again only after the entry's completion was taken. Dropping the driver waits for all of them first.
+//! The rule that makes it sound: every entry points into the buffer of its slot, which belongs to
+//! the driver, does not move, and is touched again only after the entry's completion was taken.
+//! Dropping the driver waits for all of them first.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -60,7 +62,8 @@ impl Uring {
             .iter_mut()
             .map(|slot| libc::iovec { iov_base: slot.buffer.as_mut_ptr().cast(), iov_len: slot.buffer.len() })
             .collect();
-        // SAFETY: the buffers belong to the slots, which live and stay where they are until the ring is gone.
+        // SAFETY: the buffers belong to the slots, which live and stay where they are until the
+        // ring is gone.
         let fixed = unsafe { ring.submitter().register_buffers(&pages) }.is_ok();
         // Beyond the limit of locked memory they are used as they are.
         slots.iter_mut().for_each(|slot| slot.fixed = fixed);
@@ -81,10 +84,12 @@ impl Uring {
     fn push(&mut self, number: u32, entry: &Entry) {
         let entry = entry.clone().user_data(u64::from(number));
         while {
-            // SAFETY: the entry points into the slot's buffer, which is not touched before its completion was taken.
+            // SAFETY: the entry points into the slot's buffer, which is not touched before its
+            // completion was taken.
             unsafe { self.ring.submission().push(&entry) }.is_err()
         } {
-            // As many entries as slots: it is full only where the kernel was short of memory; then it is asked again.
+            // As many entries as slots: it is full only where the kernel was short of memory; then
+            // it is asked again.
             let _ = self.ring.submit();
         }
         self.flying += 1;
@@ -135,7 +140,8 @@ impl Engine for Uring {
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<SlotResult>) {
         let least = least.min(self.flying) as usize;
-        // Interruptions, time-outs and shortage of memory end the wait early; the caller asks again.
+        // Interruptions, time-outs and shortage of memory end the wait early; the caller asks
+        // again.
         let _ = match limit {
             None => self.ring.submit_and_wait(least),
             Some(limit) => {

@@ -1,10 +1,13 @@
-//! Which version of each place was acknowledged last, so that a read which returns an older one is found.
+//! Which version of each place was acknowledged last, so that a read which returns an older one is
+//! found.
 //!
-//! Two bytes for each unit (the smallest access, at most 4 KiB) of the target: 0 where nothing is known yet, otherwise the
-//! number of the last write that was answered, which wraps around behind 65,535. What is written carries the number of its own,
-//! beside one that no other run has. A number is entered when the write was answered; nothing else touches its place before
-//! that, since a worker that checks draws no access that meets one under way and has a part of the target of its own. So
-//! there is exactly one right version at any time. Not found: a write lost before this run, and one 65,535 versions ago.
+//! Two bytes for each unit (the smallest access, at most 4 KiB) of the target: 0 where nothing is
+//! known yet, otherwise the number of the last write that was answered. The number wraps around
+//! behind 65,535. What is written carries the number of its own, beside one that no other run has.
+//! A number is entered when the write was answered. Nothing else touches its place before that,
+//! since a worker that checks draws no access that meets one under way and has a part of the target
+//! of its own. So there is exactly one right version at any time. Not found: a write lost before
+//! this run, and one 65,535 versions ago.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,7 +1,9 @@
-//! A volume of Stele in this very process: its array on drives of memory or on files, and no socket before it.
+//! A volume of Stele in this very process: its array on drives of memory or on files, and no socket
+//! before it.
 //!
-//! The pool is made for the run, filled once, and removed with it. Files go into a directory that did not exist, was
-//! empty, or holds what a killed run left; one that holds anything else is refused. A pool that stops answers every access with an error, which ends the run.
+//! The pool is made for the run, filled once, and removed with it. Files go into a directory that
+//! did not exist, was empty, or holds what a killed run left; one that holds anything else is
+//! refused. A pool that stops answers every access with an error, which ends the run.
 
 mod address;
 mod files;
@@ -99,7 +101,8 @@ fn make(address: &VolumeAddress, size: Bytes) -> Result<Volume, LabError> {
     };
     let (code, drives) = (address.code, u64::from(address.drives));
     let stored = size.0.div_ceil(code.data() as u64) * code.width() as u64;
-    // A quarter more than what is stored: slots are given out by the stripe, and a few are always on their way.
+    // A quarter more than what is stored: slots are given out by the stripe, and a few are always
+    // on their way.
     let each = Bytes((stored / drives * 5 / 4 + BESIDE_DATA).next_multiple_of(MIB));
     let identities: Result<_, _> = (0..drives).map(|_| fresh_identity().map(DriveId)).collect();
     let create = CreateOptions {
@@ -177,7 +180,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // One that is kept is left as whoever opens it next wants it.
+        // One that is kept is left as its next opener wants it.
         if let Some(server) = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = server.close();
             self.files.keep();

@@ -17,8 +17,9 @@ use crate::profile::Profile;
 use crate::replay::Replay;
 use crate::workload::{Access, Generator};
 
-/// What one worker counted in one round. Rounds have the same length for all workers, and an answer belongs to the round in
-/// which it was found; a target that answers nothing for some rounds has rounds of nothing.
+/// What one worker counted in one round. Rounds have the same length for all workers, and an answer
+/// belongs to the round in which it was found; a target that answers nothing for some rounds has
+/// rounds of nothing.
 #[derive(Clone, Default, Debug)]
 pub struct WorkerRound {
     pub worker: u32,
@@ -27,7 +28,8 @@ pub struct WorkerRound {
     pub write: Histogram,
     pub read_bytes: u64,
     pub written_bytes: u64,
-    /// Time between the intended starts and the starts, where the generator and not the target was late.
+    /// Time between the intended starts and the starts, where the generator and not the target was
+    /// late.
     pub lag: Duration,
     /// Accesses of an open loop that had to wait for a place.
     pub held_back: u64,
@@ -37,8 +39,8 @@ pub struct WorkerRound {
     pub awaits: bool,
     /// The trace has no more accesses, and nothing is under way.
     pub is_done: bool,
-    /// From one answer to the next, where that took [`IDLE_MIN`] or longer: those that ended in this round, and the one that
-    /// its end cut off.
+    /// From one answer to the next, where that took [`IDLE_MIN`] or longer: those that ended in
+    /// this round, and the one that its end cut off.
     pub idle: Vec<(Instant, Instant)>,
 }
 
@@ -66,8 +68,8 @@ pub enum Report {
 pub struct Left {
     pub worker: u32,
     pub under_way: u32,
-    /// How long each access had waited when the run ended, or had taken: what was under way, and of a rate what was due and had
-    /// no place.
+    /// How long each access had waited when the run ended, or had taken: what was under way, and of
+    /// a rate what was due and had no place.
     pub waited: Histogram,
 }
 
@@ -83,8 +85,9 @@ pub struct Task {
     /// Accesses are of names.
     pub names: bool,
     pub dice: Dice,
-    /// Where its part of the target begins, and how long it is. Workers share all of it, unless reads are checked: then what is
-    /// read must not be written meanwhile, and each has a part of its own.
+    /// Where its part of the target begins, and how long it is. Workers share all of it, unless
+    /// reads are checked: then what is read must not be written meanwhile, and each has a part of
+    /// its own.
     pub base: u64,
     pub bytes: u64,
     /// Accesses under way in a closed loop; none: an open one.
@@ -103,8 +106,8 @@ pub struct Task {
     pub clock: Clock,
 }
 
-/// Time between starts of an open loop: nanoseconds for each access and for each of its bytes, drawn anew (exponentially) or
-/// always the same.
+/// Time between starts of an open loop: nanoseconds for each access and for each of its bytes,
+/// drawn anew (exponentially) or always the same.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Gap {
     pub access: f64,
@@ -116,7 +119,8 @@ pub struct Gap {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Schedule {
     profile: Profile,
-    /// Accesses of all workers that are to start before its next one, and how many come from one to the one behind it.
+    /// Accesses of all workers that are to start before its next one, and how many come from one to
+    /// the one behind it.
     count: f64,
     step: f64,
     random: bool,
@@ -136,11 +140,13 @@ impl Schedule {
     }
 }
 
-/// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too late.
+/// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too
+/// late.
 const WATCHED: Duration = Duration(120_000);
 
-/// Accesses that go out together, or as many as are waited for at once. Drives answer many in one go; were all of those made anew
-/// first, the drive would idle meanwhile: that took a sixth of the rate of 32 outstanding.
+/// Accesses that go out together, or as many as are waited for at once. Drives answer many in one
+/// go; were all of those made anew first, the drive would idle meanwhile: that took a sixth of the
+/// rate of 32 outstanding.
 const GROUP: u32 = 4;
 
 /// Of accesses that are due at the end and have no place, no more are counted one by one.
@@ -271,8 +277,9 @@ impl<E: Engine> Worker<E> {
         Instant(self.round_end.0.saturating_sub(self.task.round.0))
     }
 
-    /// How long each access had waited by then, or had taken, that was to start before the last whole round was over and was not
-    /// answered in it. Those of a rate that had no place yet are counted as if they had the mean length.
+    /// How long each access had waited by then, or had taken, that was to start before the last
+    /// whole round was over and was not answered in it. Those of a rate that had no place yet are
+    /// counted as if they had the mean length.
     fn waited(&mut self, now: Instant) -> Histogram {
         let begin = self.round_begin();
         let mut waited = std::mem::take(&mut self.carried);
@@ -342,7 +349,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Starts an access that was meant to start then. False where all that was drawn touches what is under way.
+    /// Starts an access that was meant to start then. False where all that was drawn touches what
+    /// is under way.
     fn issue(&mut self, slot: u32, intended: Instant) -> bool {
         let Some(access) = self.draw() else { return false };
         self.flying[slot as usize] = (access, intended);
@@ -423,8 +431,8 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// The target answers, so what is under way is waited for as at any other end: nothing is written any more when all of it
-    /// is read back.
+    /// The target answers, so what is under way is waited for as at any other end: nothing is
+    /// written any more when all of it is read back.
     fn report_wrong(&mut self, reports: &Sender<Report>) {
         if !self.wrong.is_none() {
             let _ = reports.send(Report::Wrong(std::mem::take(&mut self.wrong)));

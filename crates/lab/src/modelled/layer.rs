@@ -1,8 +1,9 @@
-//! What stands between hosts and a modelled array: a server's processors, a memory that keeps what was read, a
-//! controller that reads ahead, or a division into logical drives.
+//! What stands between hosts and a modelled array: a server's processors, a memory that keeps what
+//! was read, a controller that reads ahead, or a division into logical drives.
 //!
-//! Each of them is a set of rules. It decides what becomes of a host's access, and of an answer to what it passed on.
-//! Queues, order and the figures of the array behind it are the same for all of them, and are here.
+//! Each of them is a set of rules. It decides what becomes of a host's access, and of an answer to
+//! what it passed on. Queues, order and the figures of the array behind it are the same for all of
+//! them, and are here.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,7 +26,8 @@ pub trait Rules {
     /// The target behind has answered what was passed on under this tag.
     fn answered(&mut self, now: Instant, tag: u64, desk: &mut Desk);
 
-    /// Seconds that processors of the layer have been at work, in the mean of all; none where it has none.
+    /// Seconds that processors of the layer have been at work, in the mean of all; none where it
+    /// has none.
     fn processors_worked(&self) -> Option<f64> {
         None
     }
@@ -34,8 +36,8 @@ pub trait Rules {
 /// Events in the order of their times; those of one time in the order of their tags.
 type Queue = BinaryHeap<Reverse<(Instant, u64)>>;
 
-/// What a layer has decided, until it happens. Tags of answers are the hosts'. Tags of what is passed on are the
-/// layer's, which may be the same ones.
+/// What a layer has decided, until it happens. Tags of answers are the hosts'. Tags of what is
+/// passed on are the layer's, which may be the same ones.
 #[derive(Default)]
 pub struct Desk {
     answers: Queue,

@@ -1,4 +1,5 @@
-//! One target as several logical drives of the same size, so that each stream has a part of its own to go through.
+//! One target as several logical drives of the same size, so that each stream has a part of its own
+//! to go through.
 
 use stele_ground::Instant;
 

@@ -1,10 +1,10 @@
-//! The processors of a server before a modelled array: each access waits for one, which takes it for as long as was
-//! measured, and reaches the array behind it.
+//! The processors of a server before a modelled array: each access waits for one, which takes it
+//! for as long as was measured, and reaches the array behind it.
 //!
-//! The costs are those of docs/block.md ("From the drives"): all processor time of the server's process for an access,
-//! with network protocol, digests, codes and destage, of a volume on drives of memory. Two sizes were measured, so that a
-//! cost is a part for the access and a part for each KiB. That they are the same on many drives as on twelve, and under
-//! another load, is assumed.
+//! The costs are those of docs/block.md ("From the drives"): all processor time of the server's
+//! process for an access, with network protocol, digests, codes and destage, of a volume on drives
+//! of memory. Two sizes were measured, so that a cost is a part for the access and a part for each
+//! KiB. That they are the same on many drives as on twelve, and under another load, is assumed.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

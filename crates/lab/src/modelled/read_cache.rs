@@ -1,10 +1,11 @@
-//! A file server's memory before a modelled array, which keeps what was read: it holds half of what is in use, and reads
-//! ahead of whoever reads in order.
+//! A file server's memory before a modelled array, which keeps what was read: it holds half of what
+//! is in use, and reads ahead of a client that reads in order.
 //!
-//! The published gateway of the DR550 had 2 GB of memory for 4 GB of files. Here the memory is as large a part of what is in
-//! use; which pages it holds at first is drawn, and a page that comes takes the place of one that is drawn, so that the
-//! memory is in its lasting state at once. Reads that continue the one before fetch a window in one access, and the next
-//! window when half of it is behind them. Left out: the server's processors, its own protocol, and its network.
+//! The published gateway of the DR550 had 2 GB of memory for 4 GB of files. Here the memory is as
+//! large a part of what is in use. Which pages it holds at first is drawn, and a page that comes
+//! takes the place of one that is drawn, so that the memory is in its lasting state at once. Reads
+//! that continue the one before fetch a window in one access, and the next window when half of it
+//! is behind them. Left out: the server's processors, its own protocol, and its network.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
 //! A plan of questions to modelled arrays, divided among threads.
 //!
-//! Each question has its own seed and its own drives, so the digits do not depend on which others are asked, nor on the number of
-//! threads. Answers are handed over in the plan's order. One filling serves all questions to a pool: it is made for the first
-//! and let go of after the last.
+//! Each question has its own seed and its own drives, so the digits do not depend on which others
+//! are asked, nor on the number of threads. Answers are handed over in the plan's order. One
+//! filling serves all questions to a pool: it is made for the first and let go of after the last.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,14 +25,17 @@ pub struct QueryPlan {
     pub alignment: Alignment,
     pub ask: Query,
     pub effort: Effort,
-    /// Accesses go to so many parts of the volume, each with its own end for sequential ones; of Stele's arrays only.
+    /// Accesses go to so many parts of the volume, each with its own end for sequential ones; of
+    /// Stele's arrays only.
     pub streams: u64,
 }
 
 type Filling = (u32, Level, u8);
 
-/// Puts the longest first, so that threads end together, those of a pool near each other, so that few are held, and
-/// neighbours in different pools, so that threads do not wait for the same filling. `at` tells a question from an item.
+/// Orders questions by the maker of their array, and the longest first within one, so that threads
+/// end together. Questions of one pool come near each other, so that few pools are held, but not
+/// side by side, so that threads do not wait for the same filling. `at` tells a question from an
+/// item.
 pub fn arrange<T>(items: &mut Vec<T>, at: impl Fn(&T) -> &QueryPlan) {
     let mut seen: BTreeMap<(Filling, Maker), usize> = BTreeMap::new();
     let mut keyed: Vec<_> = std::mem::take(items)
@@ -71,8 +74,9 @@ impl Shared {
     }
 }
 
-/// Asks all, so many at once. `models` builds the arrays that are not Stele's. `each` gets the answers in order; where it fails, or `stop` is set, the rest is left out. Answers
-/// whether the plan came to its end.
+/// Asks all, so many at once. `models` builds the arrays that are not Stele's. `each` gets the
+/// answers in order; where it fails, or `stop` is set, the rest is left out. Answers whether the
+/// plan came to its end.
 pub fn run(
     plan: &[QueryPlan],
     models: Models<'_>,

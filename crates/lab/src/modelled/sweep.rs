@@ -38,7 +38,8 @@ impl Switch {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VirtualPart {
-    /// `stele`; `stele-cpu:2`, the same on two processors; or `ds4500`, the profile of the published machine.
+    /// `stele`; `stele-cpu:2`, the same on two processors; or `ds4500`, the profile of the
+    /// published machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<Given<Maker>>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,8 @@ const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
 pub(super) enum Line {
     Head(Box<Head>),
     Cell(Box<CellRecord>),
-    /// A cell that ended before its time: the last one of a run, which measures it again when it goes on.
+    /// A cell that ended before its time: the last one of a run, which measures it again when it
+    /// goes on.
     Partial(Box<CellRecord>),
     End {
         blake3: String,
@@ -61,7 +62,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// There is a file whose head was never written whole: nothing of it is lost when it is made anew.
+    /// There is a file whose head was never written whole: nothing of it is lost when it is made
+    /// anew.
     pub fn never_began(path: &Path) -> bool {
         let bytes = std::fs::read(path).unwrap_or_else(|_| b"unreadable".to_vec());
         !bytes.contains(&b'\n')
@@ -113,7 +115,8 @@ pub fn read(path: &Path) -> Result<Recorded, LabError> {
     scan(path).map(whole)
 }
 
-/// What was read, a cell that ended before its time, and how many bytes belong to whole lines before that.
+/// What was read, a cell that ended before its time, and how many bytes belong to whole lines
+/// before that.
 type Scanned = (Recorded, Option<CellRecord>, u64);
 
 /// With the cell that ended before its time behind the others.

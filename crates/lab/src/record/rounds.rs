@@ -24,7 +24,8 @@ pub struct RoundRecord {
     /// Seconds of processor time.
     pub cpu_own: f64,
     pub cpu_machine: f64,
-    /// The longest time in which nothing was answered that ended in this round, or at its end had not; kept from 250 ms on.
+    /// The longest time in which nothing was answered that ended in this round, or at its end had
+    /// not; kept from 250 ms on.
     #[serde(default, skip_serializing_if = "super::is_zero")]
     pub gap_ns: u64,
 }
@@ -48,7 +49,8 @@ impl RoundRecord {
     }
 }
 
-/// Buckets that hold something, with their counts. Bucket n below 64 is n nanoseconds; above, each power of two has 64.
+/// Buckets that hold something, with their counts. Bucket n below 64 is n nanoseconds; above, each
+/// power of two has 64.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct HistogramRecord {
     pub sum_ns: u64,

@@ -165,7 +165,8 @@ fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
     dipped.iter_mut().skip(7).take(6).for_each(|rate| *rate = 830.0);
     assert!(run(&[1000.0; 20], &[1.0; 20]).is_steady());
     assert!(!run(&dipped, &[1.0; 20]).is_steady());
-    // A file of a former version: the round of an outage is longer, and its rate was taken over its own length.
+    // A file of a former version: the round of an outage is longer, and its rate was taken over its
+    // own length.
     let mut lengths = [1.0; 18];
     lengths[9] = 4.0;
     let mut rates = [1000.0; 18];

@@ -1,4 +1,4 @@
-//! The formats of traces. Each reader takes bytes that nobody vouches for, and keeps no more of them than one record.
+//! The formats of traces. Each reader takes untrusted bytes, and keeps one record of them at most.
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -21,9 +21,11 @@ pub enum Format {
     Blktrace,
     /// fio's logs of accesses, versions 2 and 3.
     Fio,
-    /// Lines of unit, block, bytes, operation and seconds, as the Storage Performance Council has them.
+    /// Lines of unit, block, bytes, operation and seconds, as the Storage Performance Council has
+    /// them.
     Spc,
-    /// Lines of ticks, host, disk, type, offset, bytes and response, as Microsoft Research's block traces have them.
+    /// Lines of ticks, host, disk, type, offset, bytes and response, as Microsoft Research's block
+    /// traces have them.
     Msr,
 }
 
@@ -110,7 +112,8 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// `issued` takes blktrace's records of what went to the drive, instead of those of what was asked for.
+    /// `issued` takes blktrace's records of what went to the drive, instead of those of what was
+    /// asked for.
     pub fn new(name: String, format: Format, issued: bool, bytes: R) -> Reader<R> {
         let of = match format {
             Format::Blktrace => Of::Blktrace(Blktrace::new(bytes, issued)),

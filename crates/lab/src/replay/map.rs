@@ -1,7 +1,8 @@
 //! Where accesses of a trace go on a target that is not the one they were made for.
 //!
-//! The trace's devices lie one behind another, each as long as it reaches. What is beyond the target's end then is refused, unless
-//! the caller says what is to become of it: an error that says how much is missing is better than figures of a load that never was.
+//! The trace's devices lie one behind another, each as long as it reaches. What is beyond the
+//! target's end then is refused, unless the caller says what is to become of it. An error that says
+//! how much is missing is better than figures of a load that never was.
 
 use serde::{Deserialize, Serialize};
 use stele_ground::Bytes;
@@ -16,7 +17,8 @@ pub enum Map {
     /// All accesses have a place, or nothing is run.
     #[default]
     Refuse,
-    /// Places are counted from the beginning again: neighbours stay neighbours, and what was apart may meet.
+    /// Places are counted from the beginning again: neighbours stay neighbours, and what was apart
+    /// may meet.
     Wrap,
     /// Places come closer together: what was apart stays apart, and neighbours may overlap.
     Scale,

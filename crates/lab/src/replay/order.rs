@@ -1,4 +1,5 @@
-//! Records of one trace in the order of their times, from several files whose own order is nearly that.
+//! Records of one trace in the order of their times, from several files whose own order is nearly
+//! that.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

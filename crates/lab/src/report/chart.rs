@@ -1,12 +1,14 @@
-//! Charts as data: lines over linear or logarithmic axes, or groups of bars, with one line of reference. `drawing` turns a chart
-//! into shapes; `svg`, the PDF and the terminal draw those, or the chart itself, in their own way.
+//! Charts as data: lines over linear or logarithmic axes, or groups of bars, with one line of
+//! reference. `drawing` turns a chart into shapes; `svg`, the PDF and the terminal draw those, or
+//! the chart itself, in their own way.
 
 pub mod characters;
 pub mod drawing;
 mod scale;
 pub mod svg;
 
-/// Points of one kind, in the order in which they are joined. One that is not finite stands for a gap: the line ends before it.
+/// Points of one kind, in the order in which they are joined. One that is not finite stands for a
+/// gap: the line ends before it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
     pub name: String,

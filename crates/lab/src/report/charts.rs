@@ -79,8 +79,8 @@ pub enum Runs {
     Chosen,
 }
 
-/// Lines of cells that differ in these axes only, in the order in which they were measured; each point is a run, with its value on
-/// the first of the axes, or its load.
+/// Lines of cells that differ in these axes only, in the order in which they were measured; each
+/// point is a run, with its value on the first of the axes, or its load.
 pub fn curves(recorded: &Recorded, apart_from: &[&str], of: Runs) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for cell in &recorded.cells {
@@ -132,7 +132,8 @@ fn response_over_rate(recorded: &Recorded) -> Chart {
     Chart::lines("Mean response against the rate", across, up, series.collect()).with_line(line)
 }
 
-/// Rounds that stand out are marked: those in which nothing was answered for a while, and those of a dip.
+/// Rounds that stand out are marked: those in which nothing was answered for a while, and those of
+/// a dip.
 fn rate_over_time(recorded: &Recorded) -> Chart {
     let (mut series, mut odd): (Vec<Series>, Vec<(f64, f64)>) = (Vec::new(), Vec::new());
     for cell in &recorded.cells {
@@ -189,7 +190,8 @@ fn distribution(recorded: &Recorded) -> Chart {
     Chart::lines("Share of accesses answered within a time", across, up, series.collect())
 }
 
-/// The share that took longer, on a logarithmic scale: a straight distribution hides all behind 99 %.
+/// The share that took longer, on a logarithmic scale: a straight distribution hides all behind 99
+/// %.
 fn tail(recorded: &Recorded) -> Chart {
     let mut least = 1.0f64;
     let series = recorded.cells.iter().filter_map(|cell| {

@@ -115,7 +115,8 @@ fn lines_of(part: &Component, wide: f64) -> Vec<(String, Ink)> {
     name.chain(facts.map(|line| (line, Ink::Tick))).collect()
 }
 
-/// Lines from boxes to those below them: each to its own where there are as many, else over a line across.
+/// Lines from boxes to those below them: each to its own where there are as many, else over a line
+/// across.
 fn join(drawing: &mut Drawing, from: &[f64], to: &[f64], y: f64, link: &str) {
     let (low, high) = (y + APART, y + APART / 2.0);
     if from.len() == to.len() {

@@ -1,8 +1,10 @@
-//! A document before it is a page: headings, paragraphs, tables, charts. What draws it decides how it looks.
+//! A document before it is a page: headings, paragraphs, tables, charts. What draws it decides how
+//! it looks.
 //!
-//! A sentence holds no figure of its own: it names the place in a table where the figure stands, and the text is taken from there
-//! when the page is drawn. A sentence can so not disagree with its table; one that names a place that is not there makes the
-//! document wrong as a whole, and it is not drawn.
+//! A sentence holds no figure of its own: it names the place in a table where the figure stands,
+//! and the text is taken from there when the page is drawn. A sentence can so not disagree with its
+//! table; one that names a place that is not there makes the document wrong as a whole, and it is
+//! not drawn.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +39,8 @@ pub enum Block {
     Note(Text),
 }
 
-/// A place in a table: the name of its row, and the name of its column. Rows' names are unique in a document.
+/// A place in a table: the name of its row, and the name of its column. Rows' names are unique in a
+/// document.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
     pub row: String,
@@ -262,7 +265,8 @@ impl Table {
         table
     }
 
-    /// Measured values over one of them: the multiplier table. `base` is the number of the row that is 1.
+    /// Measured values over one of them: the multiplier table. `base` is the number of the row that
+    /// is 1.
     pub fn of_multipliers(caption: &str, what: &str, name: &str, values: &[(String, f64)], base: usize) -> Table {
         let mut table =
             Table::new(caption).left("what", what).right("value", "accesses/s").right("multiplier", "multiplier");
@@ -278,7 +282,8 @@ impl Table {
 /// A document of fewer sections has no list of them.
 const CONTENTS_LEAST: usize = 4;
 
-/// Where a heading stands, by its number among all headings. No place of a table has a full stop in its name.
+/// Where a heading stands, by its number among all headings. No place of a table has a full stop in
+/// its name.
 pub fn heading_id(number: usize) -> String {
     format!("at.{number}")
 }
@@ -345,7 +350,8 @@ impl Document {
         }
     }
 
-    /// Sections and their parts (`true`), in their order, as a list of contents has them; empty where they are few.
+    /// Sections and their parts (`true`), in their order, as a list of contents has them; empty
+    /// where they are few.
     pub fn contents(&self) -> Vec<(&str, bool)> {
         let headings = self.blocks.iter().filter_map(|block| match block {
             Block::Section(title) => Some((title.as_str(), false)),

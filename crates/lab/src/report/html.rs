@@ -1,4 +1,5 @@
-//! A document as one HTML page that needs nothing else: no scripts, no requests; readable on a phone, in the dark and on paper.
+//! A document as one HTML page that needs nothing else: no scripts, no requests; readable on a
+//! phone, in the dark and on paper.
 
 use std::fmt::Write as _;
 

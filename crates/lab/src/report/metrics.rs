@@ -1,6 +1,7 @@
-//! How wide text is in the fonts of a PDF: Arimo, its bold cut, and Cousine, which are as wide as Helvetica and Courier. The widths
-//! are in thousandths of the size. The drawings of charts use them too, so that a name is cut where
-//! it would run into the next one, whatever font a browser has.
+//! How wide text is in the fonts of a PDF: Arimo, its bold cut, and Cousine, which are as wide as
+//! Helvetica and Courier. The widths are in thousandths of the size. The drawings of charts use
+//! them too, so that a name is cut where it would run into the next one, whatever font a browser
+//! has.
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Face {
@@ -42,7 +43,8 @@ const BOLD_LATIN: [u16; 96] = [
 /// Of Cousine's letters all.
 const CODE: u16 = 600;
 
-/// Bytes of Windows' Latin code page outside ASCII and Latin-1 that are used, with their letters and their widths plain and bold.
+/// Bytes of Windows' Latin code page outside ASCII and Latin-1 that are used, with their letters
+/// and their widths plain and bold.
 const BEYOND: [(char, u8, u16, u16); 10] = [
     ('…', 0x85, 1000, 1000),
     ('‘', 0x91, 222, 278),
@@ -56,7 +58,8 @@ const BEYOND: [(char, u8, u16, u16); 10] = [
     ('€', 0x80, 556, 556),
 ];
 
-/// The bytes by which a PDF shows a text, in Windows' Latin code page. What it lacks is written in ASCII, or as a question mark.
+/// The bytes by which a PDF shows a text, in Windows' Latin code page. What it lacks is written in
+/// ASCII, or as a question mark.
 pub fn encoded(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     for letter in text.chars() {

@@ -10,7 +10,8 @@ use crate::record::Recorded;
 /// Hosts of a run that are drawn one by one.
 const HOSTS_MAX: usize = 4;
 
-/// The generators above, the targets below; `beside` are targets that were measured together with the first.
+/// The generators above, the targets below; `beside` are targets that were measured together with
+/// the first.
 pub fn set_up(recorded: &Recorded, beside: &[String]) -> Diagram {
     let head = &recorded.head;
     let known = |name: &str| head.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());

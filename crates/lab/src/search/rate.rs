@@ -1,10 +1,12 @@
 //! The highest rate of an open loop that keeps an objective.
 //!
-//! In an open loop nothing slows down the one who asks: beyond what a target sustains its queue and its responses grow as long as
-//! the run lasts, and no law joins two probes. The rate is multiplied until the objective is missed, and the bracket is then
-//! halved (geometrically), or, beyond what the target sustains, cut by what it answered. The answer is a rate that was
-//! measured and kept the objective, not one between; it is measured once more before it is believed, since a percentile of one run may
-//! be good by chance. A probe also misses the objective where the target answered less than was asked of it.
+//! In an open loop nothing slows down the one who asks: beyond what a target sustains its queue and
+//! its responses grow as long as the run lasts, and no law joins two probes. The rate is multiplied
+//! until the objective is missed, and the bracket is then halved (geometrically), or, beyond what
+//! the target sustains, cut by what it answered. The answer is a rate that was measured and kept
+//! the objective, not one between; it is measured once more before it is believed, since a
+//! percentile of one run may be good by chance. A probe also misses the objective where the target
+//! answered less than was asked of it.
 
 use stele_ground::Duration;
 
@@ -46,7 +48,8 @@ pub struct HighestRate {
 /// Accesses that lie behind a percentile, or make a mean, at least.
 const BEHIND: f64 = 5.0;
 
-/// The lowest rate whose runs of that length say something of a statistic: by the share of accesses that it leaves out.
+/// The lowest rate whose runs of that length say something of a statistic: by the share of accesses
+/// that it leaves out.
 pub fn rate_min(share: Option<f64>, length: Duration) -> u64 {
     let behind = share.map_or(1.0, |share| 1.0 - share);
     (BEHIND / behind.max(1e-9) / length.as_secs_f64().max(1e-9)).ceil().clamp(1.0, 1e12) as u64
@@ -60,8 +63,8 @@ const STRIDE: f64 = 2.0;
 const REACHED: f64 = 0.98;
 
 impl RateProbe {
-    /// `share` is that of the accesses whose response counts; none: the mean. What is not answered at the end misses the goal
-    /// where it has waited for longer.
+    /// `share` is that of the accesses whose response counts; none: the mean. What is not answered
+    /// at the end misses the goal where it has waited for longer.
     pub fn of(asked: u64, run: &RunRecord, share: Option<f64>, goal: &RateGoal) -> RateProbe {
         let total = run.total();
         let response = Statistic::from(share).of_all(&run.responses_within(goal.response).0);
@@ -103,7 +106,8 @@ pub fn highest_rate(
     }
 }
 
-/// The highest rate below all that missed the objective, and the lowest that missed it. One that did both has missed it.
+/// The highest rate below all that missed the objective, and the lowest that missed it. One that
+/// did both has missed it.
 fn bracket<'a>(goal: &RateGoal, tried: &'a [RateProbe]) -> (Option<u64>, Option<&'a RateProbe>) {
     let beyond = tried.iter().filter(|probe| !probe.keeps(goal)).min_by_key(|probe| probe.asked);
     let most = beyond.map_or(u64::MAX, |probe| probe.asked);
@@ -143,7 +147,8 @@ fn next(goal: &RateGoal, tried: &[RateProbe]) -> Result<u64, Ending> {
     }
 }
 
-/// Between a rate and one that missed the objective: their middle, or just below what was answered where that was less.
+/// Between a rate and one that missed the objective: their middle, or just below what was answered
+/// where that was less.
 fn below(beyond: &RateProbe, low: f64) -> u64 {
     let asked = beyond.asked as f64;
     let middle = if low > 1.0 { (low * asked).sqrt() } else { asked / (STRIDE * STRIDE) };

@@ -1,7 +1,7 @@
 use super::*;
 
-/// So many rates around 1000, with noise of that share (a bell of twelve throws), each like the one before by `memory`, and from
-/// `step` on times `factor`.
+/// So many rates around 1000, with noise of that share (a bell of twelve throws), each like the one
+/// before by `memory`, and from `step` on times `factor`.
 fn rates(seed: u64, count: usize, noise: f64, memory: f64, (step, factor): (usize, f64)) -> Vec<f64> {
     let mut dice = Dice::new(seed);
     let mut last = 0.0;
@@ -55,7 +55,8 @@ fn without_a_step_a_change_is_rarely_found() {
         println!("{count} rounds of wide noise: {share}");
         assert!(share <= CHANCE + 0.02, "{share} of the runs of {count} rounds");
     }
-    // As quiet as storage is when it is steady: neighbours alike, which the shuffling does not know.
+    // As quiet as storage is when it is steady: neighbours alike, which the shuffling does not
+    // know.
     for memory in [0.0, 0.5, 0.8] {
         let share = found(1000, |seed| rates(seed, 20, 0.04, memory, NONE));
         println!("neighbours alike by {memory}: {share}");

@@ -1,8 +1,8 @@
 //! Reuses buffers: an allocation and a clearing cost more than a small read from a cache.
 //!
-//! A buffer from a pool returns to it when the last holder drops it, frozen or not, on any thread. It then holds stale
-//! bytes of its earlier use. That suits reads, which fill the whole buffer, and callers that fill it themselves.
-//! Initialised memory stays initialised: nothing here is unsafe.
+//! A buffer from a pool returns to it when the last holder drops it, frozen or not, on any thread.
+//! It then holds stale bytes of its earlier use. That suits reads, which fill the whole buffer, and
+//! callers that fill it themselves. Initialised memory stays initialised: nothing here is unsafe.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use stele_ground::{BLOCK, Bytes};
 
 use super::{Buffer, Page, pages_of_zeros};
 
-/// Size classes of 1 to 4 pages exactly, then four for each doubling, up to 1024 pages: at most a quarter is wasted.
-/// Larger buffers are allocated and freed.
+/// Size classes of 1 to 4 pages exactly, then four for each doubling, up to 1024 pages: at most a
+/// quarter is wasted. Larger buffers are allocated and freed.
 const CLASSES: usize = 36;
 const PAGES_MAX: usize = 1024;
 /// Limit on the bytes that the pool of the process keeps.

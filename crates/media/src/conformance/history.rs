@@ -1,9 +1,9 @@
 //! The simple twin: for each sector of 512 bytes, every write that a read may still return.
 //!
-//! Each write stamps its sectors with its own number, so that one word read back identifies the write. A read returns,
-//! block by block, one write that began before the read ended. No later write may have overwritten it: a write that
-//! began after the first one ended, and itself ended before the read began. After a power cut, only durable writes
-//! overwrite others.
+//! Each write stamps its sectors with its own number, so that one word read back identifies the
+//! write. A read returns, block by block, one write that began before the read ended. No later
+//! write may have overwritten it: a write that began after the first one ended, and itself ended
+//! before the read began. After a power cut, only durable writes overwrite others.
 
 pub const SECTOR: u64 = 512;
 
@@ -83,7 +83,8 @@ impl History {
         })
     }
 
-    /// Records the content of the sector, seen while nothing was in flight: from now on only this content is allowed.
+    /// Records the content of the sector, seen while nothing was in flight: from now on only this
+    /// content is allowed.
     pub fn settle(&mut self, sector: u64, stamp: u64, durable: bool) {
         let now = self.tick();
         let kept = &mut self.sectors[sector as usize];
@@ -98,7 +99,8 @@ impl History {
         kept.push(Written { stamp, began: now, ended: now, durable });
     }
 
-    /// Drops writes that no power cut and no read from `oldest` on can bring back, to keep the lists short.
+    /// Drops writes that no power cut and no read from `oldest` on can bring back, to keep the
+    /// lists short.
     pub fn prune(&mut self, oldest: u64) {
         for sector in &mut self.sectors {
             let settled = sector.iter().filter(|write| write.durable && write.ended < oldest);
@@ -109,7 +111,8 @@ impl History {
     }
 }
 
-/// Fills `bytes` for offset `at` of the drive with the stamp: each sector names its write and its place.
+/// Fills `bytes` for offset `at` of the drive with the stamp: each sector names its write and its
+/// place.
 pub fn paint(bytes: &mut [u8], at: u64, stamp: u64) {
     for (index, sector) in bytes.chunks_mut(SECTOR as usize).enumerate() {
         let place = at / SECTOR + index as u64;

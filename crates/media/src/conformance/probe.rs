@@ -1,5 +1,5 @@
-//! The state of a check: the drive, its twin, and the operations in flight. The probe verifies every completion, so
-//! that checks only list operations.
+//! The state of a check: the drive, its twin, and the operations in flight. The probe verifies
+//! every completion, so that checks only list operations.
 
 use std::collections::BTreeMap;
 
@@ -232,7 +232,8 @@ impl Probe {
             let anything = self.history.allows(place, began, ANYTHING);
             let known = stamp.is_some_and(|stamp| self.history.allows(place, began, stamp));
             assert!(known || anything, "{what}: what no write explains at {}: {stamp:?}", place * SECTOR);
-            // The suite writes whole blocks, so a block comes from one write, until a power cut tears some.
+            // The suite writes whole blocks, so a block comes from one write, until a power cut
+            // tears some.
             let first = (place * SECTOR).is_multiple_of(block);
             let whole = first || before == Some(stamp) || anything || self.torn || !self.subject.whole_blocks();
             assert!(whole, "{what}: the block around {} is torn: {stamp:?} after {before:?}", place * SECTOR);
@@ -258,15 +259,15 @@ impl Probe {
         }
     }
 
-    /// Reads and verifies the whole drive while nothing else is in flight. From then on the drive is held to that
-    /// content: it must never revert.
+    /// Reads and verifies the whole drive while nothing else is in flight. From then on the drive
+    /// is held to that content: it must never revert.
     pub fn settle(&mut self) {
         self.wait_all();
         self.read_through(false);
     }
 
-    /// Cuts the power with the operations in flight, and verifies every promise. Returns false if the drive cannot do
-    /// that.
+    /// Cuts the power with the operations in flight, and verifies every promise. Returns false if
+    /// the drive cannot do that.
     pub fn cut_power(&mut self) -> bool {
         self.subject.drive().kick();
         if !self.subject.cut_power() {

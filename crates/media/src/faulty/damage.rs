@@ -1,4 +1,5 @@
-//! Damage that stays in the medium until it is rewritten, kept beside the drive, so that any drive can have it.
+//! Damage that stays in the medium until it is rewritten, kept beside the drive, so that any drive
+//! can have it.
 
 use std::collections::BTreeMap;
 
@@ -76,8 +77,8 @@ impl Damage {
         self.wounds.clear();
     }
 
-    /// Applies the damage to data read from `at`. Returns false if part of it is unreadable; the buffer then holds
-    /// noise in those places.
+    /// Applies the damage to data read from `at`. Returns false if part of it is unreadable; the
+    /// buffer then holds noise in those places.
     pub fn strike(&self, at: u64, buffer: &mut [u8]) -> bool {
         let end = at + buffer.len() as u64;
         let mut readable = true;

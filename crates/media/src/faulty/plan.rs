@@ -1,7 +1,9 @@
-//! The fault plan: from a seed or a script it decides which operation of which drive fails, and how.
+//! The fault plan: from a seed or a script it decides which operation of which drive fails, and
+//! how.
 //!
-//! The plan decides and records every fault, so that a run can be read afterwards and repeated. A [`Permit`] has the
-//! last word: its owner knows the redundancy above the drives, and keeps the damage within its limits.
+//! The plan decides and records every fault, so that a run can be read afterwards and repeated. A
+//! [`Permit`] has the last word: its owner knows the redundancy above the drives, and keeps the
+//! damage within its limits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,8 +11,8 @@ use std::sync::Arc;
 
 use stele_ground::{Dice, Instant};
 
-/// The faults of a drive. The plan decides the first group for each operation. The owner of a drive causes the second
-/// group, which affects the whole drive; the same trace records it.
+/// The faults of a drive. The plan decides the first group for each operation. The owner of a drive
+/// causes the second group, which affects the whole drive; the same trace records it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
     /// One to eight bits of stored data are inverted, until rewritten.
@@ -41,7 +43,8 @@ pub enum FaultKind {
     PowerCut,
     /// A drive leaves in order, with a notice of its driver.
     Leave,
-    /// A drive is pulled out: operations under way and later ones fail before the driver reports it.
+    /// A drive is pulled out: operations under way and later ones fail before the driver reports
+    /// it.
     Pull,
     Return,
     /// Answers every write with an error.
@@ -235,7 +238,8 @@ pub struct Decider {
 }
 
 impl Decider {
-    /// Turns faults on or off. The dice are thrown in both cases, so that disarming does not shift later faults.
+    /// Turns faults on or off. The dice are thrown in both cases, so that disarming does not shift
+    /// later faults.
     pub fn arm(&mut self, armed: bool) {
         self.armed = armed;
     }

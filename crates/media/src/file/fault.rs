@@ -18,7 +18,8 @@ pub fn fault_of(error: &io::Error) -> MediaFault {
         }
         Some(libc::EPERM | libc::EACCES | libc::EROFS | libc::ETXTBSY) => MediaFault::Refused,
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EISDIR | libc::ENOTDIR) => MediaFault::Invalid,
-        // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and all other errors of a driver: the place is unusable.
+        // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and all other errors of a driver: the place is
+        // unusable.
         _ => MediaFault::Damaged,
     }
 }

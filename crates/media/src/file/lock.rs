@@ -9,8 +9,8 @@ use stele_ground::Duration;
 use super::{Access, failure};
 use crate::{MediaError, MediaFault, system};
 
-/// Locks the file, or names the holder. If the holder has died, waits for it: its lock goes when the kernel has
-/// finished its last operations.
+/// Locks the file, or names the holder. If the holder has died, waits for it: its lock goes when
+/// the kernel has finished its last operations.
 pub fn take(
     file: &File,
     path: &Path,
@@ -31,8 +31,8 @@ pub fn take(
             Err(TryLockError::WouldBlock) => {}
         }
         let holder = holder(metadata);
-        // The kernel lists no locks of dead processes, and none of processes in other containers, which are reported
-        // later.
+        // The kernel lists no locks of dead processes, and none of processes in other containers,
+        // which are reported later.
         let lingering = holder.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists());
         if lingering && system::now().since(since) < linger_max {
             std::thread::sleep(std::time::Duration::from_millis(2));
@@ -54,8 +54,8 @@ fn holder(metadata: &Metadata) -> Option<u32> {
     holder_in(&std::fs::read_to_string("/proc/locks").ok()?, metadata.dev(), metadata.ino())
 }
 
-/// A line reads `1: FLOCK  ADVISORY  WRITE 708 00:13:1234 0 EOF`: process, then major:minor:inode with the device in
-/// hexadecimal. A waiter has `->` after the number and is not a holder.
+/// A line reads `1: FLOCK  ADVISORY  WRITE 708 00:13:1234 0 EOF`: process, then major:minor:inode
+/// with the device in hexadecimal. A waiter has `->` after the number and is not a holder.
 fn holder_in(locks: &str, device: u64, inode: u64) -> Option<u32> {
     let place = format!("{:02x}:{:02x}:{inode}", libc::major(device), libc::minor(device));
     locks.lines().find_map(|line| {

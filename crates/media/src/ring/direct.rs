@@ -61,8 +61,8 @@ pub fn rest_of<'a>(data: &'a [crate::Shared], mut from: u64, mut each: impl FnMu
     }
 }
 
-/// The file system knows data and holes; allocated space that was never written counts as a hole. A device reports
-/// nothing, so all of it counts as data.
+/// The file system knows data and holes; allocated space that was never written counts as a hole. A
+/// device reports nothing, so all of it counts as data.
 fn list(file: &DriveFile, at: u64, length: u64, extents: &mut Vec<Extent>) -> io::Result<()> {
     extents.clear();
     let end = at + length;

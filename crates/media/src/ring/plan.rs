@@ -1,6 +1,6 @@
-//! The steps of an operation on a file. io_uring, a thread or the reactor itself carries them out. A plan names the
-//! next step and takes its outcome. It continues after a short transfer, and falls back if a file system lacks an
-//! ability.
+//! The steps of an operation on a file. io_uring, a thread or the reactor itself carries them out.
+//! A plan names the next step and takes its outcome. It continues after a short transfer, and falls
+//! back if a file system lacks an ability.
 
 use std::io;
 use std::sync::Arc;
@@ -113,8 +113,8 @@ impl PendingOperation {
         }
     }
 
-    /// Takes the outcome of the step: bytes transferred, or the system's error. Returns `None` if there is a further
-    /// step.
+    /// Takes the outcome of the step: bytes transferred, or the system's error. Returns `None` if
+    /// there is a further step.
     pub fn outcome(&mut self, step: Step, result: io::Result<u64>) -> Option<Result<(), MediaError>> {
         match result {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => None,
@@ -168,8 +168,9 @@ impl PendingOperation {
                 _ => {}
             }
         }
-        // A failed flush may have dropped its data, and the next flush may then "succeed". Only a buffered durable
-        // write hides a flush. Without the page cache, an error belongs to the place.
+        // A failed flush may have dropped its data, and the next flush may then "succeed". Only a
+        // buffered durable write hides a flush. Without the page cache, an error belongs to the
+        // place.
         let hidden = matches!(step, Step::Write { durable: true, .. }) && !self.file.is_direct();
         if step == Step::Sync || (hidden && fault_of(error) == MediaFault::Damaged) {
             self.file.set_failed();

@@ -93,7 +93,8 @@ fn one(ring: &Ring, drive: &mut FileDrive, op: Op) -> (Op, Result<(), MediaError
     (completion.op, completion.result)
 }
 
-/// The system refuses the write, and the flush linked behind it ends with it: one answer, and the place is reused.
+/// The system refuses the write, and the flush linked behind it ends with it: one answer, and the
+/// place is reused.
 #[test]
 fn a_durable_write_that_the_system_refuses_answers_once() {
     let scratch = Scratch::new("refused");
@@ -247,8 +248,8 @@ fn a_served_file_conforms() {
     }
 }
 
-/// `STELE_TEST_DEVICE=/dev/loop7` names a block device of a few MiB whose content may be destroyed. Without it the test
-/// has no device and does nothing.
+/// `STELE_TEST_DEVICE=/dev/loop7` names a block device of a few MiB whose content may be destroyed.
+/// Without it the test has no device and does nothing.
 #[test]
 fn a_block_device_conforms() {
     struct Device {

@@ -1,8 +1,9 @@
 //! The io_uring side of a ring: the only unsafe code of the reactor.
 //!
-//! The rule that makes it sound: all memory that a queue entry points to (buffer pages, shared bytes, the list of
-//! pieces, the table of zeros) belongs to a [`Place`]. The place keeps it, unmoved and untouched, until the completion
-//! of that entry was taken from the ring. Dropping the driver first waits for all completions.
+//! The rule that makes it sound: all memory that a queue entry points to (buffer pages, shared
+//! bytes, the list of pieces, the table of zeros) belongs to a [`Place`]. The place keeps it,
+//! unmoved and untouched, until the completion of that entry was taken from the ring. Dropping the
+//! driver first waits for all completions.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -21,17 +22,19 @@ use crate::system::{EventFd, IOVECS_MAX};
 
 /// Number of entries that wait for one kick. When they are used up, `start` kicks by itself.
 const ENTRIES: u32 = 256;
-/// Largest number of operations in the kernel; the completion queue has room for all of them and the bell.
+/// Largest number of operations in the kernel; the completion queue has room for all of them and
+/// the bell.
 pub const IN_FLIGHT_MAX: usize = 1023;
-/// Largest number of registered files. The kernel need not look up and count their descriptors for each operation.
+/// Largest number of registered files. The kernel need not look up and count their descriptors for
+/// each operation.
 const FILES_MAX: u32 = 1024;
 const BELL: u64 = u64::MAX;
 /// The answer to the end of a watch; the watch itself is answered too.
 const UNWATCHED: u64 = u64::MAX - 1;
 /// Marks the completion of a watch; the other bits are its token.
 const WATCH: u64 = 1 << 62;
-/// Marks the completion of a write with a linked flush. It comes only if the write fails or falls short, and then
-/// instead of the flush's completion.
+/// Marks the completion of a write with a linked flush. It comes only if the write fails or falls
+/// short, and then instead of the flush's completion.
 const LINKED: u64 = 1 << 63;
 
 pub struct Uring {
@@ -114,8 +117,9 @@ impl Uring {
         let first = entry(work, *step, pieces, fixed).user_data(index as u64);
         *linked = (self.links && step.is_followed_by_sync(work))
             .then(|| pieces.iter().take(IOVECS_MAX).map(|piece| piece.iov_len.min(TRANSFER_MAX) as u64).sum());
-        // The flush of a durable write goes to the kernel together with the write. One kernel worker carries out both
-        // and wakes this thread once. With a wake-up between the two, a log group took two and a half times as long.
+        // The flush of a durable write goes to the kernel together with the write. One kernel
+        // worker carries out both and wakes this thread once. With a wake-up between the two, a log
+        // group took two and a half times as long.
         let chain = match linked {
             Some(_) => {
                 let sync = entry(work, Step::Sync, &mut Vec::new(), fixed).user_data(index as u64);
@@ -126,13 +130,13 @@ impl Uring {
         };
         let chain = &chain[..1 + usize::from(linked.is_some())];
         while {
-            // SAFETY: all memory that the entries point to belongs to the place. The place holds it until the
-            // completion with this index is taken (`collect`), or the driver's drop has waited for it. A linked write
-            // completes before it.
+            // SAFETY: all memory that the entries point to belongs to the place. The place holds it
+            // until the completion with this index is taken (`collect`), or the driver's drop has
+            // waited for it. A linked write completes before it.
             unsafe { self.ring.submission().push_multiple(chain) }.is_err()
         } {
-            // The queue is full: the kernel takes all entries, or refuses temporarily (memory), and only a repetition
-            // helps.
+            // The queue is full: the kernel takes all entries, or refuses temporarily (memory), and
+            // only a repetition helps.
             self.kick();
         }
     }
@@ -140,7 +144,8 @@ impl Uring {
     /// Hands all queued entries to the kernel.
     pub fn kick(&mut self) {
         if !self.ring.submission().is_empty() {
-            // After an interruption or a shortage of memory, the entries stay queued for the next kick or wait.
+            // After an interruption or a shortage of memory, the entries stay queued for the next
+            // kick or wait.
             let _ = self.ring.submit();
         }
     }
@@ -158,14 +163,16 @@ impl Uring {
 
     fn push_plain(&mut self, entry: &squeue::Entry) {
         while {
-            // SAFETY: the entry points to no memory. A descriptor closed meanwhile is an error of its completion.
+            // SAFETY: the entry points to no memory. A descriptor closed meanwhile is an error of
+            // its completion.
             unsafe { self.ring.submission().push(entry) }.is_err()
         } {
             self.kick();
         }
     }
 
-    /// Takes the kernel's completions and the tokens of watches. Work with further steps is queued again.
+    /// Takes the kernel's completions and the tokens of watches. Work with further steps is queued
+    /// again.
     pub fn collect(&mut self, into: &mut Vec<Finished>, ready: &mut Vec<u64>) {
         let submission = self.ring.submission();
         let attention = !submission.is_empty() || submission.taskrun() || submission.cq_overflow();
@@ -173,7 +180,8 @@ impl Uring {
         if attention {
             let _ = self.ring.submit();
         }
-        // Take one at a time: a further step needs the ring, and reading the completion queue is only a load.
+        // Take one at a time: a further step needs the ring, and reading the completion queue is
+        // only a load.
         while let Some(entry) = { self.ring.completion().next() } {
             if entry.user_data() == BELL {
                 self.bell_armed = false;
@@ -218,7 +226,8 @@ impl Uring {
         }
     }
 
-    /// Submits the queued entries and sleeps until an operation is finished, the bell rings, or the time is over.
+    /// Submits the queued entries and sleeps until an operation is finished, the bell rings, or the
+    /// time is over.
     pub fn wait(&mut self, timeout: Option<Duration>) {
         if !self.bell_armed {
             let entry = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
@@ -229,7 +238,8 @@ impl Uring {
             self.kick();
             return;
         }
-        // Interruptions, time-outs and shortage of memory all end the wait early; the caller checks again.
+        // Interruptions, time-outs and shortage of memory all end the wait early; the caller checks
+        // again.
         let _ = match timeout {
             None => self.ring.submit_and_wait(1),
             Some(span) => {
@@ -252,8 +262,8 @@ impl Drop for Uring {
     }
 }
 
-/// Uses the newest mode that the kernel accepts: the kernel then processes completions only when this thread asks for
-/// them, without interrupting it.
+/// Uses the newest mode that the kernel accepts: the kernel then processes completions only when
+/// this thread asks for them, without interrupting it.
 fn build() -> io::Result<IoUring> {
     let newest = IoUring::builder()
         .setup_cqsize(2 * (IN_FLIGHT_MAX as u32 + 1))

@@ -1,8 +1,8 @@
-//! A few threads for the work that the ring cannot do: all operations if io_uring is refused, and blocking calls that
-//! io_uring lacks.
+//! A few threads for the work that the ring cannot do: all operations if io_uring is refused, and
+//! blocking calls that io_uring lacks.
 //!
-//! Limits: [`THREADS_MAX`] threads, started on demand. The ring's own limit on operations in flight bounds the queue.
-//! Dropping waits for the operations under way.
+//! Limits: [`THREADS_MAX`] threads, started on demand. The ring's own limit on operations in flight
+//! bounds the queue. Dropping waits for the operations under way.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,7 +1,8 @@
-//! The volatile write cache of a simulated drive: every version of every sector since it was last durable.
+//! The volatile write cache of a simulated drive: every version of every sector since it was last
+//! durable.
 //!
-//! The cache keeps all versions, and not only the newest, because a real drive may destage an early version of a sector
-//! and lose a later one. Between flushes it may do so in any order.
+//! The cache keeps all versions, and not only the newest, because a real drive may destage an early
+//! version of a sector and lose a later one. Between flushes it may do so in any order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +10,8 @@ use stele_ground::{BLOCK, Dice};
 
 use super::platter::{Page, Platter, SECTOR, SECTORS, bytes_of, is_zero, merge};
 
-/// Limit on cached versions: 64 MiB. Beyond it the oldest become durable, as in a drive with a full cache.
+/// Limit on cached versions: 64 MiB. Beyond it the oldest become durable, as in a drive with a full
+/// cache.
 const VERSIONS_MAX: usize = 16_384;
 
 #[derive(Clone, Debug)]
@@ -26,7 +28,8 @@ pub struct Unsettled {
     pub page: u64,
     /// First sector of the unit; the unit is one sector, or all eight if they are written as one.
     pub sector: u8,
-    /// Number of possible contents after the cut: the durable one and the later versions. At least 2.
+    /// Number of possible contents after the cut: the durable one and the later versions. At least
+    /// 2.
     pub choices: usize,
 }
 
@@ -34,7 +37,8 @@ pub struct Unsettled {
 #[derive(Clone, Debug)]
 pub struct Cache {
     pages: BTreeMap<u64, Vec<Version>>,
-    /// Sequence and page of every version, oldest first; entries of versions that became durable stay until popped.
+    /// Sequence and page of every version, oldest first; entries of versions that became durable
+    /// stay until popped.
     order: VecDeque<(u64, u64)>,
     sequence: u64,
     /// Bytes that are torn as one: 512 or 4096.
@@ -57,8 +61,8 @@ impl Cache {
         self.sequence
     }
 
-    /// The pages from `first` to `last` as a read sees them, in order; `None` for zeros. It hands out references: a
-    /// count of holders for each page took a tenth of a run's time.
+    /// The pages from `first` to `last` as a read sees them, in order; `None` for zeros. It hands
+    /// out references: a count of holders for each page took a tenth of a run's time.
     pub fn view(&self, platter: &Platter, first: u64, last: u64, mut each: impl FnMut(u64, Option<&[u8; BLOCK]>)) {
         let mut stored = platter.stored(first, last).peekable();
         let mut cached = self.pages.range(first..=last).peekable();
@@ -145,8 +149,8 @@ impl Cache {
         (0..SECTORS).step_by(step).map(move |sector| (sector as u8, mask << sector))
     }
 
-    /// Cuts the power: each unsettled place keeps the chosen version (0 is the durable content). Choices come in the
-    /// order of [`Cache::unsettled`].
+    /// Cuts the power: each unsettled place keeps the chosen version (0 is the durable content).
+    /// Choices come in the order of [`Cache::unsettled`].
     pub fn cut(&mut self, platter: &mut Platter, mut choose: impl FnMut(Unsettled) -> usize) {
         let places = self.unsettled();
         for place in places {

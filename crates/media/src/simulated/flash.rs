@@ -1,10 +1,12 @@
-//! A flash drive in virtual time: parallel dies, channels that they share, and stalls while space is reclaimed.
+//! A flash drive in virtual time: parallel dies, channels that they share, and stalls while space
+//! is reclaimed.
 //!
-//! A command is cut into pages, and a page's address decides its die. A read occupies its die, then the die's channel.
-//! A write crosses the channel into the drive's memory, and is programmed from there. With power-loss protection, a
-//! write completes once it is in memory, as long as there is room, and a flush waits for nothing. Without it, a flush
-//! or a write through waits for all programming. After every [`FlashSpec::reclaim_every`] programmed bytes, a die is
-//! busy with an erasure.
+//! A command is cut into pages, and a page's address decides its die. A read occupies its die, then
+//! the die's channel. A write crosses the channel into the drive's memory, and is programmed from
+//! there. With power-loss protection, a write completes once it is in memory, as long as there is
+//! room, and a flush waits for nothing. Without it, a flush or a write through waits for all
+//! programming. After every [`FlashSpec::reclaim_every`] programmed bytes, a die is busy with an
+//! erasure.
 
 use stele_ground::{Duration, Instant};
 
@@ -33,7 +35,8 @@ pub struct FlashSpec {
 }
 
 impl FlashSpec {
-    /// Roughly an enterprise NVMe drive: 8 channels of 8 dies, 16 KiB pages, 70 us a read, 600 us a program.
+    /// Roughly an enterprise NVMe drive: 8 channels of 8 dies, 16 KiB pages, 70 us a read, 600 us a
+    /// program.
     pub const fn enterprise() -> FlashSpec {
         FlashSpec {
             channels: 8,

@@ -1,14 +1,17 @@
-//! A hard drive in virtual time: arm, rotation, zones, and a few commands among which the drive chooses.
+//! A hard drive in virtual time: arm, rotation, zones, and a few commands among which the drive
+//! chooses.
 //!
-//! The arm takes `track + b * sqrt(distance)` up to a third of the stroke, where it takes `average`, and from there
-//! linearly up to `full`. The platter turns exactly: the wait for a sector follows from the time and the sector's
-//! angle. Tracks are longer outside than inside, in zones. Numbering starts outside, goes through the heads of a
-//! cylinder, and then inwards. Each track is offset by the rotation during a step to it, so that streams lose one such
-//! step a track. The drive sees the first [`HardDriveSpec::window`] waiting commands and serves the one that it can
-//! reach soonest. The others wait in the host, first in, first out. A write is complete when it is on the medium, so a
-//! flush costs nothing.
+//! The arm takes `track + b * sqrt(distance)` up to a third of the stroke, where it takes
+//! `average`, and from there linearly up to `full`. The platter turns exactly: the wait for a
+//! sector follows from the time and the sector's angle. Tracks are longer outside than inside, in
+//! zones. Numbering starts outside, goes through the heads of a cylinder, and then inwards. Each
+//! track is offset by the rotation during a step to it, so that streams lose one such step a track.
+//! The drive sees the first [`HardDriveSpec::window`] waiting commands and serves the one that it
+//! can reach soonest. The others wait in the host, first in, first out. A write is complete when it
+//! is on the medium, so a flush costs nothing.
 //!
-//! Rejected: the shortest positioning time over the whole queue. It exceeds the published reads by 80 %.
+//! Rejected: the shortest positioning time over the whole queue. It exceeds the published reads by
+//! 80 %.
 
 use stele_ground::{Dice, Duration, Instant};
 
@@ -43,8 +46,9 @@ pub struct HardDriveSpec {
 }
 
 impl HardDriveSpec {
-    /// The 18.2 GB drive at 15,000 revolutions a minute behind the DS4500. Blocks, revolution and rates come from the
-    /// data sheet. Seeks, settling, overhead and window were fitted to the published uncached cells of 20 drives.
+    /// The 18.2 GB drive at 15,000 revolutions a minute behind the DS4500. Blocks, revolution and
+    /// rates come from the data sheet. Seeks, settling, overhead and window were fitted to the
+    /// published uncached cells of 20 drives.
     pub const fn published_15k() -> HardDriveSpec {
         HardDriveSpec {
             sectors: 35_890_512,
@@ -175,7 +179,8 @@ impl HardDrive {
         begins + (ahead - ahead.floor()) * revolution as f64
     }
 
-    /// Nanoseconds to pass over the sectors, with a step at the end of each track; and the last track.
+    /// Nanoseconds to pass over the sectors, with a step at the end of each track; and the last
+    /// track.
     fn pass(&self, first: u64, mut spot: Spot, sectors: u64) -> (f64, Spot) {
         let revolution = self.spec.revolution.0 as f64;
         let (mut time, mut here, mut rest) = (0.0, first, sectors);

@@ -1,6 +1,6 @@
-//! The memory of one page of a simulated drive. The last holder puts it on a list of its thread, and the next page takes
-//! it from there: a run of the simulated world writes millions of pages, and memory fresh from the system costs more
-//! than the copy into it.
+//! The memory of one page of a simulated drive. The last holder puts it on a list of its thread,
+//! and the next page takes it from there. A run of the simulated world writes millions of pages,
+//! and memory fresh from the system costs more than the copy into it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -13,7 +13,8 @@ use stele_ground::BLOCK;
 use super::platter::{Page, page_of};
 use crate::Shared;
 
-/// Pieces whose pages are kept at hand for the next drive: a log or a mirror writes the same piece to several.
+/// Pieces whose pages are kept at hand for the next drive: a log or a mirror writes the same piece
+/// to several.
 const RECENT_MAX: usize = 32;
 /// Limit on the pages that a thread keeps for reuse: 96 MiB.
 const KEPT_MAX: usize = 24_576;
@@ -26,7 +27,8 @@ thread_local! {
 
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// The pages of a piece from its beginning, without a rest. What several drives take of it lies in memory once.
+/// The pages of a piece from its beginning, without a rest. What several drives take of it lies in
+/// memory once.
 pub(super) fn pages_of(piece: &Shared) -> Rc<[Page]> {
     RECENT.with_borrow_mut(|recent| {
         let is_it = |known: &Shared| (known.as_ptr(), known.len()) == (piece.as_ptr(), piece.len());
@@ -73,7 +75,7 @@ impl Deref for Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // With one holder and no weak ones, nobody else can come by it.
+        // With one holder and no weak ones, no other thread can come by it.
         if let Some(page) = self.0.take()
             && Arc::strong_count(&page) == 1
         {

@@ -19,17 +19,20 @@ pub enum CommandWork {
     Other,
 }
 
-/// A model of a drive's mechanics. Mechanical and flash models keep their own state (head, dies) in it.
+/// A model of a drive's mechanics. Mechanical and flash models keep their own state (head, dies) in
+/// it.
 pub trait Model: Send {
     /// Number of commands served at once.
     fn channels(&self) -> usize;
 
-    /// Number of waiting commands that the drive itself holds and chooses among; the others wait in the host, in order.
+    /// Number of waiting commands that the drive itself holds and chooses among; the others wait in
+    /// the host, in order.
     fn window(&self) -> usize {
         usize::MAX
     }
 
-    /// Chooses the next command; `waiting` is in order of arrival, not empty, and within the window.
+    /// Chooses the next command; `waiting` is in order of arrival, not empty, and within the
+    /// window.
     fn choose(&mut self, _now: Instant, _waiting: &[CommandWork]) -> usize {
         0
     }
@@ -38,7 +41,8 @@ pub trait Model: Send {
     fn service(&mut self, now: Instant, work: CommandWork) -> Duration;
 }
 
-/// A drive without mechanics: a fixed time for each command, a rate, and a jitter that reorders completions.
+/// A drive without mechanics: a fixed time for each command, a rate, and a jitter that reorders
+/// completions.
 #[derive(Clone, Debug)]
 pub struct Plain {
     pub channels: usize,

@@ -1,5 +1,5 @@
-//! The durable content of a simulated drive: sparse pages of 4096 bytes, shared by reference count. An image of a drive
-//! (for a rollback, a clone, another power cut) costs one pointer a page.
+//! The durable content of a simulated drive: sparse pages of 4096 bytes, shared by reference count.
+//! An image of a drive (for a rollback, a clone, another power cut) costs one pointer a page.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Range;

@@ -32,3 +32,20 @@ fn tests_constants_and_assertions_are_left_alone() {
     let text = "const A: bool = 1 < 2;\nconst fn c() { d(); }\nfn f() { assert!(a < b); }\n#[cfg(test)]\nmod tests { fn g() { h(); } }\n";
     assert_eq!(changed(text).0.len(), 0);
 }
+
+#[test]
+fn a_mutant_is_known_again_as_long_as_the_code_of_its_function_is_the_same() {
+    let keys = |text: &str| changed(text).0.into_iter().map(|site| site.key).collect::<Vec<_>>();
+    let before = keys("fn f() {\n    a();\n    b();\n}\n\nfn g() {\n    a();\n}\n");
+    assert!(before.len() == 3 && before[0] != before[1] && before[0] != before[2]);
+    let elsewhere =
+        keys("/// Text.\nfn h() {}\n\nfn f() {\n    // Why.\n    a();\n\n    b();\n}\n\nfn g() {\n    c();\n}\n");
+    assert_eq!(elsewhere[..2], before[..2]);
+    assert_ne!(elsewhere[2], before[2]);
+    // Two functions of one name and code have keys of their own.
+    let twice = keys("impl A {\n    fn f() { a(); }\n}\nimpl B {\n    fn f() { a(); }\n}\n");
+    assert_ne!(twice[0], twice[1]);
+    // The text of a mutant, by which reasons name it, has no comments either.
+    let (sites, _) = changed("fn f() {\n    a(|| {\n        // Why.\n        b()\n    });\n}\n");
+    assert_eq!(sites[0].text, "a(|| { b() });");
+}

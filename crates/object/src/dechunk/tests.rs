@@ -1,4 +1,5 @@
-//! Every framing fault by name, each body cut at every place, and a signed body against its own signer.
+//! Every framing fault by name, each body cut at every place, and a signed body against its own
+//! signer.
 
 use super::*;
 use crate::sigv4::{ChunkSigner, SigningKeys, Stamp};
@@ -71,8 +72,8 @@ fn signer() -> ChunkSigner {
 
 #[test]
 fn a_signed_body_passes_whole_and_fails_at_any_flipped_byte() {
-    // The chain below comes from the oracle. The signer only verifies, so the expected signatures are computed from
-    // their definition.
+    // The chain below comes from the oracle. The signer only verifies, so the expected signatures
+    // are computed from their definition.
     let sign = |previous: &str, kind: &str, hashes: &str| {
         let stamp = "20261120T000000Z\n20261120/us-east-1/s3/aws4_request";
         let text = format!("{kind}\n{stamp}\n{previous}\n{hashes}");

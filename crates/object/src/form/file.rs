@@ -2,8 +2,8 @@
 
 use bytes::{Buf, Bytes};
 
-/// Finds the end of the file in pieces of any size. The content leaves as slices of the input, but for the few bytes that
-/// may be the beginning of the boundary.
+/// Finds the end of the file in pieces of any size. The content leaves as slices of the input, but
+/// for the few bytes that may be the beginning of the boundary.
 pub struct FileEnd {
     /// Ends the content.
     mark: Vec<u8>,
@@ -65,7 +65,8 @@ impl FileEnd {
     fn settle(&mut self, piece: &mut Bytes) -> Option<Bytes> {
         while let Some(byte) = piece.first().copied() {
             if self.mark.get(self.held.len()) != Some(&byte) {
-                // Only the first byte of the mark is a carriage return, so no later beginning hides in the held bytes.
+                // Only the first byte of the mark is a carriage return, so no later beginning hides
+                // in the held bytes.
                 return Some(std::mem::take(&mut self.held).into());
             }
             self.held.push(byte);

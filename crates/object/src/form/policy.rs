@@ -24,7 +24,7 @@ pub struct SignedPolicy<'f> {
 }
 
 impl<'f> SignedPolicy<'f> {
-    /// The claim of a form. None: it has no policy, so it is of nobody in particular.
+    /// The claim of a form. None: it has no policy, so it is of no user in particular.
     pub fn of(fields: &'f Fields) -> S3Result<Option<SignedPolicy<'f>>> {
         if fields.get("awsaccesskeyid").is_some() {
             return Err(refuse(
@@ -85,8 +85,8 @@ impl<'f> SignedPolicy<'f> {
     }
 }
 
-/// Checks that the policy is in force, that every condition holds, and that it speaks of every field. Returns the range of
-/// the file's size, if it states one.
+/// Checks that the policy is in force, that every condition holds, and that it speaks of every
+/// field. Returns the range of the file's size, if it states one.
 pub fn checked(document: &[u8], bucket: &str, fields: &Fields, now: SystemTime) -> S3Result<Option<(u64, u64)>> {
     let json: Value = serde_json::from_slice(document).map_err(|_| refused("Invalid Policy: Invalid JSON."))?;
     let expiration = json.get("expiration").and_then(Value::as_str);

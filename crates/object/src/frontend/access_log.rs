@@ -1,8 +1,9 @@
-//! The access log of buckets that have one: a line for each request, in the form of AWS, stored in batches as objects.
+//! The access log of buckets that have one: a line for each request, in the form of AWS, stored in
+//! batches as objects.
 //!
-//! Best effort, as on AWS: lines wait in memory, so a crash loses them. No request waits for its line. At the limits of
-//! `waiting.rs` further lines are dropped and counted, and so is a batch that cannot be stored after ten attempts, or
-//! whose target takes no reports any more.
+//! Best effort, as on AWS: lines wait in memory, so a crash loses them. No request waits for its
+//! line. At the limits of `waiting.rs` further lines are dropped and counted, and so is a batch
+//! that cannot be stored after ten attempts, or whose target takes no reports any more.
 //!
 //! Refused senders without a key get few lines, and short ones: they must not fill the store.
 
@@ -218,8 +219,8 @@ fn resource(query: &Query, object: bool) -> &'static str {
     if object { "OBJECT" } else { "BUCKET" }
 }
 
-/// A URL, or its path and query, without the values that would let a reader act as its sender. A name counts as it is
-/// read by the server: decoded.
+/// A URL, or its path and query, without the values that would let a reader act as its sender. A
+/// name counts as it is read by the server: decoded.
 fn without_secrets(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
     let is_secret = |name: &str| {
@@ -262,8 +263,8 @@ fn quoted(text: &str, most: usize) -> String {
     if text.is_empty() { "\"-\"".to_owned() } else { format!("\"{}\"", visible(text, most)) }
 }
 
-/// Visible ASCII without quotes, so that no client can begin a line or a field. `most`: bytes of the text that are
-/// shown.
+/// Visible ASCII without quotes, so that no client can begin a line or a field. `most`: bytes of
+/// the text that are shown.
 fn visible(text: &str, most: usize) -> String {
     let mut shown = String::with_capacity(text.len().min(most));
     for byte in text.bytes().take(most) {

@@ -1,5 +1,5 @@
-//! `/health` and `/metrics`. They are unsigned, and therefore served only on the administration listener or on
-//! loopback, unless the settings open them.
+//! `/health` and `/metrics`. They are unsigned, and therefore served only on the administration
+//! listener or on loopback, unless the settings open them.
 
 use super::Frontend;
 use crate::metrics::{Health, Metrics, Snapshot};

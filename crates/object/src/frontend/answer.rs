@@ -38,8 +38,9 @@ pub async fn read_away(response: &mut Response<Body>, rest: Option<Payload>) {
     }
 }
 
-/// Ends the connection with this answer. It is also needed if a client that waited for an invitation got an answer
-/// without one: botocore takes the status of that answer for the answer to the next request on the connection.
+/// Ends the connection with this answer. It is also needed if a client that waited for an
+/// invitation got an answer without one: botocore takes the status of that answer for the answer to
+/// the next request on the connection.
 pub fn end_connection(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
@@ -108,7 +109,8 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     if let Ok(front) = std::str::from_utf8(front)
         && !front.contains("<Message>")
     {
-        // The wire crate refuses some requests with the code alone, which clients show as an unknown error.
+        // The wire crate refuses some requests with the code alone, which clients show as an
+        // unknown error.
         let code =
             front.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
         whole.extend_from_slice(format!("<Message>{}</Message>", wording(code)).as_bytes());

@@ -1,4 +1,5 @@
-//! Requests from the pages of other origins: the browser's question before a request, and the headers of answers.
+//! Requests from the pages of other origins: the browser's question before a request, and the
+//! headers of answers.
 
 use super::{Frontend, answer};
 use crate::query::decode;
@@ -109,7 +110,8 @@ fn allow(headers: &mut HeaderMap, rule: &CorsRule, origin: &str) {
 }
 
 fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
-    // The archive lets only visible ASCII into a rule, and the request's own values arrived as headers.
+    // The archive lets only visible ASCII into a rule, and the request's own values arrived as
+    // headers.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }

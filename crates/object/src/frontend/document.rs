@@ -1,9 +1,9 @@
 //! Prepares a document for the wire crate: well-formed, and without CDATA sections.
 //!
-//! The wire crate logs the errors of its parser, and the parser quotes the document. A sender could thus write to the
-//! server's log as fast as it sends. The wire crate also leaves out CDATA sections, so that a key within one becomes
-//! another key. This module prevents both: it refuses malformed documents with its own message, and turns CDATA into
-//! text.
+//! The wire crate logs the errors of its parser, and the parser quotes the document. A sender could
+//! thus write to the server's log as fast as it sends. The wire crate also leaves out CDATA
+//! sections, so that a key within one becomes another key. This module prevents both: it refuses
+//! malformed documents with its own message, and turns CDATA into text.
 
 use crate::refusal::refuse;
 use bytes::Bytes;
@@ -13,13 +13,15 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// The document with its CDATA sections as text; a malformed document is refused.
 pub fn plain(document: Bytes) -> S3Result<Bytes> {
-    // Text without markup is no XML, and the operation reports that; the parser has nothing to quote from it.
+    // Text without markup is no XML, and the operation reports that; the parser has nothing to
+    // quote from it.
     if !document.contains(&b'<') {
         return Ok(document);
     }
     std::str::from_utf8(&document).map_err(|_| malformed())?;
     let mut reader = Reader::from_reader(document.as_ref());
-    // `copied` is the part of the document that `plain` has; both stay empty as long as nothing changes.
+    // `copied` is the part of the document that `plain` has; both stay empty as long as nothing
+    // changes.
     let (mut plain, mut copied) = (Vec::new(), 0);
     loop {
         let start = position(&reader);

@@ -1,7 +1,7 @@
 //! What a request asks of a bucket's policy: its actions, and the facts for the conditions.
 //!
-//! The frontend asks before it routes a request, with the bucket and key that the wire crate will find. The archive
-//! judges.
+//! The frontend asks before it routes a request, with the bucket and key that the wire crate will
+//! find. The archive judges.
 
 use super::Frontend;
 use crate::query::{Query, decode};
@@ -28,8 +28,8 @@ const HEADERS: [&str; 6] = [
     "x-amz-server-side-encryption-customer-algorithm",
 ];
 
-/// Subresources that decide about the operation on an object, with the actions of GET, PUT and DELETE. Of an action with
-/// two names the second is for a named version.
+/// Subresources that decide about the operation on an object, with the actions of GET, PUT and
+/// DELETE. Of an action with two names the second is for a named version.
 const OF_OBJECTS: [(&str, [&[&str]; 3]); 5] = [
     ("acl", [&["GetObjectAcl", "GetObjectVersionAcl"], &["PutObjectAcl", "PutObjectVersionAcl"], &[]]),
     ("attributes", [&["GetObjectAttributes", "GetObjectVersionAttributes"], &[], &[]]),
@@ -88,8 +88,9 @@ pub struct Asked<'r> {
 }
 
 impl Frontend {
-    /// Lets the policies of the buckets that a request touches judge it. Returns the caller with the access that they
-    /// add, and for a batch of deletions the facts by which each key is to be judged.
+    /// Lets the policies of the buckets that a request touches judge it. Returns the caller with
+    /// the access that they add, and for a batch of deletions the facts by which each key is to be
+    /// judged.
     pub(super) async fn policed(
         &self,
         caller: Caller,
@@ -134,8 +135,8 @@ impl Frontend {
         Ok((caller, facts))
     }
 
-    /// Lets the policy of a bucket judge a request of another protocol by these actions. Returns the caller with the
-    /// access that it adds.
+    /// Lets the policy of a bucket judge a request of another protocol by these actions. Returns
+    /// the caller with the access that it adds.
     pub(crate) async fn policed_as(
         &self,
         caller: Caller,

@@ -1,4 +1,5 @@
-//! Turns a received request into one that the wire crate may route: with a known sender and a bounded body.
+//! Turns a received request into one that the wire crate may route: with a known sender and a
+//! bounded body.
 
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
@@ -367,7 +368,8 @@ impl Frontend {
                 }
             }
         };
-        // A pace that is fair to an upload would let a few senders hold all document memory for hours.
+        // A pace that is fair to an upload would let a few senders hold all document memory for
+        // hours.
         let Ok(document) = timeout(self.settings.document_patience, payload.collect(limit)).await else {
             return Err(refuse(
                 S3ErrorCode::RequestTimeout,
@@ -419,7 +421,8 @@ impl Frontend {
     }
 }
 
-/// Whether eavesdropping is impossible: the connection is encrypted, or does not leave this machine.
+/// Whether eavesdropping is impossible: the connection is encrypted, or does not leave this
+/// machine.
 pub(super) fn is_private(peer: &Peer) -> bool {
     peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback())
 }

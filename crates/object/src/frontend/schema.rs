@@ -1,7 +1,8 @@
 //! The elements that documents about keeping and deletion may have.
 //!
-//! The wire crate passes over elements that it does not know. A mistyped one would then silently mean "none": a default
-//! retention without its rule is no default retention, and a lifecycle rule without its limit removes more.
+//! The wire crate passes over elements that it does not know. A mistyped one would then silently
+//! mean "none": a default retention without its rule is no default retention, and a lifecycle rule
+//! without its limit removes more.
 
 use hyper::Method;
 use s3s::{S3ErrorCode, S3Result};

@@ -1,12 +1,13 @@
-//! Temporary credentials: the part of AWS's Security Token Service that lends an access key's own rights.
+//! Temporary credentials: the part of AWS's Security Token Service that lends an access key's own
+//! rights.
 //!
-//! Clients send `POST /` with a form, signed for the service `sts`. The actions are AssumeRole and GetCallerIdentity.
-//! There are no roles to assume: a session always is the caller's own access key, limited by the session policy. The
-//! role that a client must name is not looked up. A parameter that would change what the session may do, and that is
-//! not carried out, is refused.
+//! Clients send `POST /` with a form, signed for the service `sts`. The actions are AssumeRole and
+//! GetCallerIdentity. There are no roles to assume: a session always is the caller's own access
+//! key, limited by the session policy. The role that a client must name is not looked up. A
+//! parameter that would change what the session may do, and that is not carried out, is refused.
 //!
-//! Failure model: as for the rest of the frontend. The document is read before its signature can be verified, so it is
-//! small, and read only for an access key that exists.
+//! Failure model: as for the rest of the frontend. The document is read before its signature can be
+//! verified, so it is small, and read only for an access key that exists.
 
 use super::Frontend;
 use super::prepare::{from_peer, is_private};
@@ -31,7 +32,8 @@ const NAMESPACE: &str = "https://sts.amazonaws.com/doc/2011-06-15/";
 /// There are no accounts.
 const ACCOUNT: &str = "000000000000";
 const VERSION: &str = "2011-06-15";
-/// The parameters of AssumeRole. `ExternalId` is a condition of roles, which a session of one's own key does not have.
+/// The parameters of AssumeRole. `ExternalId` is a condition of roles, which a session of one's own
+/// key does not have.
 const OF_ASSUME_ROLE: [&str; 7] =
     ["Action", "Version", "RoleArn", "RoleSessionName", "DurationSeconds", "Policy", "ExternalId"];
 

@@ -1,8 +1,8 @@
 //! The valid combinations of methods and subresources.
 //!
-//! For an invalid combination the wire crate falls back to the plain operation: `DELETE /bucket?versioning` would
-//! delete the bucket, and `PUT /bucket/key?uploadId=x` would store an object. Such requests are refused here, before
-//! they are routed.
+//! For an invalid combination the wire crate falls back to the plain operation:
+//! `DELETE /bucket?versioning` would delete the bucket, and `PUT /bucket/key?uploadId=x` would
+//! store an object. Such requests are refused here, before they are routed.
 
 use crate::query::Query;
 use crate::refusal::refuse;
@@ -74,8 +74,8 @@ const BUCKET_SETTINGS: [&str; 18] = [
     "website",
 ];
 
-/// Parameters that are not subresources. Any other parameter without a value is a subresource of a later S3, and
-/// changes the meaning of the request.
+/// Parameters that are not subresources. Any other parameter without a value is a subresource of a
+/// later S3, and changes the meaning of the request.
 const PARAMETERS: [&str; 22] = [
     "allow-unordered",
     "bucket-region",
@@ -181,7 +181,8 @@ pub fn needs_key(method: &Method, object: bool, query: &Query, streams: bool, le
     let posts = method == Method::POST;
     let puts = method == Method::PUT;
     if object && (posts && query.has("uploads") || puts && query.has("uploadId")) {
-        // The completion is a document. So the parts could never become an object, and would only take room.
+        // The completion is a document. So the parts could never become an object, and would only
+        // take room.
         return Some(
             "Access Denied: an upload in parts must be signed, since it cannot be completed without a key. \
              Send the object in one request.",

@@ -1,8 +1,9 @@
 //! The requests that are served at once: in all, and of one access key.
 //!
-//! A request holds its turn until the client has taken the answer, and a slow client is served for long. The bound of one
-//! access key leaves turns for the others, wherever its clients are. The bound of a host's connections, which is below
-//! that of all turns, does the same for clients without a key.
+//! A request holds its turn until the client has taken the answer, and a slow client is served for
+//! long. The bound of one access key leaves turns for the others, wherever its clients are. The
+//! bound of a host's connections, which is below that of all turns, does the same for clients
+//! without a key.
 
 use super::Frontend;
 use crate::refusal::refuse;
@@ -48,7 +49,8 @@ impl Turns {
         new
     }
 
-    /// First the key's own turn, so that a key at its bound waits for its own requests and takes no place in the line.
+    /// First the key's own turn, so that a key at its bound waits for its own requests and takes no
+    /// place in the line.
     async fn take(&self, actor: &Actor) -> Option<Turn> {
         let _of_key = match actor {
             Actor::Key(key) => Some(self.of(key).acquire_owned().await.ok()?),

@@ -137,7 +137,8 @@ impl Address {
         format!("{}{}/", self.prefix, kind.folder())
     }
 
-    /// The name of the file that a key below a folder stands for. Other objects are no files of the repository.
+    /// The name of the file that a key below a folder stands for. Other objects are no files of the
+    /// repository.
     pub fn name_in(kind: Kind, below: &str) -> Option<&str> {
         let name = match kind {
             Kind::Data => below.split_once('/').filter(|(two, name)| name.get(..2) == Some(two))?.1,

@@ -72,7 +72,8 @@ impl Rest {
                 Err(error) => Err(translated(error)),
             },
             (Err(error @ ArchiveError::PreconditionFailed(_)), held) => {
-                // The name is taken. The body must be what its name says, before it is compared with what is stored.
+                // The name is taken. The body must be what its name says, before it is compared
+                // with what is stored.
                 match if held.is_some() { Ok(sha256) } else { hashed(&mut payload).await } {
                     Ok(found) if found == sha256 => Err(translated(error)),
                     Ok(_) => Err(refuse(S3ErrorCode::BadDigest, "the content does not have the SHA-256 of its name")),
@@ -112,11 +113,13 @@ impl Rest {
         }
     }
 
-    /// Removes a file for good, with all its versions, where retention permits it. It takes the right to delete.
+    /// Removes a file for good, with all its versions, where retention permits it. It takes the
+    /// right to delete.
     ///
-    /// A lock is no content: a caller that may store it may remove it, as restic requires of append-only servers. Such a
-    /// caller removes it as S3 does, with a delete marker where the bucket keeps versions. This is nothing that it could
-    /// not do by storing another object there, and retention holds.
+    /// A lock is no content: a caller that may store it may remove it, as restic requires of
+    /// append-only servers. Such a caller removes it as S3 does, with a delete marker where the
+    /// bucket keeps versions. This is nothing that it could not do by storing another object there,
+    /// and retention holds.
     pub(super) async fn remove(&self, call: &Call, address: &Address, file: File) -> S3Result<Response<Body>> {
         let (archive, key) = (self.archive(), address.key(file));
         let get = GetRequest { bucket: address.bucket.clone(), key: key.clone(), ..GetRequest::default() };

@@ -1,7 +1,8 @@
 //! Lists of files: an array of names (version 1), or of names and sizes (version 2).
 //!
-//! The answer streams page by page, so that its memory does not grow with the repository. An error behind the first
-//! page cuts the answer short, which leaves its last chunk away: no client takes it for a whole list.
+//! The answer streams page by page, so that its memory does not grow with the repository. An error
+//! behind the first page cuts the answer short, which leaves its last chunk away: no client takes
+//! it for a whole list.
 
 use super::Rest;
 use super::address::{Address, Kind};

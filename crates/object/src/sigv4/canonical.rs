@@ -31,8 +31,8 @@ pub struct Parts<'r> {
 
 /// The canonical request, or `None` if a header listed as signed is missing.
 ///
-/// `path` is written as given. Some clients sign a path with unencoded reserved characters: the caller tries the
-/// encoded form first, then the raw one.
+/// `path` is written as given. Some clients sign a path with unencoded reserved characters: the
+/// caller tries the encoded form first, then the raw one.
 pub fn request(
     parts: &Parts<'_>,
     encoded_path: &[u8],

@@ -77,7 +77,8 @@ impl Claim {
         }
     }
 
-    /// The claim of a request to the service `sts`, whose document `cover` adds before it is verified.
+    /// The claim of a request to the service `sts`, whose document `cover` adds before it is
+    /// verified.
     pub fn of_sts(headers: &HeaderMap) -> S3Result<Claim> {
         let missing = || refuse(S3ErrorCode::AccessDenied, "Access Denied: this request must be signed.");
         let text = headers.get(AUTHORIZATION).ok_or_else(missing)?;
@@ -85,8 +86,8 @@ impl Claim {
         from_header(text, headers, "sts")
     }
 
-    /// Makes the claim one to have signed this document. Clients of `sts` need not send its hash; one that they send
-    /// must be the right one.
+    /// Makes the claim one to have signed this document. Clients of `sts` need not send its hash;
+    /// one that they send must be the right one.
     pub fn cover(&mut self, document: &[u8], headers: &HeaderMap) -> S3Result<()> {
         let hash = hex_lower(digest::digest(&digest::SHA256, document).as_ref());
         if headers.get_all("x-amz-content-sha256").iter().any(|sent| sent.as_bytes() != hash.as_bytes()) {
@@ -96,8 +97,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Checks the claim against the sender's secret. For a signed chunked payload it returns the chain that verifies
-    /// the chunks.
+    /// Checks the claim against the sender's secret. For a signed chunked payload it returns the
+    /// chain that verifies the chunks.
     pub fn verify(&self, secret: &str, keys: &SigningKeys, parts: &Parts<'_>) -> S3Result<Option<ChunkSigner>> {
         self.check_coverage(parts.headers)?;
         let key = keys.key(&self.access_key, secret, self.stamp.date(), &self.region, &self.service);
@@ -134,12 +135,14 @@ impl Claim {
         Ok(())
     }
 
-    // Anyone on the way could add an unsigned header, for example to extend a retention, to bypass one, or to name a class.
+    // Anyone on the way could add an unsigned header, for example to extend a retention, to bypass
+    // one, or to name a class.
     fn check_coverage(&self, headers: &HeaderMap) -> S3Result<()> {
         let signed = |name: &str| self.signed_headers.split(';').any(|found| found == name);
         let uncovered = headers.keys().map(|name| name.as_str()).find(|name| {
             let matters = name.starts_with("x-amz-") || name.starts_with("x-stele-") || *name == "host";
-            // On a presigned URL without a payload hash this header only adds a check, so it may be unsigned.
+            // On a presigned URL without a payload hash this header only adds a check, so it may be
+            // unsigned.
             let harmless = self.presigned && *name == "x-amz-content-sha256";
             matters && !harmless && !signed(name)
         });
@@ -311,8 +314,8 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         }
         Ok(seconds) => seconds,
     };
-    // The payload is unknown when the URL is signed, unless its hash was made part of the query. A hash in the query
-    // was signed, so no header can override it.
+    // The payload is unknown when the URL is signed, unless its hash was made part of the query. A
+    // hash in the query was signed, so no header can override it.
     let named = query.get("X-Amz-Content-Sha256");
     let hoisted = named.unwrap_or("UNSIGNED-PAYLOAD");
     let sent = text_header(headers, "x-amz-content-sha256");

@@ -1,7 +1,7 @@
 //! Signing keys, derived once for a secret, day, region and service, and cached.
 //!
-//! Limit: 1,024 scopes. At the limit the table is cleared, and keys are derived again at five HMACs a scope.
-//! Unidentified senders cannot fill the table, since only known access keys are looked up.
+//! Limit: 1,024 scopes. At the limit the table is cleared, and keys are derived again at five HMACs
+//! a scope. Unidentified senders cannot fill the table, since only known access keys are looked up.
 
 use aws_lc_rs::hmac;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ struct Scope {
 }
 
 struct Derived {
-    // A rotated secret must not keep verifying: the entry is used only for the secret that it came from.
+    // A rotated secret must not keep verifying: the entry is used only for the secret that it came
+    // from.
     secret: Zeroizing<String>,
     key: hmac::Key,
 }

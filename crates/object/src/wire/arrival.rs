@@ -1,9 +1,9 @@
 //! Moves a payload into a writer. A slow sender holds little of the memory that all uploads share.
 //!
-//! While there is enough memory, pieces fill up however slowly. If another upload waits for memory, an upload that has
-//! handed nothing on for [`ROOM_PATIENCE`] stores its data and keeps less than 64 KiB, whether its sender is silent or
-//! slow. The memory therefore suffices for as many uploads as may be served at once, and an active upload proceeds
-//! beside any number of stalled ones.
+//! While there is enough memory, pieces fill up however slowly. If another upload waits for memory,
+//! an upload that has handed nothing on for [`ROOM_PATIENCE`] stores its data and keeps less than
+//! 64 KiB, whether its sender is silent or slow. The memory therefore suffices for as many uploads
+//! as may be served at once, and an active upload proceeds beside any number of stalled ones.
 
 use crate::payload::Payload;
 use crate::refusal::translated;

@@ -59,7 +59,8 @@ pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucke
     let location = format!("/{}", input.bucket);
     match wire.archive.create_bucket(&call.caller, &input.bucket, new).await {
         Ok(_) => {}
-        // As in the first region of AWS: the owner of a bucket may create it again without an error.
+        // As in the first region of AWS: the owner of a bucket may create it again without an
+        // error.
         Err(ArchiveError::BucketExists { name, own: true }) if wire.settings.region == "us-east-1" => {
             let there = wire.archive.bucket(&call.caller, &name).await.map_err(translated)?;
             let same = configured.region.is_none_or(|region| region == there.region)

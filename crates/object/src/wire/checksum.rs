@@ -1,4 +1,5 @@
-//! Checksums in the protocol: those that headers and trailers claim for a body, and those in answers.
+//! Checksums in the protocol: those that headers and trailers claim for a body, and those in
+//! answers.
 
 use crate::refusal::{malformed_trailer, refuse};
 use hyper::HeaderMap;
@@ -84,7 +85,8 @@ fn completion_digests(headers: &HeaderMap) -> S3Result<Digests> {
     Ok(Digests { expected: expected_md5(headers)?, announced: announced(headers)?, algorithms: Vec::new() })
 }
 
-// An SDK that names its algorithm must also send the value; otherwise its client would wrongly believe in a check.
+// An SDK that names its algorithm must also send the value; otherwise its client would wrongly
+// believe in a check.
 fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     let Some(named) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
@@ -131,7 +133,8 @@ pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -
     Ok(expected)
 }
 
-/// Verifies a body that is held completely (XML) against its headers. `completes`: it is the part list of an upload.
+/// Verifies a body that is held completely (XML) against its headers. `completes`: it is the part
+/// list of an upload.
 pub fn verify_document(
     headers: &HeaderMap,
     trailers: &[(String, String)],

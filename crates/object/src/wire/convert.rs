@@ -24,8 +24,8 @@ const STORED_HEADERS: [&str; 8] = [
     "x-amz-website-redirect-location",
 ];
 
-/// A time of the archive for the protocol. Dates end with the year 9999. A later one, stored before such dates were
-/// refused, becomes the last date, since the wire crate's type would panic.
+/// A time of the archive for the protocol. Dates end with the year 9999. A later one, stored before
+/// such dates were refused, becomes the last date, since the wire crate's type would panic.
 pub fn wire_time(instant: Timestamp) -> WireTime {
     WireTime::from(UNIX_EPOCH + Duration::from_millis(instant.min(Timestamp::LATEST).0))
 }
@@ -57,7 +57,8 @@ pub fn named_version(info: &ObjectInfo) -> Option<String> {
     info.versioned.then(|| info.version.to_string())
 }
 
-/// The version to name in the answer to a write: `None` for the null version, which a suspended bucket writes.
+/// The version to name in the answer to a write: `None` for the null version, which a suspended
+/// bucket writes.
 pub fn written_version(info: &ObjectInfo) -> Option<String> {
     named_version(info).filter(|_| info.version != VersionId::Null)
 }
@@ -219,7 +220,8 @@ pub fn hold_of(text: Option<&str>) -> S3Result<bool> {
     }
 }
 
-/// The customer's key in a request, if any. An unencrypted connection is refused, since it would expose the key.
+/// The customer's key in a request, if any. An unencrypted connection is refused, since it would
+/// expose the key.
 pub fn customer_key_of(
     call: &Call,
     algorithm: Option<&str>,
@@ -251,7 +253,8 @@ pub fn customer_key_of(
     CustomerKey::parse(algorithm, key, md5).map(Some).map_err(translated)
 }
 
-/// Refuses encryption that this store does not offer. Its own is always on, so a request for it changes nothing.
+/// Refuses encryption that this store does not offer. Its own is always on, so a request for it
+/// changes nothing.
 pub fn check_encryption(asked: Option<&ServerSideEncryption>) -> S3Result<()> {
     match asked.map(ServerSideEncryption::as_str) {
         None | Some("AES256") => Ok(()),

@@ -1,5 +1,5 @@
-//! The elements of a request's document by path: for elements that the wire crate does not read, and to refuse those
-//! that it ignores.
+//! The elements of a request's document by path: for elements that the wire crate does not read,
+//! and to refuse those that it ignores.
 
 use crate::refusal::refuse;
 use quick_xml::Reader;
@@ -20,7 +20,8 @@ const PATH_MAX: usize = 512;
 /// Elements of a document. A completion of 10,000 parts, each with all of its checksums, has fewer.
 const ELEMENTS_MAX: usize = 100_000;
 
-/// The elements that are open: the path of the innermost, and of each the length of the path around it and the text.
+/// The elements that are open: the path of the innermost, and of each the length of the path around
+/// it and the text.
 #[derive(Default)]
 struct Open {
     path: String,
@@ -28,8 +29,9 @@ struct Open {
 }
 
 impl Open {
-    /// Begins an element, unless the document goes deeper or has longer names than one of S3 does. Each element keeps its
-    /// path, so without a bound a small document would take memory in the square of its depth.
+    /// Begins an element, unless the document goes deeper or has longer names than one of S3 does.
+    /// Each element keeps its path, so without a bound a small document would take memory in the
+    /// square of its depth.
     fn begin(&mut self, name: &[u8]) -> S3Result<()> {
         let around = self.path.len();
         if self.texts.len() == DEPTH_MAX || around + 1 + name.len() > PATH_MAX {

@@ -9,7 +9,8 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{ListPage, ListRequest, ListVersionsRequest, ObjectInfo, VersionId};
 
-/// The encoding of names: unchanged, or percent-encoded, which alone can carry every byte through XML.
+/// The encoding of names: unchanged, or percent-encoded, which alone can carry every byte through
+/// XML.
 #[derive(Clone, Copy)]
 pub struct Encoding(bool);
 

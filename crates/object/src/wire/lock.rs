@@ -46,7 +46,8 @@ pub async fn configuration(
     }))
 }
 
-/// PutObjectLockConfiguration: enables the lock permanently, and sets or clears the default for later writes.
+/// PutObjectLockConfiguration: enables the lock permanently, and sets or clears the default for
+/// later writes.
 pub async fn set_configuration(
     wire: &Wire,
     call: Arc<Call>,

@@ -159,7 +159,8 @@ async fn begin_part(
     Ok((writer, digests))
 }
 
-/// The elements allowed in a completion; the wire crate would ignore a checksum of another algorithm.
+/// The elements allowed in a completion; the wire crate would ignore a checksum of another
+/// algorithm.
 const COMPLETION: [&str; 9] = [
     "CompleteMultipartUpload",
     "CompleteMultipartUpload/Part",

@@ -1,7 +1,8 @@
 //! Event notifications of a bucket.
 //!
-//! An ARN names a target of the server's configuration, `arn:stele:sqs::NAME:webhook` or `...:file`. A client cannot
-//! name an address or a path: the server would otherwise send requests and write files wherever a client says.
+//! An ARN names a target of the server's configuration, `arn:stele:sqs::NAME:webhook` or
+//! `...:file`. A client cannot name an address or a path: the server would otherwise send requests
+//! and write files wherever a client says.
 
 use super::{Answer, Wire, elements, only};
 use crate::call::Call;
@@ -87,8 +88,8 @@ pub async fn set(
     Ok(S3Response::new(PutBucketNotificationConfigurationOutput::default()))
 }
 
-/// Refuses an element that the wire crate would pass over: a document that says more than is understood would remove
-/// rules.
+/// Refuses an element that the wire crate would pass over: a document that says more than is
+/// understood would remove rules.
 fn check_elements(document: &[u8]) -> S3Result<()> {
     const ROOT: &str = "NotificationConfiguration";
     let mut known = vec![ROOT.to_owned(), format!("{ROOT}/EventBridgeConfiguration")];

@@ -38,9 +38,9 @@ pub fn payload_of(call: &Call) -> S3Result<Payload> {
     call.take_payload().ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request's payload was taken already."))
 }
 
-/// Moves a payload into a writer and finishes it. When this returns, the object is durable and in the catalog: `finish`
-/// returns only after the catalog commit, which follows the data's flush. Also returns the SHA-256 of the payload that
-/// the signature covers.
+/// Moves a payload into a writer and finishes it. When this returns, the object is durable and in
+/// the catalog: `finish` returns only after the catalog commit, which follows the data's flush.
+/// Also returns the SHA-256 of the payload that the signature covers.
 pub async fn pump(
     call: &Call,
     mut payload: Payload,
@@ -158,8 +158,8 @@ async fn begin_put(
     Ok((writer, digests))
 }
 
-/// The error of a refused read: a wrong customer's key is a matter of rights, a missing key a matter of form. A missing
-/// part has a code of its own.
+/// The error of a refused read: a wrong customer's key is a matter of rights, a missing key a
+/// matter of form. A missing part has a code of its own.
 fn read_refusal(key_sent: bool, part: bool) -> impl Fn(ArchiveError) -> s3s::S3Error {
     move |error| match error {
         ArchiveError::CustomerKey(message) if key_sent => refuse(S3ErrorCode::AccessDenied, message),
@@ -353,7 +353,8 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
     if info.latest {
         lifecycle::announce(wire, &info, &mut response.headers);
     }
-    // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here too.
+    // The wire crate has no field for tags in the answer to HEAD, and AWS reports their number here
+    // too.
     if !info.tags.is_empty() {
         response.headers.insert("x-amz-tagging-count", info.tags.len().into());
     }
@@ -384,7 +385,8 @@ fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
     info.legal_hold.then(|| ObjectLockLegalHoldStatus::from_static(ObjectLockLegalHoldStatus::ON))
 }
 
-// Read the first piece before the head of the answer is sent, so that damage there still gets a code.
+// Read the first piece before the head of the answer is sent, so that damage there still gets a
+// code.
 pub async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
     if length == 0 {
         return Ok(Body::empty());

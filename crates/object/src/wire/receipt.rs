@@ -1,7 +1,9 @@
-//! Receipts: a write, a deletion, a change of retention or of a hold answers with one if `x-stele-receipt: 1` asks for it.
+//! Receipts: a write, a deletion, a change of retention or of a hold answers with one if
+//! `x-stele-receipt: 1` asks for it.
 //!
-//! The act has taken place when its receipt is made. A receipt that cannot be made therefore never makes the request
-//! fail: the answer says so in `x-stele-receipt-error`, and `stele receipt get` gives the receipt later.
+//! The act has taken place when its receipt is made. A receipt that cannot be made therefore never
+//! makes the request fail: the answer says so in `x-stele-receipt-error`, and `stele receipt get`
+//! gives the receipt later.
 
 use super::Wire;
 use crate::call::Call;

@@ -1,4 +1,5 @@
-//! Settings of buckets that S3 has and this store lacks: the answers of AWS for settings that were never made.
+//! Settings of buckets that S3 has and this store lacks: the answers of AWS for settings that were
+//! never made.
 
 use super::{Answer, Wire};
 use crate::call::Call;

@@ -1,9 +1,11 @@
-//! The supported headers. All others are refused: an accepted but ignored header would be a broken promise.
+//! The supported headers. All others are refused: an accepted but ignored header would be a broken
+//! promise.
 //!
-//! Three kinds of `x-amz-` headers pass. Headers of the request itself are checked on arrival. Headers of an operation
-//! are carried out by it, or refused by their value. Headers of S3 that belong to other operations pass as on AWS,
-//! unless they ask for protection: a lock or a key requested at the wrong operation is refused. All other headers are
-//! refused, whatever a later S3 may define for them.
+//! Three kinds of `x-amz-` headers pass. Headers of the request itself are checked on arrival.
+//! Headers of an operation are carried out by it, or refused by their value. Headers of S3 that
+//! belong to other operations pass as on AWS, unless they ask for protection: a lock or a key
+//! requested at the wrong operation is refused. All other headers are refused, whatever a later S3
+//! may define for them.
 
 use crate::operation::Operation;
 use crate::refusal::refuse;
@@ -11,7 +13,8 @@ use hyper::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use stele_archive::Algorithm;
 
-/// Headers of the request itself: verified together with the signature, the body and the bucket's owner.
+/// Headers of the request itself: verified together with the signature, the body and the bucket's
+/// owner.
 const OF_THE_REQUEST: [&str; 9] = [
     "api-version",
     "content-sha256",
@@ -85,7 +88,8 @@ fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str)
         // Nothing is charged, so every caller may name itself as the payer.
         "request-payer" => one_of(value == "requester", rest, S3ErrorCode::InvalidArgument),
         "optional-object-attributes" => one_of(value == "RestoreStatus", rest, S3ErrorCode::InvalidArgument),
-        // A policy never locks a storage administrator out of itself, so there is nothing to confirm.
+        // A policy never locks a storage administrator out of itself, so there is nothing to
+        // confirm.
         "confirm-remove-self-bucket-access" if operation == O::PutBucketPolicy => {
             one_of(["true", "false"].contains(&value), rest, S3ErrorCode::InvalidArgument)
         }

@@ -1,5 +1,5 @@
-//! Real clients, as people install them, against the frontend over TCP. A missing client is named and left out, except
-//! in CI: `.ci/run` installs all of them.
+//! Real clients, as people install them, against the frontend over TCP. A missing client is named
+//! and left out, except in CI: `.ci/run` installs all of them.
 
 use std::process::{Command, Output};
 
@@ -8,7 +8,8 @@ use stele_archive::Rights;
 use stele_ground::Bytes;
 use stele_object::Settings;
 
-/// Runs a script in `tests/clients` with the server's address and keys; `needs` lists the required programs.
+/// Runs a script in `tests/clients` with the server's address and keys; `needs` lists the required
+/// programs.
 async fn check(script: &str, needs: &[&str]) {
     for need in needs {
         let (program, arguments) = need.split_once(' ').unwrap_or((need, "--version"));

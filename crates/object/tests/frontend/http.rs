@@ -211,8 +211,8 @@ impl Ask {
         (ask, signature)
     }
 
-    /// The same as a presigned request that is valid for an hour: the signature is in the query and covers only the
-    /// host. With `payload_hash` the query names the payload too.
+    /// The same as a presigned request that is valid for an hour: the signature is in the query and
+    /// covers only the host. With `payload_hash` the query names the payload too.
     pub fn presigned(&self) -> Ask {
         let mut ask = self.clone();
         let encoded = |text: &str| text.replace('/', "%2F");

@@ -1,5 +1,5 @@
-//! The frontend as its clients meet it. All tests are one program: a program for each file would cost a minute of
-//! building.
+//! The frontend as its clients meet it. All tests are one program: a program for each file would
+//! cost a minute of building.
 
 mod clients;
 mod hostile;

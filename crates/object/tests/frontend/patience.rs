@@ -1,5 +1,5 @@
-//! Slow clients, endless clients, too many clients; and the end of serving. The tests use pipes, on a clock that
-//! advances only when all tasks wait.
+//! Slow clients, endless clients, too many clients; and the end of serving. The tests use pipes, on
+//! a clock that advances only when all tasks wait.
 
 use std::time::Duration;
 

@@ -27,7 +27,8 @@ impl Client {
         Client { address, header: format!("Authorization: Basic {encoded}\r\n") }
     }
 
-    /// Sends one request with HTTP/1.0, so that the end of the connection ends a list. Returns status, head and body.
+    /// Sends one request with HTTP/1.0, so that the end of the connection ends a list. Returns
+    /// status, head and body.
     async fn ask(&self, method: &str, path: &str, more: &str, body: &[u8]) -> (u16, String, Vec<u8>) {
         let length = if method == "POST" { format!("Content-Length: {}\r\n", body.len()) } else { String::new() };
         self.send(format!("{method} {path} HTTP/1.0\r\n{}{length}{more}\r\n", self.header), body).await

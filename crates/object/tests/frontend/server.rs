@@ -1,4 +1,5 @@
-//! A server for tests: an archive in memory, the frontend in front of it, and a socket, all in this process.
+//! A server for tests: an archive in memory, the frontend in front of it, and a socket, all in this
+//! process.
 #![allow(dead_code)]
 
 use std::net::SocketAddr;

@@ -14,7 +14,8 @@ use tokio::time::timeout;
 /// Bytes that an upload sends before it falls silent: a piece and the beginning of the next.
 const BEGUN: usize = 600_000;
 
-/// Memory for some twenty uploads that have begun their second piece. Silence alone ends none of them.
+/// Memory for some twenty uploads that have begun their second piece. Silence alone ends none of
+/// them.
 async fn start() -> Server {
     // More than a paused clock passes while a busy machine keeps the volume's thread waiting.
     let pace = Pace { silence_max: Duration::from_secs(1 << 20), rate_min: 1, grace: Duration::from_secs(1 << 20) };
@@ -84,7 +85,8 @@ async fn an_upload_is_served_beside_many_that_drip() {
     }
     let content = vec![5; 2 << 20];
     let put = Ask::new(&server, "PUT", "/bucket/honest").body(content).send(&server);
-    // The paused clock passes by itself while the volume's own thread works: patience is counted in real time.
+    // The paused clock passes by itself while the volume's own thread works: patience is counted in
+    // real time.
     let begun = std::time::Instant::now();
     let impatience = async {
         while begun.elapsed() < Duration::from_secs(120) {

@@ -1,5 +1,5 @@
-//! Requests and expectations of stock clients, byte by byte: boto3, aws-cli, mc (minio-go), rclone, and the public S3
-//! suites.
+//! Requests and expectations of stock clients, byte by byte: boto3, aws-cli, mc (minio-go), rclone,
+//! and the public S3 suites.
 
 use super::http::{Ask, between, chain, sha256};
 use super::server::Server;
@@ -203,8 +203,8 @@ async fn a_bucket_is_made_as_asked_or_not_at_all() {
     let tagged = Ask::new(&server, "GET", "/made?tagging").send(&server).await.text();
     assert!(tagged.contains("<Key>who</Key><Value>me &amp; you</Value>"), "{tagged}");
 
-    // In the first region of AWS, creating one's own bucket again is allowed, unless the request asks for different
-    // settings.
+    // In the first region of AWS, creating one's own bucket again is allowed, unless the request
+    // asks for different settings.
     check(&server, "the same again", configured(tags), 200, "").await;
     check(&server, "without its tags", make(""), 200, "").await;
     let locked = make("").header("x-amz-bucket-object-lock-enabled", "true");

@@ -69,7 +69,8 @@ async fn the_hash_of_a_body_holds_without_a_signature_too() {
     assert_eq!(stored.text(), "agreed");
 }
 
-/// Where everyone may put objects, a sender without a key could fill the pool with parts, and complete nothing.
+/// Where everyone may put objects, a sender without a key could fill the pool with parts, and
+/// complete nothing.
 #[tokio::test]
 async fn an_upload_in_parts_needs_a_key_whatever_the_policy_says() {
     let server = server().await;
@@ -142,7 +143,8 @@ async fn a_small_document_of_great_depth_takes_no_memory() {
     assert_eq!((long.status, long.code().as_str()), (400, code), "{}", long.text());
 }
 
-/// A caller whom only a policy admits may not see the bucket, and no request of his says that he asked to.
+/// A caller whom only a policy admits may not see the bucket, and no request of his says that he
+/// asked to.
 #[tokio::test]
 async fn a_permitted_batch_of_deletions_records_no_refusal() {
     let server = server().await;

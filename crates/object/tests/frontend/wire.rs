@@ -545,7 +545,8 @@ async fn an_act_answers_with_a_receipt_where_the_request_asks_for_one() {
     let nothing = ask("DELETE", &format!("/locked/copy?versionId={version}")).send(&server).await;
     expect("a delete of nothing", &nothing, 204, "");
     assert!(nothing.header("x-stele-receipt").is_none() && nothing.header("x-stele-receipt-error").is_some());
-    // Where the request does not ask there is none; elsewhere, or with another value, the header is refused.
+    // Where the request does not ask there is none; elsewhere, or with another value, the header is
+    // refused.
     let plain = Ask::new(&server, "PUT", "/locked/plain").body("x").send(&server).await;
     assert!(plain.header("x-stele-receipt").is_none());
     check(&server, "a read", ask("GET", "/locked/ledger"), 501, "NotImplemented").await;

@@ -9,8 +9,8 @@ use stele_media::simulated::HardDriveSpec;
 use super::streams::Streams;
 use super::{Charge, Ds4500, Profile};
 
-/// The profile samples its cache more, so that it reaches its steady filling before a probe ends. With a larger cache,
-/// the probes would see it drain.
+/// The profile samples its cache more, so that it reaches its steady filling before a probe ends.
+/// With a larger cache, the probes would see it drain.
 pub const PROFILE_SAMPLE: u64 = 16;
 
 /// The parameters that may differ from the published machine, for fitting.
@@ -24,8 +24,9 @@ impl Machine {
     pub const PUBLISHED: Machine = Machine { drive: HardDriveSpec::published_15k(), charge: Charge::PUBLISHED };
 }
 
-/// The profile with its cache as full as the load keeps it when a probe begins. The cache is filled first, since a load
-/// takes long to fill it, and then drained by a load that the drives keep up with.
+/// The profile with its cache as full as the load keeps it when a probe begins. The cache is filled
+/// first, since a load takes long to fill it, and then drained by a load that the drives keep up
+/// with.
 struct Full {
     running: Loop<Ds4500>,
     filling: Generator,

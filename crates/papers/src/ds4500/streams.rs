@@ -1,10 +1,12 @@
-//! Streams on the published machine: its controllers read ahead of hosts that read in order, and gather writes in order
-//! until they fill a row of an array, which RAID-5 then writes without reading.
+//! Streams on the published machine: its controllers read ahead of hosts that read in order, and
+//! gather writes in order until they fill a row of an array, which RAID-5 then writes without
+//! reading.
 //!
-//! Each array has one stream, as each logical drive had in Iometer. The read-ahead is that which the published paper
-//! states for the DS4400 (eight segments); that of the DS4500 is not stated. A controller charges less for a KiB of a
-//! stream than of random accesses: the charge is solved from one published figure, the streaming reads of RAID-5 at
-//! 64 KiB (722 MiB/s). All others are held out.
+//! Each array has one stream, as each logical drive had in Iometer. The read-ahead is the one that
+//! the published paper states for the DS4400 (eight segments); that of the DS4500 is not stated. A
+//! controller charges less for a KiB of a stream than of random accesses: the charge is solved from
+//! one published figure, the streaming reads of RAID-5 at 64 KiB (722 MiB/s). All others are held
+//! out.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -107,7 +109,8 @@ impl Streams {
             self.fetch(now, array, number, desk);
         }
         let stream = &mut self.streams[array];
-        // What lies behind the reader is given up, but for the window before: its last reads may be under way.
+        // What lies behind the reader is given up, but for the window before: its last reads may be
+        // under way.
         stream.windows.retain(|number, window| number + 1 >= first && *number <= last + WINDOWS || !window.is_there);
         let mut lacks = 0;
         for (_, window) in stream.windows.range_mut(first..=last).filter(|(_, window)| !window.is_there) {
@@ -131,7 +134,8 @@ impl Streams {
             desk.answer(now + MEMORY, tag);
             let stream = &mut self.streams[access.target];
             if access.at != stream.row + stream.gathered {
-                // The stream begins, or begins again: what was gathered is written later with its row.
+                // The stream begins, or begins again: what was gathered is written later with its
+                // row.
                 self.dirty -= std::mem::take(&mut stream.gathered);
                 stream.row = access.at;
             }

@@ -28,8 +28,8 @@ pub fn fio(recorded: &Recorded) -> String {
     text
 }
 
-/// Results of fio jobs in fio's format (`--output-format=json`). Jobs with `group_reporting` count as one within their
-/// group. Queue depths and disk utilisation are unknown here, and left out.
+/// Results of fio jobs in fio's format (`--output-format=json`). Jobs with `group_reporting` count
+/// as one within their group. Queue depths and disk utilisation are unknown here, and left out.
 pub fn ran(all: &[JobResult]) -> Value {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let begun = |one: &&JobResult| one.begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);

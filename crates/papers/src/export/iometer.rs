@@ -1,4 +1,5 @@
-//! Iometer's results file: a section for each access specification, its results as a table of comma-separated values.
+//! Iometer's results file: a section for each access specification, its results as a table of
+//! comma-separated values.
 
 use std::fmt::Write as _;
 

@@ -1,10 +1,12 @@
 //! FFSB's profiles: a job for each group of threads.
 //!
-//! FFSB weighs whole operations. Each draws a file, and reads or writes a number of bytes of it in blocks, sequentially
-//! from a random place on, or each at a random place. The job does the same, on files of a directory; a thread has one
-//! access outstanding. There are three differences. Random places are multiples of the block here, and of 4096 or of 1
-//! in FFSB. Files stay open here, while FFSB opens one for each operation. FFSB counts a whole file for each write
-//! operation, however little it wrote. The laboratory counts bytes when they are answered, read and written apart.
+//! FFSB weighs whole operations. Each draws a file, and reads or writes a number of bytes of it in
+//! blocks, sequentially from a random place on, or each at a random place. The job does the same,
+//! on files of a directory; a thread has one access outstanding. There are three differences.
+//! Random places are multiples of the block here, and of 4096 or of 1 in FFSB. Files stay open
+//! here, while FFSB opens one for each operation. FFSB counts a whole file for each write
+//! operation, however little it wrote. The laboratory counts bytes when they are answered, read and
+//! written apart.
 
 use super::{Complaints, Imported, size, whole};
 use stele_lab::error::LabError;

@@ -1,15 +1,17 @@
-//! Jobs from fio's job files: the keys for the kind, the intensity and the duration of the work. A key with another
-//! meaning here, or with none, is an error that names it, or with `lenient` a warning.
+//! Jobs from fio's job files: the keys for the kind, the intensity and the duration of the work. A
+//! key with another meaning here, or with none, is an error that names it, or with `lenient` a
+//! warning.
 //!
-//! fio's `iodepth` is per job, and each of its `numjobs` copies has its own; here the sum of these accesses is
-//! outstanding. Both tools draw `percentage_random` and `rwmixread` for each access. fio uses each block once before it
-//! comes again, unless `norandommap` is given; here every access is drawn anew. A rate is kept whatever the answers:
-//! `iodepth` does not bound it.
+//! fio's `iodepth` is per job, and each of its `numjobs` copies has its own; here the sum of these
+//! accesses is outstanding. Both tools draw `percentage_random` and `rwmixread` for each access.
+//! fio uses each block once before it comes again, unless `norandommap` is given; here every access
+//! is drawn anew. A rate is kept whatever the answers: `iodepth` does not bound it.
 //!
-//! fio's defaults are kept: the page cache is used unless `direct` or `buffered` say otherwise, and the engine is
-//! `psync`, which has one access under way whatever `iodepth` says. In fio, jobs run side by side unless `stonewall`
-//! stands between them. Here they run one after another, so a file with several jobs without it is an error. `stele lab
-//! fio` runs such files, and all others without a counterpart, directly.
+//! fio's defaults are kept: the page cache is used unless `direct` or `buffered` say otherwise, and
+//! the engine is `psync`, which has one access under way whatever `iodepth` says. In fio, jobs run
+//! side by side unless `stonewall` stands between them. Here they run one after another, so a file
+//! with several jobs without it is an error. `stele lab fio` runs such files, and all others
+//! without a counterpart, directly.
 
 use super::{Complaints, Imported, whole};
 use stele_ground::Bytes;

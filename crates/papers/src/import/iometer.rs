@@ -1,11 +1,11 @@
-//! Iometer's configuration (`.icf`): a job for each access specification assigned to a worker, in their order. If none
-//! is assigned, a job for each specification.
+//! Iometer's configuration (`.icf`): a job for each access specification assigned to a worker, in
+//! their order. If none is assigned, a job for each specification.
 //!
-//! Iometer's outstanding accesses are for each worker and each of its targets; here the sum is outstanding. In Iometer
-//! each line of a specification has its own share of reads and of random accesses; here all lines must agree. A worker
-//! that has started a burst waits for its transfer delay before the next, while accesses under way continue. Two
-//! features are missing here: replies of network workers, and alignments other than the sector and the access's own
-//! size.
+//! Iometer's outstanding accesses are for each worker and each of its targets; here the sum is
+//! outstanding. In Iometer each line of a specification has its own share of reads and of random
+//! accesses; here all lines must agree. A worker that has started a burst waits for its transfer
+//! delay before the next, while accesses under way continue. Two features are missing here: replies
+//! of network workers, and alignments other than the sector and the access's own size.
 
 use super::{Complaints, Imported};
 use stele_lab::error::LabError;
@@ -273,8 +273,8 @@ fn add_spec(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(
     job.cells().map(drop).map_err(|error| LabError::Usage(format!("line {}: '{}': {error}", spec.line, spec.name)))
 }
 
-/// Each worker starts a burst and then pauses for the delay, while accesses under way continue. Without a delay there
-/// are no bursts.
+/// Each worker starts a burst and then pauses for the delay, while accesses under way continue.
+/// Without a delay there are no bursts.
 fn add_bursts(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(), LabError> {
     let Some((delay, burst)) = spec.bursts.first().copied() else { return Ok(()) };
     for (other, line) in spec.bursts.iter().zip(&spec.lines) {

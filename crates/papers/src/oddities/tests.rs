@@ -6,7 +6,8 @@ fn finds(kind: OddityKind, words: &[&str]) -> bool {
         .any(|odd| odd.kind == kind && words.iter().all(|word| odd.place.contains(word) || odd.why.contains(word)))
 }
 
-/// The errors that a careful reader of the papers lists and that arithmetic can find, by the reader's numbers.
+/// The errors that a careful reader of the papers lists and that arithmetic can find, by the
+/// reader's numbers.
 #[test]
 fn the_published_tables_give_up_what_arithmetic_can_find() {
     let expected: &[(&str, OddityKind, &[&str])] = &[

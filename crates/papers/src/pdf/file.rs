@@ -1,5 +1,6 @@
-//! A PDF file from its objects: numbered bodies, and the table of their offsets. The subset that a report needs (pages,
-//! embedded fonts, lines, links, an outline) is written here: a PDF library would be larger than this code.
+//! A PDF file from its objects: numbered bodies, and the table of their offsets. The subset that a
+//! report needs (pages, embedded fonts, lines, links, an outline) is written here: a PDF library
+//! would be larger than this code.
 
 /// Objects are numbered from 1 in the order in which they were reserved.
 #[derive(Default)]

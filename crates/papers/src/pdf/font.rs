@@ -1,5 +1,6 @@
-//! The fonts of a PDF, embedded in it: Arimo, its bold cut, and Cousine, reduced to the letters of the Windows Latin code
-//! page (data/fonts). A file so looks the same everywhere, and archives of documents accept it.
+//! The fonts of a PDF, embedded in it: Arimo, its bold cut, and Cousine, reduced to the letters of
+//! the Windows Latin code page (data/fonts). A file so looks the same everywhere, and archives of
+//! documents accept it.
 
 use super::file::File;
 use stele_lab::report::metrics::{Face, width_of};
@@ -19,7 +20,8 @@ pub struct Font {
     is_fixed: bool,
 }
 
-/// In the order of their names in a page's content: F1, F2, F3. The capitals before the plus sign mark a reduced font.
+/// In the order of their names in a page's content: F1, F2, F3. The capitals before the plus sign
+/// mark a reduced font.
 pub const FONTS: [Font; 3] = [
     Font {
         face: Face::Plain,

@@ -1,5 +1,5 @@
-//! Tables in a PDF: columns as wide as their text, smaller letters for a table that does not fit, wrapped text if that
-//! is not enough, and the head again on each page.
+//! Tables in a PDF: columns as wide as their text, smaller letters for a table that does not fit,
+//! wrapped text if that is not enough, and the head again on each page.
 
 use super::sheet::{Colour, FAINT, GRID, INK};
 use super::{BOTTOM, Layout, MARGIN, ROOM, TOP};
@@ -41,7 +41,8 @@ fn wishes(table: &Table, at: usize, column: &Column, size: f64) -> (f64, f64) {
     let entries = table.rows.iter().filter_map(|row| row.entries.get(at));
     let widest = entries.map(|entry| width(face_of(entry).0, size, &entry.text)).fold(title, f64::max);
     match column.align {
-        // Titles of figures are longer than the figures, and are wrapped; titles of text have the room.
+        // Titles of figures are longer than the figures, and are wrapped; titles of text have the
+        // room.
         ColumnAlign::Right => (widest + 2.0 * BESIDE, widest + 2.0 * BESIDE),
         ColumnAlign::Left => {
             let wish = widest.max(width(Face::Bold, size, &column.title));
@@ -57,7 +58,8 @@ impl Grid {
             let columns = table.columns.iter().enumerate();
             let wishes: Vec<(f64, f64)> = columns.map(|(at, column)| wishes(table, at, column, size)).collect();
             let (all, least) = wishes.iter().fold((0.0, 0.0), |sum, wish| (sum.0 + wish.0, sum.1 + wish.1));
-            // The width beyond the smallest is divided in proportion to the columns' further wishes.
+            // The width beyond the smallest is divided in proportion to the columns' further
+            // wishes.
             let share = if all <= ROOM { 1.0 } else { ((ROOM - least) / (all - least).max(1.0)).clamp(0.0, 1.0) };
             let cramped = if least > ROOM { ROOM / least } else { 1.0 };
             found.size = size;
@@ -98,8 +100,8 @@ impl Grid {
         columns.iter().enumerate().map(|(at, column)| self.split(Face::Bold, at, &column.title)).collect()
     }
 
-    /// Smallest height of the table on its first page: the whole table if it is at most half a page, otherwise its head
-    /// and two rows.
+    /// Smallest height of the table on its first page: the whole table if it is at most half a
+    /// page, otherwise its head and two rows.
     fn begins(&self, table: &Table, rows: &[Vec<Vec<String>>]) -> f64 {
         let titles = self.titles(table);
         let head = if titles.is_empty() { 0.0 } else { self.high_of(&titles) };

@@ -1,5 +1,5 @@
-//! One page: its content stream, and its links. Coordinates grow to the right and downwards here; those of a PDF grow
-//! upwards.
+//! One page: its content stream, and its links. Coordinates grow to the right and downwards here;
+//! those of a PDF grow upwards.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,10 @@
-//! The DR550 paper: a file server's random and sequential reads and writes of 512 bytes to 8 KiB by 1 to 32 threads,
-//! over 100 files of 40 MB, with and without its cache. These are 240 cells; the text states eight peaks.
+//! The DR550 paper: a file server's random and sequential reads and writes of 512 bytes to 8 KiB by
+//! 1 to 32 threads, over 100 files of 40 MB, with and without its cache. These are 240 cells; the
+//! text states eight peaks.
 //!
-//! The cache is the page cache of the measuring machine, if the target uses one. Of two targets the first one is a file
-//! server's without its cache, and the second one with it. In virtual time it is the memory from which writes are
-//! answered, and for reads a model of a file server's memory.
+//! The cache is the page cache of the measuring machine, if the target uses one. Of two targets the
+//! first one is a file server's without its cache, and the second one with it. In virtual time it
+//! is the memory from which writes are answered, and for reads a model of a file server's memory.
 
 use super::live::Halves;
 use super::{Plan, cell_of, live};
@@ -103,7 +104,8 @@ pub fn left_out(quick: bool) -> Vec<String> {
     }
 }
 
-/// The cells on real storage. Those without the cache come first: a target is opened once for each half.
+/// The cells on real storage. Those without the cache come first: a target is opened once for each
+/// half.
 pub fn live(job: &Job, quick: bool, halves: Halves) -> Result<Vec<live::Asked>, LabError> {
     let mut asked = Vec::new();
     for half in [false, true].into_iter().filter(|cached| halves != Halves::One || !cached) {
@@ -125,7 +127,8 @@ pub fn live(job: &Job, quick: bool, halves: Halves) -> Result<Vec<live::Asked>, 
     Ok(asked)
 }
 
-/// The plan on modelled drives, without and with a server's processor: a cell holds all numbers of threads of a size.
+/// The plan on modelled drives, without and with a server's processor: a cell holds all numbers of
+/// threads of a size.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
     for kind in kinds() {

@@ -1,8 +1,10 @@
-//! The DS4500 paper: RAID-5 and RAID-10 over 20 to 180 drives, each at the highest load with a mean response of 20 ms.
+//! The DS4500 paper: RAID-5 and RAID-10 over 20 to 180 drives, each at the highest load with a mean
+//! response of 20 ms.
 //!
-//! The recipe asks Stele's own code and the profile of the published machine, on the same modelled drives. Besides the
-//! cells of tables 1, 3, 4, 5, 7 and 8 it covers the wider strokes of tables 2 and 6, and the streams of charts 2, 3, 8
-//! and 9. For charts 1, 4 to 7 and 10 to 12 it adds the loads around the answer.
+//! The recipe asks Stele's own code and the profile of the published machine, on the same modelled
+//! drives. Besides the cells of tables 1, 3, 4, 5, 7 and 8 it covers the wider strokes of tables 2
+//! and 6, and the streams of charts 2, 3, 8 and 9. For charts 1, 4 to 7 and 10 to 12 it adds the
+//! loads around the answer.
 
 use super::{Plan, cell_of};
 use crate::published::{self, Printed, ds4500_tables};
@@ -140,7 +142,8 @@ fn tables(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
         let wanted = !quick || (QUICK_DRIVES.contains(&(cell.drives as u32)) && (is_mixed || cell.size == Some(8192)));
         let spec = spec_of(cell)?;
         let Some(rate) = rate_of(cell, &spec).filter(|_| wanted) else { continue };
-        // Stele has no controllers that limit it: use the same part of each drive as the smallest published array.
+        // Stele has no controllers that limit it: use the same part of each drive as the smallest
+        // published array.
         let smallest = printed.iter().find(|other| {
             (&other.table, &other.workload, other.size, other.cached)
                 == (&cell.table, &cell.workload, cell.size, cell.cached)
@@ -164,14 +167,14 @@ fn tables(quick: bool) -> Result<Vec<QueryPlan>, LabError> {
     Ok(questions)
 }
 
-/// Whether a printed cell is also measured with Stele's processors modelled: those of the charts' drives, where the
-/// published machine is bound by its controllers.
+/// Whether a printed cell is also measured with Stele's processors modelled: those of the charts'
+/// drives, where the published machine is bound by its controllers.
 pub fn is_charged(cell: &Printed) -> bool {
     cell.drives == u64::from(CURVE_DRIVES)
 }
 
-/// Whether a printed cell is also measured with Stele's log on the hard drives: small random writes into the cache,
-/// whose answer waits only for the log.
+/// Whether a printed cell is also measured with Stele's log on the hard drives: small random writes
+/// into the cache, whose answer waits only for the log.
 pub fn asks_for_log_on_drives(cell: &Printed) -> bool {
     cell.cached && cell.size == Some(4096) && cell.workload == "random_write"
 }

@@ -1,8 +1,9 @@
-//! The paper of 8 Gbps Fibre Channel from end to end: small accesses at queue depths of 16 and 32, and 256 KiB in both
-//! directions at once.
+//! The paper of 8 Gbps Fibre Channel from end to end: small accesses at queue depths of 16 and 32,
+//! and 256 KiB in both directions at once.
 //!
-//! Every access in the paper was answered from the controllers' caches. Modelled drives have no processor, no link and
-//! no comparable cache. Virtual time offers no comparison, and refuses the recipe.
+//! Every access in the paper was answered from the controllers' caches. Modelled drives have no
+//! processor, no link and no comparable cache. Virtual time offers no comparison, and refuses the
+//! recipe.
 
 use super::live::{self, Asked};
 use crate::published;
@@ -13,7 +14,8 @@ use stele_lab::workload::{self, AccessSpec};
 
 pub mod paper;
 
-/// The paper does not state the share of reads with both directions busy at once; its throughputs are nearly equal.
+/// The paper does not state the share of reads with both directions busy at once; its throughputs
+/// are nearly equal.
 const DUPLEX_READ: u8 = 50;
 const DUPLEX: &str = "fc8_full_duplex_256k";
 

@@ -1,12 +1,13 @@
-//! Backup over GPFS Native RAID: streams of writes (backup), of reads (restore) and of both, by the number of sessions,
-//! from one server and from two.
+//! Backup over GPFS Native RAID: streams of writes (backup), of reads (restore) and of both, by the
+//! number of sessions, from one server and from two.
 //!
-//! The paper gives neither the sessions nor the size of an access. Here a session is a thread with one access of 1 MiB
-//! under way, which continues where its last one ended. One access in a hundred begins elsewhere, as at the start of
-//! another object, so that sessions on one space of bytes do not all follow the same path.
+//! The paper gives neither the sessions nor the size of an access. Here a session is a thread with
+//! one access of 1 MiB under way, which continues where its last one ended. One access in a hundred
+//! begins elsewhere, as at the start of another object, so that sessions on one space of bytes do
+//! not all follow the same path.
 //!
-//! Where the target is a repository of backups, the code of backups is at work: a session saves or restores objects of
-//! 16 MiB, each in a segment of its own.
+//! Where the target is a repository of backups, the code of backups is at work: a session saves or
+//! restores objects of 16 MiB, each in a segment of its own.
 
 use super::{Plan, cell_of, live};
 use stele_lab::error::LabError;
@@ -116,7 +117,8 @@ fn timed(job: &Job, quick: bool) -> Job {
     job
 }
 
-/// The plan on modelled drives, without and with a server's processors: a cell holds all numbers of sessions.
+/// The plan on modelled drives, without and with a server's processors: a cell holds all numbers of
+/// sessions.
 pub fn plan(quick: bool) -> Result<Plan, LabError> {
     let mut cells = Vec::new();
     let makers = [Maker::Stele, Maker::SteleOn(PROCESSORS)];

@@ -1,7 +1,7 @@
 //! The part of a recipe on real storage: its cells, and the opening of the targets for each.
 //!
-//! The cells follow from the job and from the kinds of targets, so that a stopped result can be resumed. A recipe that
-//! a target cannot carry out is refused before any target is opened.
+//! The cells follow from the job and from the kinds of targets, so that a stopped result can be
+//! resumed. A recipe that a target cannot carry out is refused before any target is opened.
 
 use std::fs::File;
 use std::ops::Range;
@@ -95,7 +95,8 @@ pub enum Halves {
     One,
     /// With the page cache of this machine, and past it.
     PageCache,
-    /// Two targets: the first one is without its cache, the second one with it. Both are accessed past the page cache.
+    /// Two targets: the first one is without its cache, the second one with it. Both are accessed
+    /// past the page cache.
     Targets,
 }
 

@@ -1,5 +1,5 @@
-//! Common parts of the recipes' papers: their beginning, the description of the machine, and the command to repeat
-//! them.
+//! Common parts of the recipes' papers: their beginning, the description of the machine, and the
+//! command to repeat them.
 
 use stele_ground::Bytes;
 
@@ -79,7 +79,8 @@ pub struct Order<'a> {
 }
 
 impl Order<'_> {
-    /// An empty page with its title: `beside` is added to the recipe's own title if published figures stand there.
+    /// An empty page with its title: `beside` is added to the recipe's own title if published
+    /// figures stand there.
     pub fn begin(self, own: impl Into<String>, beside: &str) -> Document {
         let Order { recorded, title, against, .. } = self;
         let when = match is_virtual(recorded) {
@@ -162,7 +163,8 @@ pub fn usual_length(recorded: &Recorded) -> f64 {
     lengths.get(lengths.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// What runs of less than their usual time leave out, with the name of a run and the time that it should have.
+/// What runs of less than their usual time leave out, with the name of a run and the time that it
+/// should have.
 pub fn shorter(recorded: &Recorded, each: &str, least: f64, whole: &str) -> Option<String> {
     let usual = usual_length(recorded);
     // A round may end a little early.
@@ -225,8 +227,9 @@ pub fn clock(page: &mut Document) {
     );
 }
 
-/// The end of every paper: what its figures say, and what they do not. Figures that are not steady, void or of a run
-/// that was stopped are counted here again, since a reader may begin with this section.
+/// The end of every paper: what its figures say, and what they do not. Figures that are not steady,
+/// void or of a run that was stopped are counted here again, since a reader may begin with this
+/// section.
 pub fn conclusion(page: &mut Document, recorded: &Recorded, says: impl Into<Text>, says_not: &str) {
     page.section("Conclusion");
     page.paragraph(says);
@@ -258,7 +261,8 @@ pub struct Curve {
     pub points: Vec<(f64, Estimate)>,
 }
 
-/// Places at which a curve falls although it should rise or stay, by more than the intervals of both points explain.
+/// Places at which a curve falls although it should rise or stay, by more than the intervals of
+/// both points explain.
 pub fn falls(curves: &[Curve]) -> Vec<String> {
     let mut found = Vec::new();
     for curve in curves {

@@ -1,5 +1,5 @@
-//! Diagrams of configurations: those of the published machines, from the facts that their papers state, and those of
-//! modelled arrays, from their parameters.
+//! Diagrams of configurations: those of the published machines, from the facts that their papers
+//! state, and those of modelled arrays, from their parameters.
 
 use crate::ds4500::profile::Machine;
 use crate::published;
@@ -122,7 +122,8 @@ pub fn fc8() -> Diagram {
         .row(vec![array(1), array(2)], "")
 }
 
-/// Stele's array code on modelled drives: the code of its volumes, and the number of drives as it is to be said.
+/// Stele's array code on modelled drives: the code of its volumes, and the number of drives as it
+/// is to be said.
 pub fn modelled(code: &str, drives: &str, stroke: u8) -> Diagram {
     let drive = Machine::PUBLISHED.drive;
     Diagram::new("What was measured: Stele's array code on modelled drives, in virtual time")

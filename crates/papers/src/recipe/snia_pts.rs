@@ -1,9 +1,11 @@
-//! The tests of the SNIA's performance test specification for solid state storage, on one file or device: write
-//! saturation, IOPS, throughput and latency. The target is purged first, where this machine can. Each test runs in
-//! rounds until its steady state window is full: five rounds that keep the rule, of 25 at most.
+//! The tests of the SNIA's performance test specification for solid state storage, on one file or
+//! device: write saturation, IOPS, throughput and latency. The target is purged first, where this
+//! machine can. Each test runs in rounds until its steady state window is full: five rounds that
+//! keep the rule, of 25 at most.
 //!
-//! The page states the differences from the specification: among them, what this machine cannot purge, and that the write
-//! saturation ends early where the rates of all its rounds are of one state.
+//! The page states the differences from the specification: among them, what this machine cannot
+//! purge, and that the write saturation ends early where the rates of all its rounds are of one
+//! state.
 
 use super::live::{self, Asked, Next};
 use super::page;
@@ -18,14 +20,16 @@ pub mod paper;
 
 /// Number of rounds in the window.
 pub const ROUNDS: u32 = 5;
-/// Rounds after which a test ends without a steady state; below, in a quick run, which does not repeat them.
+/// Rounds after which a test ends without a steady state; below, in a quick run, which does not
+/// repeat them.
 pub const ROUNDS_MAX: u32 = 25;
 pub const QUICK_ROUNDS_MAX: u32 = 5;
 /// Outstanding accesses, except in the latency test.
 const OUTSTANDING: u32 = 32;
 /// Number of times that the target is written in order before a test.
 const WRITTEN: u32 = 2;
-/// Length of the write saturation in cells of a minute: at least, and at most (six hours). A quick run has the least.
+/// Length of the write saturation in cells of a minute: at least, and at most (six hours). A quick
+/// run has the least.
 const SATURATION: u64 = 30;
 const SATURATION_MAX: u64 = 360;
 const QUICK_SATURATION: u64 = 5;
@@ -121,7 +125,8 @@ pub fn timed(job: &Job, quick: bool) -> Job {
     job
 }
 
-/// The write saturation first, and then round by round, since the writes of one test prepare the next.
+/// The write saturation first, and then round by round, since the writes of one test prepare the
+/// next.
 pub fn live(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     let job = &timed(job, quick);
     let mut all = vec![saturation(job, quick)?];
@@ -187,7 +192,8 @@ fn window(cells: &[CellRecord], test: &Test) -> Option<u32> {
     Some(kept as u32 + ROUNDS)
 }
 
-/// The rounds whose figures count: those of that window, or where there is none the last ones that are whole.
+/// The rounds whose figures count: those of that window, or where there is none the last ones that
+/// are whole.
 fn counted(cells: &[CellRecord], test: &Test) -> std::ops::RangeInclusive<u32> {
     let last = window(cells, test).unwrap_or_else(|| {
         let of_round = |round: u32| {

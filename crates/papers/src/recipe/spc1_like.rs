@@ -1,11 +1,13 @@
-//! A measurement in the manner of SPC-1, on one file or device: streams like those of its workload at the highest rate
-//! that keeps a mean response of 30 ms, a ramp of loads below it, repetitions, and a check of what was written.
+//! A measurement in the manner of SPC-1, on one file or device. It has streams like those of its
+//! workload at the highest rate that keeps a mean response of 30 ms, a ramp of loads below it,
+//! repetitions, and a check of what was written.
 //!
-//! It is no result of the Storage Performance Council: nothing is audited or priced, phases are minutes instead of ten
-//! minutes and eight hours, the uneven streams follow a simpler law, and the check of the data comes without a power cut.
-//! The page says so in its first sentence.
+//! It is no result of the Storage Performance Council. Nothing is audited or priced, phases are
+//! minutes instead of ten minutes and eight hours, the uneven streams follow a simpler law, and the
+//! check of the data comes without a power cut. The page says so in its first sentence.
 //!
-//! The loads of all phases but the first follow from what the first one found, so they are known only when it is over.
+//! The loads of all phases but the first follow from what the first one found, so they are known
+//! only when it is over.
 
 use super::live::{self, Asked, Next};
 use super::snia_pts;

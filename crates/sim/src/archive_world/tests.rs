@@ -59,7 +59,8 @@ fn passes<S: System + 'static>(seed: u64) -> Result<Coverage, String> {
     Ok(coverage)
 }
 
-/// A few seeds, or those that `STELE_ARCHIVE_WORLD` names: `STELE_ARCHIVE_WORLD=1377,2000..2400 ./x t sim world`.
+/// A few seeds, or those that `STELE_ARCHIVE_WORLD` names:
+/// `STELE_ARCHIVE_WORLD=1377,2000..2400 ./x t sim world`.
 fn chosen() -> Vec<u64> {
     let Ok(text) = std::env::var("STELE_ARCHIVE_WORLD") else { return (0..24).collect() };
     let number =

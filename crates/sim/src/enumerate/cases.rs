@@ -26,9 +26,9 @@ struct Ground {
     absent: usize,
 }
 
-/// Tiny pools of two codes, and on each the workloads of one and two operations. One of them also gets those of three
-/// operations. Some workloads of each kind run on pools that differ in torn units, in the time of the answer, and in
-/// missing drives.
+/// Tiny pools of two codes, and on each the workloads of one and two operations. One of them also
+/// gets those of three operations. Some workloads of each kind run on pools that differ in torn
+/// units, in the time of the answer, and in missing drives.
 pub fn cases() -> Vec<Case> {
     let mirror = Ground {
         code: "mirror-2",

@@ -1,5 +1,5 @@
-//! Drives that join the pool, and drives that are emptied and leave it, in the middle of all other events. Its own dice
-//! decide the events and their times.
+//! Drives that join the pool, and drives that are emptied and leave it, in the middle of all other
+//! events. Its own dice decide the events and their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,10 +25,11 @@ pub struct Growth {
     dice: Dice,
     /// Bays of members that are being emptied.
     pub(super) leaving: Vec<usize>,
-    /// Whether the drives are temporarily too few, or too close together, for every row to survive the loss of an
-    /// enclosure.
+    /// Whether the drives are temporarily too few, or too close together, for every row to survive
+    /// the loss of an enclosure.
     pub crowded: bool,
-    /// Bays of drives that are still to be added, and of replacements, which take no rows before they are filled.
+    /// Bays of drives that are still to be added, and of replacements, which take no rows before
+    /// they are filled.
     pub arriving: Vec<usize>,
     /// Until then the drives may be too few for the requested space.
     pub roomless_until: Option<Instant>,
@@ -85,7 +86,8 @@ pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
 }
 
-/// Number of drives that may be damaged at once: every code tolerates it, and more than half of the labels remain.
+/// Number of drives that may be damaged at once: every code tolerates it, and more than half of the
+/// labels remain.
 fn limit<S>(world: &World<S>, drives: usize) -> usize {
     world.setup.tolerance.min(drives.saturating_sub(1) / 2)
 }
@@ -256,7 +258,8 @@ pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(),
     Ok(())
 }
 
-/// Adds space: volumes may have grown since a removal was granted, so that the stripes to move have no room.
+/// Adds space: volumes may have grown since a removal was granted, so that the stripes to move have
+/// no room.
 pub(super) fn make_room<S: System>(world: &mut World<S>, since: &mut Instant) -> Result<(), Violation> {
     if world.growth.leaving.is_empty() || world.machine.now < *since + ROOM_AFTER {
         return Ok(());

@@ -18,7 +18,8 @@ pub(super) const STRANGER: u32 = u32::MAX;
 /// Interval at which a patient operator asks for the status.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Stops the faults. The pool must become whole again, prove it by a scrub, and read right everywhere.
+/// Stops the faults. The pool must become whole again, prove it by a scrub, and read right
+/// everywhere.
 pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.stop_faults();
     carry_clones_away(world)?;
@@ -29,7 +30,8 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         bay.drive.inner_mut().settle();
         bay.earlier = None;
     }
-    // A drive that is still away comes back unchanged, or is replaced, or its strips go to spare space.
+    // A drive that is still away comes back unchanged, or is replaced, or its strips go to spare
+    // space.
     super::growth::carry_away_departed(world)?;
     let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
     for bay in away {
@@ -41,7 +43,8 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         }
     }
     let status = become_whole(world)?;
-    // A pool may report rows beyond the enclosure rule only if it has no space within it: then no enclosure is removed.
+    // A pool may report rows beyond the enclosure rule only if it has no space within it: then no
+    // enclosure is removed.
     if status.crowded_stripes > 0 {
         world.machine.coverage.count("rows that stay crowded for want of room");
         world.growth.crowded = true;
@@ -117,7 +120,8 @@ fn replace_what_was_put_off<S: System>(world: &mut World<S>) -> Result<(), Viola
     Ok(())
 }
 
-/// The allowed findings of the first scrub: anything on drives that may have hidden damage, nothing on others.
+/// The allowed findings of the first scrub: anything on drives that may have hidden damage, nothing
+/// on others.
 fn judge_first<S: System>(world: &mut World<S>, before: &PoolStatus, after: &PoolStatus) -> Result<(), Violation> {
     for drive in after.drives.iter().filter(|drive| drive.index != STRANGER) {
         let Some(bay) = world.machine.bays.iter().position(|bay| bay.identity == drive.identity) else { continue };
@@ -144,7 +148,8 @@ fn carry_clones_away<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     if strangers.is_empty() {
         return Ok(());
     }
-    // The pool does not report which of two equal drives it took: the copies go while the pool is down.
+    // The pool does not report which of two equal drives it took: the copies go while the pool is
+    // down.
     world.machine.crash(crate::machine::CrashKind::Process, &mut world.crash_dice);
     world.hosts.values_mut().for_each(crate::host::Host::crash);
     for bay in strangers {

@@ -1,5 +1,5 @@
-//! Events on volumes besides writes: snapshots, clones, rollbacks, and their end. Its own dice decide, so that the rest
-//! of a history is the same with and without them.
+//! Events on volumes besides writes: snapshots, clones, rollbacks, and their end. Its own dice
+//! decide, so that the rest of a history is the same with and without them.
 
 use crate::oracle::Violation;
 use crate::system::System;

@@ -1,4 +1,5 @@
-//! Events on the drives of a history: they leave and return, and are replaced, damaged, rolled back, cloned and slowed.
+//! Events on the drives of a history: they leave and return, and are replaced, damaged, rolled
+//! back, cloned and slowed.
 
 use stele_array::{ArrayError, Command, DriveHealth};
 use stele_ground::{DriveId, Duration};
@@ -83,7 +84,8 @@ pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) -> Result<(), Viol
         .copied()
         .filter(|bay| world.machine.bays[*bay].enclosure == enclosure && world.machine.bays[*bay].present)
         .collect();
-    // After drives were removed, an enclosure may hold half of the others: then the rest is no majority.
+    // After drives were removed, an enclosure may hold half of the others: then the rest is no
+    // majority.
     let leaves_majority = 2 * bays.len() < world.members.len();
     if bays.is_empty() || bays.len() == world.members.len() || !leaves_majority && !world.atlas.is_beyond() {
         return Ok(());
@@ -148,7 +150,8 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
             Ok(true)
         }
         WaitOutcome::Reached(Err(error)) => {
-            // The old drive may have the only copy of data that others lack: the operator waits, and tries again.
+            // The old drive may have the only copy of data that others lack: the operator waits,
+            // and tries again.
             let waits = matches!(error, ArrayError::Refused(_)) && others_are_behind(world, identity)?;
             if waits {
                 world.machine.coverage.count("replacements put off while other drives are behind");
@@ -189,7 +192,8 @@ fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize)
         match (takes_part(fresh), takes_part(old)) {
             (false, _) => abandon(world, fresh),
             (true, false) => world.members.retain(|bay| *bay != old),
-            // The new one is in. The old one is emptied before it leaves, or stays if it may not leave now.
+            // The new one is in. The old one is emptied before it leaves, or stays if it may not
+            // leave now.
             (true, true) => world.growth.leaving.push(old),
         }
         return Ok(());
@@ -300,7 +304,8 @@ pub fn befall_while_down<S: System>(world: &mut World<S>) {
     }
 }
 
-/// Makes a byte-for-byte copy of a drive appear beside it. The pool may believe either, so the drive counts as damaged.
+/// Makes a byte-for-byte copy of a drive appear beside it. The pool may believe either, so the
+/// drive counts as damaged.
 fn clone_while_down<S: System>(world: &mut World<S>) {
     let Some(bay) = pick_present(world) else { return };
     if world.atlas.is_beyond() || !world.atlas.allows(&[bay]) {

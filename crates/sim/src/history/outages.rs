@@ -1,10 +1,11 @@
-//! Power that goes several times in a row, at critical moments: between the label writes of different drives, between
-//! the anchors of a checkpoint, while the pool opens, and again as soon as it serves. From one cut to the next a drive,
-//! or an enclosure, leaves or returns, and two drives exchange places.
+//! Power that goes several times in a row, at critical moments: between the label writes of
+//! different drives, between the anchors of a checkpoint, while the pool opens, and again as soon
+//! as it serves. From one cut to the next a drive, or an enclosure, leaves or returns, and two
+//! drives exchange places.
 //!
-//! Each run of cuts has a favourite: a drive that often keeps data that the others lose, and that leaves and returns.
-//! Agreement among drives must handle the data that one drive alone remembers. Dice of its own decide everything here,
-//! so that it combines with all other events of a seed.
+//! Each run of cuts has a favourite: a drive that often keeps data that the others lose, and that
+//! leaves and returns. Agreement among drives must handle the data that one drive alone remembers.
+//! Dice of its own decide everything here, so that it combines with all other events of a seed.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,8 @@ const RETURNS: u64 = 4;
 /// The decisions about power cuts.
 pub struct Outages {
     dice: Dice,
-    /// Decides when enclosures return, besides the history's own events, which rarely meet one that is away.
+    /// Decides when enclosures return, besides the history's own events, which rarely meet one that
+    /// is away.
     returns: Dice,
     /// Whether the power goes in runs under this seed.
     restless: bool,
@@ -225,7 +227,8 @@ pub(super) fn pull<S: System>(world: &mut World<S>, bay: usize) {
     world.machine.coverage.count(format!("fault {:?}", FaultKind::Pull));
 }
 
-/// Lets hosts work for a moment, so that the next event comes in the middle of it. Returns true if the machine crashed.
+/// Lets hosts work for a moment, so that the next event comes in the middle of it. Returns true if
+/// the machine crashed.
 pub(super) fn begin_to_work<S: System>(world: &mut World<S>) -> Result<bool, Violation> {
     let span = Duration::from_micros(world.outages.dice.below(2_000));
     Ok(world.work(span)? || world.refused.is_some())

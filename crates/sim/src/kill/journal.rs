@@ -1,6 +1,6 @@
-//! The records in which a doomed process reports its operations, through a pipe. Each record is written completely
-//! before the operation is submitted, or after it was answered. A record that the reader has seen therefore did happen,
-//! and one that the kill cut off did not.
+//! The records in which a doomed process reports its operations, through a pipe. Each record is
+//! written completely before the operation is submitted, or after it was answered. A record that
+//! the reader has seen therefore did happen, and one that the kill cut off did not.
 
 use std::io::{self, Read, Write};
 
@@ -30,7 +30,8 @@ impl Kind {
     }
 }
 
-/// One record: little-endian kind, volume, tag, place, length, value and the length of the body, then the body.
+/// One record: little-endian kind, volume, tag, place, length, value and the length of the body,
+/// then the body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub kind: Kind,

@@ -1,5 +1,5 @@
-//! The process that is killed: it opens the pool and keeps writing, reading, zeroing, discarding and checkpointing
-//! under a seed until it dies.
+//! The process that is killed: it opens the pool and keeps writing, reading, zeroing, discarding
+//! and checkpointing under a seed until it dies.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +34,8 @@ struct Worker {
     first_value: u64,
 }
 
-/// Works until it is killed; returns only with an error. Values count up from `first_value`, and none is used twice.
+/// Works until it is killed; returns only with an error. Values count up from `first_value`, and
+/// none is used twice.
 pub fn work(directory: &Path, seed: u64, first_value: u64) -> Result<(), String> {
     let journal = io::stdout().as_fd().try_clone_to_owned().map_err(|error| format!("standard output: {error}"))?;
     let mut journal = File::from(journal);
@@ -117,8 +118,8 @@ impl Worker {
     }
 }
 
-/// No more is missing than the codes tolerate, and fewer operations are under way than the pool's limit: no operation
-/// may fail.
+/// No more is missing than the codes tolerate, and fewer operations are under way than the pool's
+/// limit: no operation may fail.
 fn failed(entry: &Entry, error: &MediaError) -> String {
     let Entry { kind, at, length, volume, .. } = entry;
     format!("{kind:?} of {length} bytes at {at} of volume {} failed: {error}", VOLUMES[*volume as usize].0)

@@ -1,5 +1,5 @@
-//! fio over NBD: writes that are read back and compared while they go on, and content that is written once and compared
-//! again and again.
+//! fio over NBD: writes that are read back and compared while they go on, and content that is
+//! written once and compared again and again.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -99,9 +99,11 @@ impl Site {
         Ok(Device { path: PathBuf::from(path.trim()), image, number: u64::MAX })
     }
 
-    /// Replaces the drive at a place by a blank device. The old device is gone for good, and its space is free.
+    /// Replaces the drive at a place by a blank device. The old device is gone for good, and its
+    /// space is free.
     ///
-    /// A drive that still answers gets a successor with a number of its own. Any other gives its number on.
+    /// A drive that still answers gets a successor with a number of its own. Any other gives its
+    /// number on.
     pub fn exchange(&mut self, place: usize, wait: bool) -> Result<(), Stop> {
         let blank = self.blank()?;
         let (number, path) = (self.devices[place].number.to_string(), blank.path.display().to_string());
@@ -118,7 +120,8 @@ impl Site {
         Ok(())
     }
 
-    /// Makes a pool on the first `drives` devices, two of them in each enclosure, with the volume on it, and serves it.
+    /// Makes a pool on the first `drives` devices, two of them in each enclosure, with the volume
+    /// on it, and serves it.
     pub fn create_pool(&mut self, drives: usize, code: &str, size: &str) -> Result<(), Stop> {
         let mut create = ["pool", "create", "--confirm-time", "--data", "none"].map(str::to_owned).to_vec();
         for (number, device) in self.devices.iter().take(drives).enumerate() {

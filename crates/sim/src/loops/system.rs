@@ -1,5 +1,5 @@
-//! System calls that the standard library lacks: making a loop device fail, and waiting for a signal instead of being
-//! ended by it. Only this file of the crate may contain unsafe code.
+//! System calls that the standard library lacks: making a loop device fail, and waiting for a
+//! signal instead of being ended by it. Only this file of the crate may contain unsafe code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -17,20 +17,21 @@ const SIZE_LIMIT: usize = 4;
 /// Signals that end the campaign, in order.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
-/// Limits a loop device to this many bytes: every access behind them fails from then on, also for processes that have
-/// it open. 0 restores the size of its file.
+/// Limits a loop device to this many bytes: every access behind them fails from then on, also for
+/// processes that have it open. 0 restores the size of its file.
 pub fn limit(device: &Path, bytes: u64) -> io::Result<()> {
     let device = File::options().read(true).write(true).open(device)?;
     let mut info = [0u64; INFO_WORDS];
-    // SAFETY: the call fills a loop_info64, which has exactly this size and no more alignment than a word.
+    // SAFETY: the call fills a loop_info64, which has exactly this size and no more alignment than
+    // a word.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, info.as_mut_ptr()) })?;
     info[SIZE_LIMIT] = bytes;
     // SAFETY: the call reads as much.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_SET_STATUS64 as _, info.as_ptr()) })
 }
 
-/// Holds back the signals that would end this process, in this thread and in those that it starts. Programs that it
-/// starts get signals as usual.
+/// Holds back the signals that would end this process, in this thread and in those that it starts.
+/// Programs that it starts get signals as usual.
 pub fn hold_signals() -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: the set is made empty before it is used, and lives during the calls.

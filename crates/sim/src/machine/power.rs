@@ -48,7 +48,8 @@ pub struct Trap {
     pub fuse: u64,
 }
 
-/// Offset at which labels end and anchors begin; the labels at a drive's end take as much (FORMAT/array.md).
+/// Offset at which labels end and anchors begin; the labels at a drive's end take as much
+/// (FORMAT/array.md).
 const ANCHOR_AT: u64 = 128 << 10;
 
 impl<S: System> Machine<S> {

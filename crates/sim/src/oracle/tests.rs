@@ -9,8 +9,9 @@ fn content(value: Value) -> Vec<u8> {
     bytes
 }
 
-/// Runs a history on one block, and returns whether its last read was allowed. Letters: `w1` begins write 1, `a1` is
-/// its acknowledgement, `f1` its failure, `x` a crash, `r` begins the read, `=1` ends it with content 1 (0: zeros).
+/// Runs a history on one block, and returns whether its last read was allowed. Letters: `w1` begins
+/// write 1, `a1` is its acknowledgement, `f1` its failure, `x` a crash, `r` begins the read, `=1`
+/// ends it with content 1 (0: zeros).
 fn allowed(history: &str) -> bool {
     let mut oracle = Oracle::new("v", ONE, UNIT);
     let mut writes = std::collections::BTreeMap::new();

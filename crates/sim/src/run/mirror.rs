@@ -1,6 +1,7 @@
-//! A simple array to test the world itself. Every write goes to all drives before it is acknowledged, one operation at
-//! a time. After a restart the first drive is copied over the others. It survives crashes, and no other fault. Each of
-//! its broken variants has one flaw, and the oracle must notice it.
+//! A simple array to test the world itself. Every write goes to all drives before it is
+//! acknowledged, one operation at a time. After a restart the first drive is copied over the
+//! others. It survives crashes, and no other fault. Each of its broken variants has one flaw, and
+//! the oracle must notice it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::marker::PhantomData;
@@ -106,7 +107,8 @@ impl<F: Flaw> Mirror<F> {
     fn write_table(&mut self, id: u64, reply: Reply) {
         let page = Buffer::copy_of(&self.table()).freeze();
         let wave = self.on_all(|| Op::Write { at: 0, data: vec![page.clone()], fua: true });
-        // The first drive is the source after a crash, so it is written last: its table is then durable on all.
+        // The first drive is the source after a crash, so it is written last: its table is then
+        // durable on all.
         let (last, rest): (Vec<_>, Vec<_>) = wave.into_iter().partition(|(drive, _)| *drive == self.first());
         self.put(Origin::Table(id, reply), vec![rest, last]);
     }

@@ -1,4 +1,5 @@
-//! Snapshots, clones and rollbacks in the world, and the knowledge of them after an interrupted command.
+//! Snapshots, clones and rollbacks in the world, and the knowledge of them after an interrupted
+//! command.
 
 use stele_array::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus};
 
@@ -11,7 +12,8 @@ impl<S: System> World<S> {
     /// Takes a snapshot while the volume's host continues.
     pub fn snapshot(&mut self, volume: &str) -> Result<(), Violation> {
         let Some(spec) = self.hosts.get(volume).map(|host| host.spec.clone()) else { return Ok(()) };
-        // The possible contents of an unconfirmed one are still kept: the oracle keeps one at a time.
+        // The possible contents of an unconfirmed one are still kept: the oracle keeps one at a
+        // time.
         if self.has_open_snapshot(volume) {
             return Ok(());
         }
@@ -23,8 +25,8 @@ impl<S: System> World<S> {
         }
         let command = Command::SnapshotVolume { volume: volume.into(), name: name.clone(), made: 1 };
         self.made(&name, "snapshots taken", command)?;
-        // If the answer left it open, the next opening shows whether it exists; its possible contents are kept until
-        // then.
+        // If the answer left it open, the next opening shows whether it exists; its possible
+        // contents are kept until then.
         let is_open = matches!(self.fates.get(&name), Some((Fate::MayExist, _)));
         if let Some(host) = self.hosts.get_mut(volume).filter(|_| !is_open) {
             host.oracle.end_snapshot("");
@@ -61,7 +63,8 @@ impl<S: System> World<S> {
             }
             WaitOutcome::Reached(Ok(reply)) => Err(Violation(format!("{name}: {what}: answered with {reply:?}"))),
             WaitOutcome::Reached(Err(ArrayError::Degraded(_))) if self.atlas.is_beyond() => {
-                // The log may have stopped with the record on its way: the next opening shows the result.
+                // The log may have stopped with the record on its way: the next opening shows the
+                // result.
                 self.machine.coverage.count(format!("{what}: left open"));
                 Ok(())
             }

@@ -23,8 +23,8 @@ impl<S: System> World<S> {
         }
     }
 
-    /// Opens the pool on the present drives, and compares its volumes with the expected ones. Returns false after a
-    /// crash.
+    /// Opens the pool on the present drives, and compares its volumes with the expected ones.
+    /// Returns false after a crash.
     pub fn start(&mut self) -> Result<bool, Violation> {
         self.refused = None;
         if self.crash_dice.one_in(3) {
@@ -53,8 +53,9 @@ impl<S: System> World<S> {
                         return Err(Violation("the pool opened read-only within tolerance".into()));
                     }
                     if read_only {
-                        // No majority of the members answers: one that is here may have no label any more. Later
-                        // changes on the other drives are unknown: older content is allowed, and nothing is compared.
+                        // No majority of the members answers: one that is here may have no label
+                        // any more. Later changes on the other drives are unknown: older content is
+                        // allowed, and nothing is compared.
                         self.machine.coverage.count("pools opened on a minority, for reading");
                         self.refused = Some(ArrayError::Refused("no majority of the drives answers".into()));
                         return Ok(true);

@@ -16,23 +16,27 @@ const LABELS: u64 = 6 * MIB;
 const TABLES: u64 = 3 * MIB;
 
 impl<S: System> World<S> {
-    /// Whether all volumes and snapshots, completely written, could leave too little space on the present drives. A
-    /// stripe's new slot exists before its old one is free, and spare space is kept.
+    /// Whether all volumes and snapshots, completely written, could leave too little space on the
+    /// present drives. A stripe's new slot exists before its old one is free, and spare space is
+    /// kept.
     pub(crate) fn may_be_full(&self) -> bool {
         let here = self.in_use().len() as u64;
-        // Besides labels and log, the pool's tables take units on each drive, and spare space is whole units.
+        // Besides labels and log, the pool's tables take units on each drive, and spare space is
+        // whole units.
         let drive = self.setup.drive_size.0 - self.setup.log.0 - LABELS - TABLES;
         let need: u64 = self.hosts.values().map(|host| raw_size(&host.spec)).sum();
         let spare = u64::from(self.setup.spare_drives.unwrap_or_else(|| self.usual_spare())).min(here / 2);
         !self.fits_here() || need * 3 / 2 + spare * drive > here * drive
     }
 
-    /// Whether a request at that time may have found no space: at the latest before drives were added.
+    /// Whether a request at that time may have found no space: at the latest before drives were
+    /// added.
     pub(super) fn was_roomless(&self, since: Option<Instant>) -> bool {
         since.is_some_and(|since| self.growth.roomless_until.is_some_and(|until| since <= until))
     }
 
-    /// Drives that the pool shows as up to date take rows from here on. Before, they are joining one at a time, or filled.
+    /// Drives that the pool shows as up to date take rows from here on. Before, they are joining
+    /// one at a time, or filled.
     pub(crate) fn note_arrived(&mut self, status: &PoolStatus) {
         let was_full = self.may_be_full();
         let bays = &self.machine.bays;
@@ -58,8 +62,9 @@ impl<S: System> World<S> {
         bays
     }
 
-    /// Whether the drives can form a row for every code, with at most as many strips in an enclosure as it may lose. A row
-    /// may lack as many drives as its code tolerates, which are away, or given up and not replaced.
+    /// Whether the drives can form a row for every code, with at most as many strips in an
+    /// enclosure as it may lose. A row may lack as many drives as its code tolerates, which are
+    /// away, or given up and not replaced.
     fn fits_here(&self) -> bool {
         let (here, staying) = (self.in_use(), self.growth.staying(&self.members));
         let is_lacking = |bay: &&usize| !here.contains(bay) && !self.growth.arriving.contains(bay);
@@ -75,7 +80,8 @@ impl<S: System> World<S> {
                 || self.hosts.values().all(|host| spread(host.spec.code, host.spec.code.tolerates())))
     }
 
-    /// The default spare space in drives: that of the largest enclosure, or two; the same as when the pool was created.
+    /// The default spare space in drives: that of the largest enclosure, or two; the same as when
+    /// the pool was created.
     fn usual_spare(&self) -> u32 {
         let enclosures = &self.setup.enclosures;
         let crowd = |enclosure: &u32| enclosures.iter().filter(|other| *other == enclosure).count();

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A directory with the certificates `ca.pem`, `signer.pem` and `web.pem`, the last one not for time stamps. It is
-/// removed at the end.
+/// A directory with the certificates `ca.pem`, `signer.pem` and `web.pem`, the last one not for
+/// time stamps. It is removed at the end.
 pub struct Authority(pub PathBuf);
 
 const SETTINGS: &str = "\
@@ -37,7 +37,8 @@ pub const RSA: &[&str] = &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:204
 pub const ECDSA: &[&str] = &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"];
 
 impl Authority {
-    /// `ess` is the digest that names the signer's certificate: `sha1` is that of RFC 3161, `sha256` that of RFC 5816.
+    /// `ess` is the digest that names the signer's certificate: `sha1` is that of RFC 3161,
+    /// `sha256` that of RFC 5816.
     pub fn new(name: &str, key: &[&str], ess: &str) -> Authority {
         let dir = std::env::temp_dir().join(format!("stele-authority-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);

@@ -40,7 +40,8 @@ pub struct AffectedView {
 pub struct AffectedObject {
     #[serde(flatten)]
     pub version: Version,
-    /// The path of its file, if the bucket is a share: its key is a number that clients of the share never see.
+    /// The path of its file, if the bucket is a share: its key is a number that clients of the
+    /// share never see.
     pub path: Option<String>,
 }
 
@@ -56,8 +57,8 @@ pub struct AffectedVolume {
     pub ranges: Vec<(u64, u64)>,
 }
 
-/// Waits until the unreadable stripes are known. The pool looks them up at the start and whenever a drive comes or
-/// goes.
+/// Waits until the unreadable stripes are known. The pool looks them up at the start and whenever a
+/// drive comes or goes.
 async fn until_known(node: &Node) -> Outcome<()> {
     let begun = tokio::time::Instant::now();
     loop {

@@ -1,5 +1,5 @@
-//! Calls that take two people. A retention officer's key identifies the officer; the socket identifies the local user,
-//! too.
+//! Calls that take two people. A retention officer's key identifies the officer; the socket
+//! identifies the local user, too.
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{Caller, RequestInfo, Role};
@@ -15,11 +15,12 @@ pub struct Officer {
     pub secret_key: String,
 }
 
-/// Authenticates the officer, and returns the caller together with the local user at the socket. A wrong secret is
-/// recorded.
+/// Authenticates the officer, and returns the caller together with the local user at the socket. A
+/// wrong secret is recorded.
 pub(super) async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Outcome<Caller> {
     let archive = node.archive()?;
-    // Accept a key that the matter `rebuild` suspends: the archive lets it decide about that matter, and nothing else.
+    // Accept a key that the matter `rebuild` suspends: the archive lets it decide about that
+    // matter, and nothing else.
     let found = archive.officer_credentials(&officer.access_key).await;
     let said = officer.secret_key.as_bytes();
     let reason = match found {
@@ -38,8 +39,8 @@ pub(super) async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &
     Err(Failure::new(Kind::Refused, refused))
 }
 
-/// Checks the key that an officer shows beside a call that only reads. A key that the matter `rebuild` suspends opens the
-/// list of requests alone, among which is the one about that matter.
+/// Checks the key that an officer shows beside a call that only reads. A key that the matter
+/// `rebuild` suspends opens the list of requests alone, among which is the one about that matter.
 pub async fn check_shown(node: &Node, actor: &Actor, officer: Option<Officer>, call: &str) -> Outcome<()> {
     let refuse =
         |message: &str| Err(Failure::new(Kind::Refused, message).next("let STELE_OFFICER name the key's file"));

@@ -1,8 +1,8 @@
-//! Calls about the content of volumes, for backups and restores: which stripes changed, reading, and writing into a
-//! volume that a restore holds.
+//! Calls about the content of volumes, for backups and restores: which stripes changed, reading,
+//! and writing into a volume that a restore holds.
 //!
-//! Content travels as the bytes of a request or an answer, beside the calls with JSON. Volumes of Stele's own parts are
-//! not read or written here.
+//! Content travels as the bytes of a request or an answer, beside the calls with JSON. Volumes of
+//! Stele's own parts are not read or written here.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,16 +22,19 @@ pub const RANGE_MAX: u64 = 4 << 30;
 pub const READ_MAX: u64 = 4 << 20;
 /// Bytes of the longest write.
 pub const WRITE_MAX: u64 = 512 << 10;
-/// A restore that writes nothing for so long has ended. Trimming the volume before the first write counts as no silence.
+/// A restore that writes nothing for so long has ended. Trimming the volume before the first write
+/// counts as no silence.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 /// Restores into volumes at once.
 const RESTORES_MAX: usize = 64;
-/// Between the name of a volume and the seconds since 1970, in the name of the snapshot that keeps its earlier content.
+/// Between the name of a volume and the seconds since 1970, in the name of the snapshot that keeps
+/// its earlier content.
 pub const BEFORE: &str = "-before-restore-";
 /// Bytes that are trimmed at once.
 const TRIM: u64 = 1 << 30;
 
-/// A snapshot that an earlier backup was made from. All three must agree, since names are given again.
+/// A snapshot that an earlier backup was made from. All three must agree, since names are given
+/// again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Base {
     pub name: String,
@@ -149,14 +152,16 @@ impl Read {
     }
 }
 
-/// Restores under way, by volume. A volume that is being restored is not exported, changed or deleted.
+/// Restores under way, by volume. A volume that is being restored is not exported, changed or
+/// deleted.
 #[derive(Default)]
 pub struct Restores(Mutex<BTreeMap<String, Held>>);
 
 struct Held {
     token: u64,
     last: Instant,
-    /// Whether the volume is being trimmed. Until that has ended, nobody else may get it, however long it takes.
+    /// Whether the volume is being trimmed. Until that has ended, no other caller may get it,
+    /// however long it takes.
     preparing: bool,
     status: VolumeStatus,
 }
@@ -234,7 +239,8 @@ impl Restores {
     }
 }
 
-/// Begins a restore into a new volume, or into one that exists, whose content is kept as a snapshot first.
+/// Begins a restore into a new volume, or into one that exists, whose content is kept as a snapshot
+/// first.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RestoreBegin {
     /// The volume to be made if none has its name. Its size is that of the backup.
@@ -273,7 +279,7 @@ impl Call for RestoreBegin {
         if node.exports.of_volume(&name).is_empty() {
             let _ = super::volume::writers(node, &name).await;
         }
-        // Nobody exports it between the look and the hold, nor from there on.
+        // No caller exports it between the look and the hold, nor from there on.
         let changing = node.exports.changing().await;
         check_target(node, volume, &self)?;
         node.restores.hold(volume.clone(), token)?;

@@ -75,7 +75,8 @@ async fn put(node: &Node, changing: &Changing<'_>, export: Export) -> Outcome<()
             .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
     }
     let pool = node.pool_id().await?;
-    // A restore looks for exports and holds its volume under the same right. From here on nothing waits.
+    // A restore looks for exports and holds its volume under the same right. From here on nothing
+    // waits.
     node.restores.check(&export.volume)?;
     changing.put(export, &node.pool, pool, volume)?;
     changing.note_snapshots(&volumes);

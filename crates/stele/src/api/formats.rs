@@ -1,6 +1,8 @@
-//! The versions of the formats on the pool's volumes. A later binary asks for them before it takes over the drives.
+//! The versions of the formats on the pool's volumes. A later binary asks for them before it takes
+//! over the drives.
 //!
-//! The answer gives the stored versions without judgement, because the caller may be of another version.
+//! The answer gives the stored versions without judgement, because the caller may be of another
+//! version.
 
 use serde::{Deserialize, Serialize};
 use stele_catalog::embedded::layout::Layout;
@@ -95,7 +97,8 @@ async fn of_copies(volume: &Handle, name: &str, stated: impl Fn(&[u8]) -> Option
     found
 }
 
-/// The catalog's B-tree, from redb's own header; `None` if this binary does not know the catalog that contains it.
+/// The catalog's B-tree, from redb's own header; `None` if this binary does not know the catalog
+/// that contains it.
 async fn tree(volume: &Handle, name: &str) -> Option<OnVolume> {
     let layout = Layout::decode(&block(volume, 0).await?).ok().flatten()?;
     let header = block(volume, layout.area_at).await;

@@ -1,9 +1,9 @@
-//! The calls that the `stele` command sends to a server, or runs on the drives directly: version 1 of the
-//! administration API.
+//! The calls that the `stele` command sends to a server, or runs on the drives directly: version 1
+//! of the administration API.
 //!
-//! Each call is `POST /v1/NAME` with a JSON body and a JSON answer, over the Unix socket of the data directory. A
-//! failure is a [`crate::failure::Failure`]; its kind decides the HTTP status. The actor of every audit record is the
-//! peer's uid.
+//! Each call is `POST /v1/NAME` with a JSON body and a JSON answer, over the Unix socket of the
+//! data directory. A failure is a [`crate::failure::Failure`]; its kind decides the HTTP status.
+//! The actor of every audit record is the peer's uid.
 
 pub mod acts;
 pub mod affected;
@@ -40,7 +40,8 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// The socket admits only root and the server's own user; both may do everything that retention allows.
+    /// The socket admits only root and the server's own user; both may do everything that retention
+    /// allows.
     pub fn caller(self) -> stele_archive::Caller {
         stele_archive::Caller::local(self.uid)
     }
@@ -54,11 +55,12 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     /// Whether the users in `[admin] officers` may call it. Each such call takes an officer's key.
     const FOR_OFFICERS: bool = false;
-    /// Whether the call itself carries that key and checks it. If not, the key comes beside it, in [`OFFICER_HEADER`].
+    /// Whether the call itself carries that key and checks it. If not, the key comes beside it, in
+    /// [`OFFICER_HEADER`].
     const CARRIES_KEY: bool = false;
-    /// Whether it only reads, and ends where its caller hangs up: callers who ask again and again while the pool gives no
-    /// answer take no place each. Every other call goes on to its end, so that its outcome is recorded and what belongs
-    /// together is changed together.
+    /// Whether it only reads, and ends where its caller hangs up: callers who ask again and again
+    /// while the pool gives no answer take no place each. Every other call goes on to its end, so
+    /// that its outcome is recorded and what belongs together is changed together.
     const READS: bool = false;
     type Answer: Serialize + DeserializeOwned + Send;
 

@@ -21,8 +21,8 @@ pub struct StatusView {
     pub pool: String,
     pub name: String,
     pub epoch: u64,
-    /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (data is lost), `unreadable` (data cannot be read
-    /// while drives are away) or `read-only`.
+    /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (data is lost), `unreadable`
+    /// (data cannot be read while drives are away) or `read-only`.
     pub state: String,
     pub drives: Vec<DriveView>,
     #[serde(rename = "raw_bytes")]
@@ -67,7 +67,8 @@ pub struct StatusView {
     /// Stripes with a strip on a lost drive and no spare cell for it.
     #[serde(default)]
     pub stripes_without_spare: u64,
-    /// The reason why the log has less protection than it should; empty if it has all. Below, since when.
+    /// The reason why the log has less protection than it should; empty if it has all. Below, since
+    /// when.
     #[serde(default)]
     pub log_trouble: String,
     #[serde(with = "crate::moment::option", default)]
@@ -75,8 +76,8 @@ pub struct StatusView {
     /// Why stripes that should move cannot, and since when. `standing` tells it.
     #[serde(skip)]
     pub moving_put_off: Option<(String, u64)>,
-    /// Stripes that the loss of one enclosure would make unreadable. Below, those of them that the present drives can
-    /// hold in a better place; these stripes move.
+    /// Stripes that the loss of one enclosure would make unreadable. Below, those of them that the
+    /// present drives can hold in a better place; these stripes move.
     #[serde(default)]
     pub exposed_stripes: u64,
     #[serde(default)]
@@ -103,7 +104,8 @@ impl StatusView {
 pub struct SpaceView {
     /// Per code, in the order of the volumes.
     pub codes: Vec<CodeView>,
-    /// On drives: the need of all volumes if they were written full; below, the part of it that the pool lacks.
+    /// On drives: the need of all volumes if they were written full; below, the part of it that the
+    /// pool lacks.
     #[serde(rename = "promised_raw_bytes")]
     pub promised_raw: u64,
     #[serde(rename = "overpromised_raw_bytes")]
@@ -151,7 +153,8 @@ pub struct StandingView {
     pub kind: String,
     /// The subject: `drive 3`, `pool`, `archive`.
     pub subject: String,
-    /// Begin of the problem, or else the time of its discovery, in seconds since 1970 on the machine's clock.
+    /// Begin of the problem, or else the time of its discovery, in seconds since 1970 on the
+    /// machine's clock.
     #[serde(with = "crate::moment")]
     pub since: u64,
     /// The problem.
@@ -449,7 +452,8 @@ impl Call for AddDrives {
         if grow_later {
             return Ok(Done {});
         }
-        // The drives belong to the pool now. A growth that fails here is tried again in the background.
+        // The drives belong to the pool now. A growth that fails here is tried again in the
+        // background.
         if let Err(failure) = node.grow_archive(When::Added).await {
             tracing::warn!("the archive has not grown with its pool: {failure}");
         }

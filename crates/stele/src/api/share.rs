@@ -34,7 +34,8 @@ pub struct ShareView {
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
-    /// How long a file is left alone before it is committed by itself; none where only its mode commits it.
+    /// How long a file is left alone before it is committed by itself; none where only its mode
+    /// commits it.
     pub commit_after_seconds: Option<u32>,
     /// Removing every write permission commits a file.
     pub commits: bool,
@@ -47,7 +48,8 @@ pub struct ShareView {
     pub read_only: bool,
     /// `root`, `all` or `none`: which users count as the anonymous user.
     pub squash: String,
-    /// `keep` or `delete`: what becomes of the versions of removed files, where the bucket keeps versions.
+    /// `keep` or `delete`: what becomes of the versions of removed files, where the bucket keeps
+    /// versions.
     #[serde(default)]
     pub removed_versions: String,
     /// `on` or `off`: whether archived content stays in the cache volume.
@@ -71,7 +73,8 @@ pub struct ShareStatusView {
     /// Since the server started.
     pub archived_files: u64,
     pub archived_bytes: u64,
-    /// Bytes that were read since the server started: from the cache, and from the archive into the cache.
+    /// Bytes that were read since the server started: from the cache, and from the archive into the
+    /// cache.
     pub cache_hit_bytes: u64,
     pub cache_missed_bytes: u64,
     /// Files whose content stays in the cache.
@@ -193,9 +196,10 @@ fn caching_word(row: &ShareRow) -> &'static str {
     }
 }
 
-/// What becomes of the versions of removed files where no one said it. Files of a share with Object Lock are removed after
-/// their retention, and their space is to come back. The versions of a bucket that was a share before are from a tree that
-/// was lost with the catalog: they stay until someone says otherwise.
+/// What becomes of the versions of removed files where no one said it. Files of a share with Object
+/// Lock are removed after their retention, and their space is to come back. The versions of a
+/// bucket that was a share before are from a tree that was lost with the catalog: they stay until
+/// someone says otherwise.
 fn removed_by_default(bucket: &BucketInfo, was_share: bool) -> RemovedVersions {
     match bucket.object_lock.is_some() && !was_share {
         true => RemovedVersions::Delete,
@@ -394,7 +398,8 @@ impl Call for SetShare {
         self.options.apply(&mut after)?;
         can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
         let place = format!("{}: {}", self.name, described(&after));
-        // In force before the outcome is recorded: a failure of that record leaves no restriction that is only shown.
+        // In force before the outcome is recorded: a failure of that record leaves no restriction
+        // that is only shown.
         node.audited(actor, SetShare::NAME, &place, put_in_force(node, &self.name, &before, &after)).await??;
         view(node, &self.name, &after).await
     }
@@ -447,7 +452,8 @@ impl Call for RemoveShare {
         }
         let present = archive.bucket(&node.own_caller(), &self.name).await.is_ok();
         let act = async {
-            // Clients keep the share until it is found empty. It is closed in the same step, so that it stays empty.
+            // Clients keep the share until it is found empty. It is closed in the same step, so
+            // that it stays empty.
             closed(node.shares.get(&self.name).as_deref(), present, &self.name).await?;
             let withdrawn = node.withdraw(&self.name, &row);
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
@@ -484,8 +490,8 @@ fn until_empty(row: &ShareRow) -> &'static str {
     }
 }
 
-/// Closes the share, or refuses because something is in it. One whose bucket is gone was found empty by a removal that was
-/// cut short.
+/// Closes the share, or refuses because something is in it. One whose bucket is gone was found
+/// empty by a removal that was cut short.
 async fn closed(share: Option<&Share>, present: bool, name: &str) -> Outcome<()> {
     let Some(share) = share else {
         return match present {

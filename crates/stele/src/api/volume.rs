@@ -36,7 +36,8 @@ pub struct VolumeView {
     pub made: Option<u64>,
     /// Stripes read ahead of a sequential reader.
     pub read_ahead: u8,
-    /// Bytes in slots of its own. For a volume with snapshots: the bytes written since the last one.
+    /// Bytes in slots of its own. For a volume with snapshots: the bytes written since the last
+    /// one.
     #[serde(rename = "allocated_bytes")]
     pub allocated: u64,
     pub owner: Option<String>,
@@ -45,7 +46,8 @@ pub struct VolumeView {
     /// Offset and length of each range that is known to be lost.
     #[serde(with = "lost_places")]
     pub lost: Vec<(u64, u64)>,
-    /// Offset and length of each range that is unreadable now: lost ranges, and those on drives that are away.
+    /// Offset and length of each range that is unreadable now: lost ranges, and those on drives
+    /// that are away.
     #[serde(with = "lost_places", default)]
     pub unreadable: Vec<(u64, u64)>,
 }
@@ -120,7 +122,8 @@ pub struct DetailView {
     /// Reads answered from memory since the opening of the pool; below, all other reads.
     pub cache_hits: u64,
     pub cache_misses: u64,
-    /// Bytes read ahead. Below, the part that readers used since, and the part that left the cache unused.
+    /// Bytes read ahead. Below, the part that readers used since, and the part that left the cache
+    /// unused.
     #[serde(rename = "ahead_fetched_bytes")]
     pub ahead_fetched: u64,
     #[serde(rename = "ahead_useful_bytes")]
@@ -256,7 +259,8 @@ impl Call for ShowVolume {
     }
 }
 
-/// All connections to a volume over all of its exports, also those of removed exports that have not ended yet.
+/// All connections to a volume over all of its exports, also those of removed exports that have not
+/// ended yet.
 fn connections(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
     let directory = &node.exports.directory;
     let targets = directory.list(None).into_iter().filter(|target| target.export.volume == volume);
@@ -369,7 +373,8 @@ impl Call for CloneSnapshot {
 pub struct Rollback {
     pub volume: String,
     pub snapshot: String,
-    /// Roll back even if hosts may write to the volume. Their cached data then belongs to another state of it.
+    /// Roll back even if hosts may write to the volume. Their cached data then belongs to another
+    /// state of it.
     #[serde(default)]
     pub force: bool,
 }
@@ -382,7 +387,7 @@ impl Call for Rollback {
         node.restores.check(&self.volume)?;
         let mut place = format!("{} to {}", self.volume, self.snapshot);
         let mut writers = writers(node, &self.volume).await;
-        // From here on nobody else connects for writing. A host that did since the look is seen now.
+        // From here on no other host connects for writing. One that did since the look is seen now.
         let _pause = node.exports.directory.pause(&self.volume);
         if writers.is_empty() {
             writers = writing(node, &self.volume);
@@ -437,11 +442,11 @@ impl Call for Delete {
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable()?;
-        // Nobody exports the volume between the look and its end.
+        // No caller exports the volume between the look and its end.
         let changing = node.exports.changing().await;
         node.restores.check(&self.name)?;
-        // The array refuses while the volume holds retained records. A volume with Stele's own state is never an
-        // operator's to delete, even if nothing on it is retained.
+        // The array refuses while the volume holds retained records. A volume with Stele's own
+        // state is never an operator's to delete, even if nothing on it is retained.
         let owner = find(node, &self.name).await?.owner;
         let act = async {
             match owner {

@@ -23,7 +23,8 @@ clock-accept, clock-credit, key-export, new-officer.")]
         /// How many people it takes from then on
         #[arg(long, value_enum)]
         to: People,
-        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },

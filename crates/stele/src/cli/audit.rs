@@ -40,9 +40,11 @@ Examples:
 
 `stele receipt verify --later` and `stele proof verify --later` check the proof without a server.")]
     Prove {
-        /// A signed head, a receipt, a certificate of disposal, or the manifest of a retention proof
+        /// A signed head, a receipt, a certificate of disposal, or the manifest of a retention
+        /// proof
         from: PathBuf,
-        /// Lead to this later head of the store, as one that a witness countersigned [default: the newest]
+        /// Lead to this later head of the store, as one that a witness countersigned
+        /// [default: the newest]
         #[arg(long, value_name = "HEAD")]
         until: Option<PathBuf>,
         /// New file; `-` is standard output
@@ -60,17 +62,21 @@ Examples:
 
 #[derive(Args, Debug)]
 pub struct Anchor {
-    /// A signed head exported earlier and kept elsewhere: its file, a line of a syslog, a mail, or a head that a witness
-    /// countersigned. With it, the check detects a cut tail or a rolled-back pool
+    /// A signed head exported earlier and kept elsewhere: its file, a line of a syslog, a mail, or
+    /// a head that a witness countersigned. With it, the check detects a cut tail or a rolled-back
+    /// pool
     #[arg(long, value_name = "HEAD")]
     pub anchor: Option<PathBuf>,
-    /// Check the time stamp of the head: a PEM file with the certificates of the authorities that you trust
+    /// Check the time stamp of the head: a PEM file with the certificates of the authorities that
+    /// you trust
     #[arg(long, value_name = "PEM", requires = "anchor")]
     pub timestamp_ca: Option<PathBuf>,
-    /// Check that the witness with this public key countersigned the head; HEAD is then a file that ends in .witness
+    /// Check that the witness with this public key countersigned the head; HEAD is then a file that
+    /// ends in .witness
     #[arg(long, value_name = "PUB", requires = "anchor")]
     pub witness: Option<PathBuf>,
-    /// The reply of the time stamp authority [default: the file beside HEAD whose name ends in .tsr]
+    /// The reply of the time stamp authority
+    /// [default: the file beside HEAD whose name ends in .tsr]
     #[arg(long, value_name = "REPLY", requires = "timestamp_ca")]
     pub timestamp: Option<PathBuf>,
 }

@@ -33,7 +33,7 @@ with them.")]
         /// A word about this password, stored in plain text
         #[arg(long, default_value = "")]
         label: String,
-        /// Lock every snapshot for this period, unless a backup says otherwise: 30d, 12w or 7y. It cannot be changed later
+        /// Lock every snapshot for this period, set for good, unless a backup names one: 30d, 7y
         #[arg(long, value_name = "PERIOD", value_parser = period)]
         keep_for: Option<u64>,
     },
@@ -154,7 +154,7 @@ ended well, the snapshot is not locked. Content is not read: `stele backup verif
         snapshot: String,
         #[command(flatten)]
         latest: LatestArgs,
-        /// Until a date (2027-01-31), or for a period from now on by the server's clock (30d, 12w, 7y)
+        /// Until a date (2027-01-31), or for a period by the server's clock (30d, 12w, 7y)
         #[arg(long, value_name = "DATE|PERIOD", value_parser = lock_until)]
         until: KeepUntil,
     },
@@ -217,7 +217,7 @@ The file belongs to the job that may delete, not to the machines that are saved.
 /// Whether the progress is told without a terminal too.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Telling {
-    /// Tell the progress on standard error every second, also without a terminal; with --json as one object a line
+    /// Progress on standard error every second, also without a terminal; --json: an object a line
     #[arg(long)]
     pub progress: bool,
 }
@@ -228,7 +228,7 @@ pub struct LatestArgs {
     /// The latest of this host [default: this machine, or the only host there is]
     #[arg(long, value_name = "HOST")]
     pub host: Option<String>,
-    /// The latest that was stored by this date (2027-01-31 or 2027-01-31T08:00:00Z), by the store's clock
+    /// The latest stored by this date, by the store's clock: 2027-01-31 or 2027-01-31T08:00:00Z
     #[arg(long, value_name = "DATE", value_parser = date)]
     pub at: Option<u64>,
 }
@@ -342,7 +342,7 @@ pub struct BackupRun {
     /// Files and directories
     #[arg(required_unless_present_any = ["stdin_name", "volume"])]
     pub paths: Vec<PathBuf>,
-    /// Save a volume of the array on this machine: a snapshot of it, of which only what changed is read
+    /// Save a volume of this machine's array: a snapshot, of which only what changed is read
     #[arg(long, value_name = "NAME", conflicts_with_all = [
         "paths", "stdin_name", "exclude", "iexclude", "exclude_file", "exclude_caches", "exclude_if_present",
         "one_file_system",
@@ -390,8 +390,8 @@ pub struct BackupRun {
     /// Command to run before; if it fails, nothing is saved
     #[arg(long, value_name = "COMMAND")]
     pub before: Option<String>,
-    /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code. With --volume it runs as soon as the
-    /// array has its snapshot
+    /// Command to run afterwards, in any case; STELE_BACKUP_EXIT has the exit code. With --volume
+    /// it runs as soon as the array has its snapshot
     #[arg(long, value_name = "COMMAND")]
     pub after: Option<String>,
     #[command(flatten)]
@@ -447,7 +447,8 @@ pub struct Restore {
     /// Compare the content with the snapshot
     #[arg(long)]
     pub verify: bool,
-    /// Segments that are read at the same time, from 1 to 16 [default: one for each processor, at most 8]
+    /// Segments that are read at the same time, from 1 to 16
+    /// [default: one for each processor, at most 8]
     #[arg(long, value_name = "NUMBER", value_parser = sessions)]
     pub sessions: Option<usize>,
     #[command(flatten)]
@@ -470,7 +471,7 @@ pub struct BackupForget {
     pub place: RepositoryArgs,
     /// Snapshots to remove, whatever the rules; `latest` only where all are of one host
     pub snapshots: Vec<String>,
-    /// Keep what the versions of files need by the classes of this file, beside what the other rules keep
+    /// Keep what versions of files need by this file's classes, beside what other rules keep
     #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
     pub policy: Option<PathBuf>,
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
@@ -491,7 +492,7 @@ pub struct BackupForget {
     /// Keep all with this tag
     #[arg(long, value_name = "TAG")]
     pub keep_tag: Vec<String>,
-    /// Count the time between two snapshots in full for --keep-within-days and --policy, not as 7 days at most
+    /// Count gaps between snapshots in full for --keep-within-days and --policy, not 7 days at most
     #[arg(long, conflicts_with = "snapshots")]
     pub accept_gaps: bool,
     /// Only say what would be done

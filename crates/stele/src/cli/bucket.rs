@@ -8,7 +8,8 @@ use super::words::{Expiry, Protection};
 pub enum Bucket {
     /// Make a bucket
     Create(BucketCreate),
-    /// Change a bucket. Settings that are not given keep their value, and stored versions do not change
+    /// Change a bucket. Settings that are not given keep their value, and stored versions do not
+    /// change
     Set(BucketSet),
     /// List the buckets
     #[command(after_help = "Example:\n  stele bucket list --json")]
@@ -16,7 +17,8 @@ pub enum Bucket {
     /// Show one bucket: versioning, lock, default retention, level, quota, usage
     #[command(after_help = "Example:\n  stele bucket show records")]
     Show { name: String },
-    /// Make an inventory of a bucket now: a list of its objects, as `PutBucketInventoryConfiguration` set it
+    /// Make an inventory of a bucket now: a list of its objects, as
+    /// `PutBucketInventoryConfiguration` set it
     #[command(after_help = "Example:\n  stele bucket inventory records daily")]
     Inventory {
         name: String,
@@ -34,7 +36,8 @@ Examples:
   stele bucket create ledgers --lock --retention compliance:7y --protection compliance --expiry delete")]
 pub struct BucketCreate {
     pub name: String,
-    /// Turn on Object Lock, so that versions can be retained and held. It includes versioning and cannot be turned off
+    /// Turn on Object Lock, so that versions can be retained and held. It includes versioning and
+    /// cannot be turned off
     #[arg(long)]
     pub lock: bool,
     /// Keep every version
@@ -73,7 +76,8 @@ A new default retention applies to versions stored from then on; stored versions
 can only be raised. A lock cannot be removed.")]
 pub struct BucketSet {
     pub name: String,
-    /// Default retention of versions stored from now on: MODE:PERIOD as in `stele bucket create`, or none
+    /// Default retention of versions stored from now on: MODE:PERIOD as in `stele bucket create`,
+    /// or none
     #[arg(long, value_name = "MODE:PERIOD")]
     pub retention: Option<String>,
     /// Rule for weakening a retention in this bucket; a level can only be raised

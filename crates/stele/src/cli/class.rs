@@ -63,7 +63,8 @@ right to set retention.")]
         #[arg(long, value_name = "CLASS:CONDITIONS")]
         rule: Vec<String>,
     },
-    /// List the versions whose retention ends in a period: when, by which rule, and what happens then
+    /// List the versions whose retention ends in a period: when, by which rule, and what happens
+    /// then
     #[command(after_help = "Examples:
   stele class expiring --before 2027-01-01
   stele class expiring --from 2027-03-01 --before 2027-04-01 --bucket records --prefix hr/ --json
@@ -149,7 +150,8 @@ pub struct Event {
     /// Ask to take the event back
     #[arg(long, requires = "object", requires = "officer")]
     pub revoke: bool,
-    /// Act as the officer whose access_key and secret_key are in this file [default: as the local user]
+    /// Act as the officer whose access_key and secret_key are in this file
+    /// [default: as the local user]
     #[arg(long, value_name = "FILE")]
     pub officer: Option<PathBuf>,
 }

@@ -8,8 +8,8 @@ use crate::drives::DriveArgument;
 
 #[derive(Subcommand, Debug)]
 pub enum ConfigCommand {
-    /// Write all that a server needs besides its drives into one file: configuration, exports, reservations, signed
-    /// heads, keys
+    /// Write all that a server needs besides its drives into one file: configuration, exports,
+    /// reservations, signed heads, keys
     #[command(after_help = "\
 Example:
   stele config export --to /media/usb/stele.backup --passphrase-file phrase

@@ -63,7 +63,8 @@ A version under COMPLIANCE, under a hold, or in a bucket of level compliance is 
         object: String,
         #[arg(long)]
         reason: String,
-        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },
@@ -78,7 +79,8 @@ destroyed. `stele receipt verify` checks it without a server. The page is for pe
     Certificate {
         /// BUCKET/KEY@VERSION
         object: String,
-        /// The record of the removal, as `stele disposal list` numbers it [default: the last removal]
+        /// The record of the removal, as `stele disposal list` numbers it
+        /// [default: the last removal]
         #[arg(long, value_name = "N")]
         record: Option<u64>,
         /// New file; `-` is standard output

@@ -25,7 +25,8 @@ Without --record it is for the record of the audit log that says how the version
         #[arg(long, default_value = "-")]
         to: String,
     },
-    /// Check a receipt or a certificate of disposal with the store's public key; needs no server and no pool
+    /// Check a receipt or a certificate of disposal with the store's public key; needs no server
+    /// and no pool
     #[command(after_help = "\
 Examples:
   stele receipt verify ledger.receipt --key stele.pub
@@ -55,7 +56,8 @@ pub struct Beyond {
     /// A proof by `stele audit prove`: the log under a later head still begins with this one's
     #[arg(long, value_name = "FILE")]
     pub later: Option<PathBuf>,
-    /// A head that a witness countersigned, the one to which --later leads: its file ends in .witness
+    /// A head that a witness countersigned, the one to which --later leads: its file ends in
+    /// .witness
     #[arg(long, value_name = "HEAD", requires = "witness")]
     pub anchor: Option<PathBuf>,
     /// File with the public key of that witness
@@ -65,7 +67,8 @@ pub struct Beyond {
 
 #[derive(Subcommand, Debug)]
 pub enum Proof {
-    /// Write what an auditor needs into a new directory: versions, digests, history, and the proofs for them
+    /// Write what an auditor needs into a new directory: versions, digests, history, and the proofs
+    /// for them
     #[command(after_help = "\
 Examples:
   stele proof export --bucket records --to proof-2026
@@ -103,7 +106,8 @@ below DIR, an older one with the file KEY@VERSION if it is there. Exit code 5 if
         /// File with the store's public key, as `stele audit key` prints it
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// Directory with copies of the objects: compare size, BLAKE3 and SHA-256 with those of the proof
+        /// Directory with copies of the objects: compare size, BLAKE3 and SHA-256 with those of the
+        /// proof
         #[arg(long, value_name = "DIR")]
         content: Option<PathBuf>,
         #[command(flatten)]

@@ -23,13 +23,15 @@ pub struct VolumeExport {
     /// Serve it as an iSCSI target
     #[arg(long)]
     pub iscsi: bool,
-    /// Name that clients ask for [default: the volume's name; for iSCSI iqn.2026-01.local.stele:VOLUME]
+    /// Name that clients ask for
+    /// [default: the volume's name; for iSCSI iqn.2026-01.local.stele:VOLUME]
     #[arg(long)]
     pub name: Option<String>,
     /// Refuse every write
     #[arg(long)]
     pub read_only: bool,
-    /// Network of clients that may connect over TCP; repeat for more [default: every client that reaches the listener]
+    /// Network of clients that may connect over TCP; repeat for more
+    /// [default: every client that reaches the listener]
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
     /// Accept TLS connections only
@@ -53,7 +55,8 @@ pub struct VolumeExport {
     /// iSCSI: show a removable disk, which initiators can eject
     #[arg(long, requires = "iscsi")]
     pub removable: bool,
-    /// iSCSI: report physical blocks as large as logical ones, for initiators that do not support 512e disks
+    /// iSCSI: report physical blocks as large as logical ones, for initiators that do not support
+    /// 512e disks
     #[arg(long, requires = "iscsi")]
     pub native_blocks: bool,
 }
@@ -63,7 +66,8 @@ pub enum Export {
     /// List the exports, and how clients reach them
     #[command(after_help = "Example:\n  stele export list --json")]
     List,
-    /// Change which clients may reach an export, and how. Its connections end; clients reconnect under the new settings
+    /// Change which clients may reach an export, and how. Its connections end; clients reconnect
+    /// under the new settings
     Set(ExportSet),
     /// Remove an export; its connections end
     #[command(after_help = "Example:\n  stele export remove vm1")]

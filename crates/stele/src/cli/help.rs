@@ -1,5 +1,5 @@
-//! Help that fits the terminal: where the text behind the options is broken because its line in the source is full, the
-//! paragraph flows.
+//! Help that fits the terminal: where the text behind the options is broken because its line in the
+//! source is full, the paragraph flows.
 
 use std::ffi::OsString;
 

@@ -35,7 +35,8 @@ Example, where the export takes two officers (`stele act list`):
   ben$  stele approve 7k2m9xqa --officer ben.json
   root# stele key escrow --to /media/usb/stele-master.key")]
     RequestEscrow {
-        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },
@@ -70,8 +71,9 @@ pub struct KeyCreate {
     /// Allow only object keys that begin with this prefix
     #[arg(long, default_value = "")]
     pub prefix: String,
-    /// Rights over objects, separated by commas [default: by role: user read,write,delete,list; retention-officer
-    /// read,list,retain; auditor read,list; storage-administrator nothing]
+    /// Rights over objects, separated by commas
+    /// [default: by role: user read,write,delete,list; retention-officer read,list,retain;
+    /// auditor read,list; storage-administrator nothing]
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
     pub access: Vec<Access>,
     /// The same as --access read,list
@@ -80,18 +82,19 @@ pub struct KeyCreate {
     /// Allow bypassing GOVERNANCE retention in requests that ask for it explicitly
     #[arg(long)]
     pub bypass_governance: bool,
-    /// The key is void from then on: a date or moment in UTC, or a duration from now on (30m, 12h, 90d, 8w, 1y)
+    /// The key is void from then on: a date or moment in UTC, or a duration from now on (30m, 12h,
+    /// 90d, 8w, 1y)
     #[arg(long, value_name = "WHEN", conflicts_with = "officers_lost")]
     pub expires: Option<String>,
-    /// Refuse writes of the key beyond this size of what it owns, over all buckets: versions, and parts of unfinished
-    /// uploads
+    /// Refuse writes of the key beyond this size of what it owns, over all buckets: versions, and
+    /// parts of unfinished uploads
     #[arg(long, value_name = "SIZE", value_parser = super::show::size, conflicts_with = "officers_lost")]
     pub quota: Option<stele_ground::Bytes>,
     /// The same for the number of its versions, delete markers included
     #[arg(long, value_name = "COUNT", conflicts_with = "officers_lost")]
     pub quota_versions: Option<u64>,
-    /// Make a retention officer when no officer is left to approve one. The key becomes valid after 30 days. During
-    /// these days an alarm stands, and any officer can refuse the key
+    /// Make a retention officer when no officer is left to approve one. The key becomes valid after
+    /// 30 days. During these days an alarm stands, and any officer can refuse the key
     #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
     pub officers_lost: bool,
 }
@@ -141,8 +144,8 @@ A quota counts the versions that the key stored, in every bucket, and the parts 
 nothing, and delete markers are written beyond it. `stele key list` shows what each key owns.")]
 pub struct KeySet {
     pub id: String,
-    /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h, 90d, 8w, 1y), or
-    /// `never`
+    /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h,
+    /// 90d, 8w, 1y), or `never`
     #[arg(long, value_name = "WHEN")]
     pub expires: Option<String>,
     /// Refuse writes of the key beyond this size of what it owns; `none` removes the limit

@@ -14,7 +14,8 @@ pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
-    /// Run a load on a target and measure it; several values of an option give a table of all combinations
+    /// Run a load on a target and measure it; several values of an option give a table of all
+    /// combinations
     #[command(after_help = "\
 Examples:
   stele lab run --on /data/target --size 10GiB --workload oltp_4k --outstanding 32
@@ -65,7 +66,8 @@ seconds) and those of MSR (ticks, host, disk, type, offset, bytes). The command 
 access that does not fit the target is an error before the replay starts, unless --map and --fit change it. Syncs,
 discards and flushes are counted but not replayed. A response time counts from the start that the trace demands.")]
     Replay(Replay),
-    /// Measure on this machine for `stele lab run --hosts` or `stele lab search --hosts` on another machine
+    /// Measure on this machine for `stele lab run --hosts` or `stele lab search --hosts` on another
+    /// machine
     #[command(after_help = "\
 Examples:
   stele lab serve --token-file lab.token                     for this machine only
@@ -91,7 +93,8 @@ connection is not encrypted.")]
         #[arg(long)]
         rounds: bool,
     },
-    /// Write a report of a .lab file as a page or a PDF, or repeat a published paper's measurements in a new paper
+    /// Write a report of a .lab file as a page or a PDF, or repeat a published paper's measurements
+    /// in a new paper
     #[command(after_help = "\
 Examples:
   stele lab paper sweep.lab                              writes sweep.html
@@ -147,7 +150,8 @@ A cell is kept if the 95 % interval of its ratio is within the tolerance, and re
 it. A cell is unclear if the interval lies on both sides, or if one of the results is not steady. Exit codes: 0 all
 kept, 13 some regressed, 12 some missing, 10 some unclear.")]
     Check(Check),
-    /// Show the results of a directory in the order of time, oldest first; an HTML page has trend charts
+    /// Show the results of a directory in the order of time, oldest first; an HTML page has trend
+    /// charts
     #[command(after_help = "\
 Examples:
   stele lab run nightly.toml --out results               keeps the result in a directory, named by its starting time
@@ -233,14 +237,16 @@ Examples:
 /// The secret that hosts share.
 #[derive(Args, Debug)]
 pub struct TokenArgs {
-    /// File with the secret that all hosts share, at least 16 characters [default: the value of STELE_LAB_TOKEN]
+    /// File with the secret that all hosts share, at least 16 characters
+    /// [default: the value of STELE_LAB_TOKEN]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 pub struct LabRun {
-    /// Hosts that run the job together, each on its own target of that name: HOST:PORT of each host's `stele lab serve`
+    /// Hosts that run the job together, each on its own target of that name: HOST:PORT of each
+    /// host's `stele lab serve`
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     pub hosts: Vec<String>,
     #[command(flatten)]
@@ -297,7 +303,8 @@ pub struct LabHistory {
 pub struct Check {
     /// The new result; a directory stands for its newest result
     pub result: PathBuf,
-    /// The result to compare with; a directory stands for its newest earlier result on the same target
+    /// The result to compare with; a directory stands for its newest earlier result on the same
+    /// target
     #[arg(long, value_name = "BASELINE")]
     pub against: PathBuf,
     /// Largest slowdown of a cell that still passes
@@ -336,14 +343,16 @@ pub enum ExportFormat {
 
 #[derive(Args, Debug)]
 pub struct Search {
-    /// Hosts that share the load, each on its own target of that name: HOST:PORT of each host's `stele lab serve`
+    /// Hosts that share the load, each on its own target of that name: HOST:PORT of each host's
+    /// `stele lab serve`
     #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
     pub hosts: Vec<String>,
     #[command(flatten)]
     pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
-    /// Raise the rate of an open loop while it meets this objective, for example p99=2ms, p99.9=10ms or mean=5ms
+    /// Raise the rate of an open loop while it meets this objective, for example p99=2ms,
+    /// p99.9=10ms or mean=5ms
     #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"])]
     pub objective: Option<String>,
     /// With an objective: rate to begin with, in accesses a second [default: 1000]
@@ -352,7 +361,8 @@ pub struct Search {
     /// With an objective: largest rate, in accesses a second [default: 100000000]
     #[arg(long, requires = "objective")]
     pub rate_max: Option<u64>,
-    /// With an objective: equal gaps between accesses, or gaps drawn from the exponential distribution [default: even]
+    /// With an objective: equal gaps between accesses, or gaps drawn from the exponential
+    /// distribution [default: even]
     #[arg(long, value_enum, requires = "objective")]
     pub arrivals: Option<ArrivalsArg>,
     /// The response time that must not be exceeded [default: 20ms]
@@ -380,14 +390,15 @@ pub struct LoadArgs {
     /// Bytes started each second, however late the answers come, for example 10MiB
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
     pub rate_bytes: Vec<String>,
-    /// Rate that changes over time: points like 0s=100,60s=5000, with straight lines between; two points at one time
-    /// are a step
+    /// Rate that changes over time: points like 0s=100,60s=5000, with straight lines between; two
+    /// points at one time are a step
     #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"])]
     pub profile: Vec<String>,
     /// Run a profile's time this many times faster; 1440 turns a day into a minute [default: 1]
     #[arg(long, value_name = "TIMES")]
     pub speed: Option<f64>,
-    /// Report whether the accesses met this objective, for example p99=2ms or mean=5ms; exit code 13 if they missed it
+    /// Report whether the accesses met this objective, for example p99=2ms or mean=5ms; exit code
+    /// 13 if they missed it
     #[arg(long, value_name = "STATISTIC=TIME")]
     pub objective: Option<String>,
     /// Gaps between accesses: equal, or drawn from the exponential distribution
@@ -399,8 +410,8 @@ pub struct LoadArgs {
     /// Accesses of each thread between two pauses [default: 1]
     #[arg(long, value_name = "COUNT")]
     pub burst: Option<u32>,
-    /// Start of a pause: when the burst is answered, when it is started and then answered, or overlapping outstanding
-    /// accesses [default: answered]
+    /// Start of a pause: when the burst is answered, when it is started and then answered, or
+    /// overlapping outstanding accesses [default: answered]
     #[arg(long, value_enum)]
     pub pause_when: Option<WhenArg>,
 }
@@ -424,8 +435,8 @@ pub struct What {
     /// (volume:8+2,drives=12), or a URL of nbd://, iscsi://, nfs://, s3:// or backup://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
-    /// Measure arrays of modelled drives in virtual time: drives=20,60 raid=5,10 cache=on,off stroke=8,45
-    /// array=stele,ds4500
+    /// Measure arrays of modelled drives in virtual time: drives=20,60 raid=5,10 cache=on,off
+    /// stroke=8,45 array=stele,ds4500
     #[arg(
         long = "virtual",
         value_name = "AXIS=VALUES",
@@ -433,7 +444,8 @@ pub struct What {
         conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round", "precondition"]
     )]
     pub modelled: Option<Vec<String>>,
-    /// File with the certificate authorities to trust for an s3:// server [default: those of the system]
+    /// File with the certificate authorities to trust for an s3:// server
+    /// [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// Bytes of the target to use; required for a file that does not exist yet, and for a volume
@@ -457,7 +469,8 @@ pub struct What {
     /// Percent of accesses at a random offset [default: 100]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
     pub random: Vec<u8>,
-    /// Bytes of each access, or sizes with their shares, for example 4KiB:60/8KiB:40 [default: 4KiB]
+    /// Bytes of each access, or sizes with their shares, for example 4KiB:60/8KiB:40
+    /// [default: 4KiB]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload")]
     pub access: Vec<String>,
     /// Alignment of random accesses: multiples of their own size, or of 512 bytes
@@ -466,8 +479,8 @@ pub struct What {
     /// Number of threads [default: one for each processor]
     #[arg(long, value_delimiter = ',')]
     pub workers: Vec<u32>,
-    /// Number of answers that a thread collects at once; a higher number costs less CPU time, but each access seems
-    /// slower [default: 1]
+    /// Number of answers that a thread collects at once; a higher number costs less CPU time, but
+    /// each access seems slower [default: 1]
     #[arg(long)]
     pub batch: Option<u32>,
     /// Time to measure, exactly; it is not extended if the rate is not steady
@@ -500,8 +513,8 @@ pub struct What {
     /// Random seed [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Write the whole target this many times in order before each cell, for example 2x; for random writes then write
-    /// at random until the rate is steady
+    /// Write the whole target this many times in order before each cell, for example 2x; for random
+    /// writes then write at random until the rate is steady
     #[arg(long, value_name = "TIMES")]
     pub precondition: Option<String>,
     /// Use the page cache; --buffered=false,true measures both
@@ -510,7 +523,8 @@ pub struct What {
     /// Allow overwriting the data on the target
     #[arg(long)]
     pub destroy: bool,
-    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file its name
+    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file
+    /// its name
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Measure only the cells that the .lab file lacks

@@ -63,13 +63,15 @@ A released version without another hold or retention can be deleted.")]
         #[arg(long)]
         yes: bool,
     },
-    /// Ask to close a matter for good and to release everything under it. Another officer approves the request
+    /// Ask to close a matter for good and to release everything under it. Another officer approves
+    /// the request
     #[command(
         after_help = "Example:\n  stele matter close smith-v-jones --officer anna.json\n  stele approve REQUEST --officer ben.json"
     )]
     Close {
         name: String,
-        /// File with an officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with an officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },
@@ -77,7 +79,8 @@ A released version without another hold or retention can be deleted.")]
 
 #[derive(Args, Debug)]
 pub struct OfficerArgs {
-    /// Act as the officer whose access_key and secret_key are in this file [default: as the local user]
+    /// Act as the officer whose access_key and secret_key are in this file
+    /// [default: as the local user]
     #[arg(long, value_name = "FILE")]
     pub officer: Option<PathBuf>,
 }
@@ -99,7 +102,8 @@ pub struct Change {
     /// Only versions stored before this time
     #[arg(long, value_name = "DATE")]
     pub stored_before: Option<String>,
-    /// The versions in this file instead, one BUCKET/KEY or BUCKET/KEY@VERSION on each line; `-` is standard input
+    /// The versions in this file instead, one BUCKET/KEY or BUCKET/KEY@VERSION on each line; `-` is
+    /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bucket", "prefix", "tag", "stored_after", "stored_before", "dry_run"])]
     pub list: Option<PathBuf>,
     /// Count the versions and name the first few; change nothing

@@ -1,4 +1,5 @@
-//! The command line: the arguments of every command, with help and examples. `commands` carries the commands out.
+//! The command line: the arguments of every command, with help and examples. `commands` carries the
+//! commands out.
 
 pub mod act;
 pub mod audit;
@@ -29,8 +30,8 @@ use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Storage for records that must survive: volumes and S3 objects on a self-healing array, under retention
-/// that no interface can shorten.
+/// Storage for records that must survive: volumes and S3 objects on a self-healing array, under
+/// retention that no interface can shorten.
 #[derive(Parser, Debug)]
 #[command(
     name = "stele",
@@ -109,7 +110,8 @@ pub enum Command {
     /// Matters: named holds on versions
     #[command(subcommand)]
     Matter(matter::Matter),
-    /// Find versions by tags, metadata, dates, class, matter or size; print their names, CSV or JSON
+    /// Find versions by tags, metadata, dates, class, matter or size; print their names, CSV or
+    /// JSON
     Find(find::Find),
     /// Management classes: how long versions are kept, and from when
     #[command(subcommand)]
@@ -125,7 +127,8 @@ pub enum Command {
     /// Removed versions, and the signed certificates of their disposal
     #[command(subcommand)]
     Disposal(disposal::Disposal),
-    /// Countersign heads of other machines' audit logs, each only if it continues the one signed before
+    /// Countersign heads of other machines' audit logs, each only if it continues the one signed
+    /// before
     Witness(witness::Witness),
     /// Retention proofs: directories that an auditor can check without this machine
     #[command(subcommand)]
@@ -150,7 +153,8 @@ something was allowed.")]
     /// The compliance clock, which retention counts by
     #[command(subcommand)]
     Clock(show::Clock),
-    /// Approve or refuse a request of another retention officer; without an argument, list the waiting requests
+    /// Approve or refuse a request of another retention officer; without an argument, list the
+    /// waiting requests
     Approve(show::Approve),
     /// Acts that can take two officers, or be switched off for good
     #[command(subcommand)]
@@ -203,8 +207,8 @@ Exit codes: 0 no problem found, 1 a problem will come in time, 5 a problem exist
     },
 }
 
-/// The version, and the commit that a package was built from. A build outside packaging names no commit, because a
-/// commit in the version would force a rebuild for every commit.
+/// The version, and the commit that a package was built from. A build outside packaging names no
+/// commit, because a commit in the version would force a rebuild for every commit.
 fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
         let commit =

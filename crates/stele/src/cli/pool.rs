@@ -14,7 +14,8 @@ pub enum PoolCommand {
     Status(PoolStatus),
     /// Read and verify all data now
     Scrub(PoolScrub),
-    /// Overwrite old records in the log, including keys of disposed records, and wait until that is durable
+    /// Overwrite old records in the log, including keys of disposed records, and wait until that is
+    /// durable
     #[command(after_help = "\
 Example:
   stele pool wash
@@ -41,13 +42,15 @@ into [pool] drives of the configuration. Hosts keep working, with priority over 
 takes up the new space immediately, up to [archive] data_max, and never becomes smaller. With --grow-later it waits
 until other drives have left.")]
 pub struct PoolAdd {
-    /// A drive and its enclosure; once for each drive. Name an enclosure if the pool's drives have them
+    /// A drive and its enclosure; once for each drive. Name an enclosure if the pool's drives have
+    /// them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
-    /// Let the archive take up the space only when no stripe moves any more. Use it if these drives replace others
+    /// Let the archive take up the space only when no stripe moves any more. Use it if these drives
+    /// replace others
     #[arg(long)]
     pub grow_later: bool,
     /// Show progress and return when all drives are filled evenly
@@ -92,7 +95,8 @@ pub struct PoolCreate {
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
-    /// Allocate the whole file now. Creation takes longer; no later write waits for the file system to find space
+    /// Allocate the whole file now. Creation takes longer; no later write waits for the file system
+    /// to find space
     #[arg(long, requires = "size")]
     pub written: bool,
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
@@ -112,7 +116,8 @@ pub struct PoolCreate {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool open --dir /srv/stele")]
 pub struct Open {
-    /// Open writable even if fewer than a majority of the drives agree on the configuration; the audit log records it
+    /// Open writable even if fewer than a majority of the drives agree on the configuration; the
+    /// audit log records it
     #[arg(long)]
     pub override_quorum: bool,
     /// Replay in memory only and write nothing
@@ -131,7 +136,8 @@ pub struct PoolStatus {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool scrub --wait")]
 pub struct PoolScrub {
-    /// Show progress and return when the pass ends; exit code 5 if it found damage that it could not repair
+    /// Show progress and return when the pass ends; exit code 5 if it found damage that it could
+    /// not repair
     #[arg(long)]
     pub wait: bool,
 }
@@ -151,7 +157,8 @@ pub struct PoolReplace {
     /// The new drive; it gets the enclosure of the old drive unless it names another
     #[arg(value_name = "PATH[@ENCLOSURE]")]
     pub new: DriveArgument,
-    /// Give the old drive up now, even if it answers or may come back; its strips are rebuilt from the other drives
+    /// Give the old drive up now, even if it answers or may come back; its strips are rebuilt from
+    /// the other drives
     #[arg(long)]
     pub give_up: bool,
     /// Do not ask for confirmation

@@ -18,7 +18,8 @@ The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume 
 the access key once; without a terminal it writes the key to first-key.json in the data directory. Stop it with
 Ctrl-C.")]
 pub struct Up {
-    /// Address of the S3 endpoint; port 0 picks a free port [default: as configured; at the first start 127.0.0.1:9000]
+    /// Address of the S3 endpoint; port 0 picks a free port
+    /// [default: as configured; at the first start 127.0.0.1:9000]
     #[arg(long)]
     pub listen: Option<SocketAddr>,
     /// Serve HTTPS with a self-signed certificate, made at the first start
@@ -27,11 +28,12 @@ pub struct Up {
     /// Number of file drives, at the first start
     #[arg(long, default_value_t = 12)]
     pub drives: u32,
-    /// Size of each file drive, at the first start; files are sparse [default: 4 GiB, less if the disk is small]
+    /// Size of each file drive, at the first start; files are sparse
+    /// [default: 4 GiB, less if the disk is small]
     #[arg(long, value_parser = size)]
     pub drive_size: Option<Bytes>,
-    /// Allocate the whole file drives at the first start. The start takes longer; no later write waits for the file
-    /// system to find space
+    /// Allocate the whole file drives at the first start. The start takes longer; no later write
+    /// waits for the file system to find space
     #[arg(long)]
     pub written: bool,
     /// Code of the data volume, at the first start
@@ -42,7 +44,8 @@ pub struct Up {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele serve --config /etc/stele/stele.toml")]
 pub struct Serve {
-    /// Open writable even if fewer than a majority of the drives agree on the configuration; the audit log records it
+    /// Open writable even if fewer than a majority of the drives agree on the configuration; the
+    /// audit log records it
     #[arg(long)]
     pub override_quorum: bool,
 }

@@ -126,7 +126,8 @@ pub struct ShareCreate {
     /// Owner of the root directory
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = owner)]
     pub owner: (u32, u32),
-    /// Mode of the root directory, in octal digits. By default everyone may add files and no one may remove those of others
+    /// Mode of the root directory, in octal digits. By default everyone may add files and no one
+    /// may remove those of others
     #[arg(long, default_value = "1777", value_parser = mode)]
     pub mode: u32,
 }
@@ -159,7 +160,8 @@ pub struct OfferArgs {
     /// Seconds that a file is left alone before it is archived [default of a new share: 10]
     #[arg(long, value_name = "SECONDS")]
     pub archive_after: Option<u32>,
-    /// Commit files that were not changed for so many seconds; 0: never. The share needs --lock. A commit cannot be undone
+    /// Commit files that were not changed for so many seconds; 0: never. The share needs --lock. A
+    /// commit cannot be undone
     #[arg(long, value_name = "SECONDS")]
     pub commit_after: Option<u32>,
     /// The shortest retention of a commit, in days; an earlier date is moved up to it
@@ -168,14 +170,16 @@ pub struct OfferArgs {
     /// The longest retention of a commit, in days; a later date is moved down to it
     #[arg(long, value_name = "DAYS")]
     pub retention_max: Option<u64>,
-    /// Network of NFS and SMB clients that may use it; repeat for more [default of a new share: this machine]
+    /// Network of NFS and SMB clients that may use it; repeat for more
+    /// [default of a new share: this machine]
     #[arg(long, value_name = "NETWORK")]
     pub allow: Vec<Network>,
     /// Users that count as the anonymous user, 65534 [default of a new share: root]
     #[arg(long)]
     pub squash: Option<Squash>,
-    /// Versions of removed files, where the bucket keeps versions: `delete` takes also those that were kept before, and
-    /// leaves what retention or a hold keeps [default of a new share with Object Lock: delete; else keep]
+    /// Versions of removed files, where the bucket keeps versions. `delete` takes also those that
+    /// were kept before, and leaves what retention or a hold keeps
+    /// [default of a new share with Object Lock: delete; else keep]
     #[arg(long)]
     pub removed_versions: Option<RemovedVersions>,
     /// Whether the cache volume keeps archived content, for reads [default of a new share: on]
@@ -187,7 +191,8 @@ pub struct OfferArgs {
 pub enum Caching {
     /// It does, while there is room
     On,
-    /// It holds only what is not archived yet: writes are durable when they are answered, files are archived after a second
+    /// It holds only what is not archived yet: writes are durable when they are answered, files are
+    /// archived after a second
     Off,
 }
 

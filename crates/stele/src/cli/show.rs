@@ -1,4 +1,5 @@
-//! `stele drive`, `stele affected`, `stele clock`, `stele approve` and `stele catalog`; and the parser of sizes.
+//! `stele drive`, `stele affected`, `stele clock`, `stele approve` and `stele catalog`; and the
+//! parser of sizes.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,8 @@ use stele_ground::Bytes;
 
 #[derive(Subcommand, Debug)]
 pub enum Drive {
-    /// Show what is on a drive: labels, anchors, log; works on a drive of any pool, and while it is in use
+    /// Show what is on a drive: labels, anchors, log; works on a drive of any pool, and while it is
+    /// in use
     #[command(
         after_help = "Examples:\n  stele drive dump /dev/sdb\n  stele drive dump stele-data/drives/e0-0.img --json"
     )]
@@ -27,7 +29,8 @@ counts them.")]
         #[arg(long, value_name = "E")]
         enclosure: u32,
     },
-    /// Forget a drive's errors. A drive that failed because of them is taken back and brought up to date
+    /// Forget a drive's errors. A drive that failed because of them is taken back and brought up to
+    /// date
     #[command(after_help = "\
 Example:
   stele drive clear 3
@@ -38,7 +41,8 @@ when all of it has been verified or rewritten. If errors continue, the pool give
         /// Number of the drive, as `stele pool status` shows it
         drive: u32,
     },
-    /// Take back a drive that was away, without a restart; writes that it missed are brought up to date
+    /// Take back a drive that was away, without a restart; writes that it missed are brought up to
+    /// date
     #[command(after_help = "\
 Examples:
   stele drive online 3
@@ -103,7 +107,8 @@ pub enum Clock {
     /// Show the compliance clock, and whether and why expiry is frozen
     #[command(after_help = "Example:\n  stele clock show")]
     Show,
-    /// Confirm that the machine's clock was checked. Expiry resumes; the compliance clock does not step
+    /// Confirm that the machine's clock was checked. Expiry resumes; the compliance clock does not
+    /// step
     #[command(after_help = "\
 Examples:
   stele clock accept --yes
@@ -116,14 +121,15 @@ Examples:
         #[arg(long)]
         yes: bool,
     },
-    /// Ask to count time in which the store was closed. It counts once another retention officer approves: never more
-    /// than the recorded time, and never past the machine's clock
+    /// Ask to count time in which the store was closed. It counts once another retention officer
+    /// approves: never more than the recorded time, and never past the machine's clock
     #[command(after_help = "\
 Example, by two officers who are two users of this machine:
   anna$ stele clock credit --officer anna.json
   ben$  stele approve 7k2m9xqa --officer ben.json")]
     Credit {
-        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },
@@ -159,24 +165,26 @@ pub enum Catalog {
         after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes\n  stele catalog rebuild --accept-losses --yes"
     )]
     Rebuild {
-        /// Rebuild even if the catalog opens. The audit log then ends at its last checkpoint on the data volume
+        /// Rebuild even if the catalog opens. The audit log then ends at its last checkpoint on the
+        /// data volume
         #[arg(long)]
         force: bool,
-        /// Rebuild even if drives are missing or data cannot be read. Every version is then held until two officers
-        /// decide
+        /// Rebuild even if drives are missing or data cannot be read. Every version is then held
+        /// until two officers decide
         #[arg(long)]
         accept_losses: bool,
         /// Do not ask for confirmation
         #[arg(long)]
         yes: bool,
     },
-    /// Ask to end the matter `rebuild`, the hold that a rebuild with losses puts on every version. Another officer
-    /// approves the request
+    /// Ask to end the matter `rebuild`, the hold that a rebuild with losses puts on every version.
+    /// Another officer approves the request
     #[command(
         after_help = "Example:\n  stele catalog release --officer anna.json\n  stele approve REQUEST --officer ben.json"
     )]
     Release {
-        /// File with an officer's access_key and secret_key, as `stele key create --json` prints them
+        /// File with an officer's access_key and secret_key, as `stele key create --json` prints
+        /// them
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },

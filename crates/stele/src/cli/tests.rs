@@ -26,7 +26,8 @@ fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 /// The spans in backticks that begin with `stele `.
 fn named(text: &str) -> Vec<String> {
     let pieces = text.split('`').skip(1).step_by(2);
-    // A Rust string continues after a line that ends in a backslash, and a comment after its marker.
+    // A Rust string continues after a line that ends in a backslash, and a comment after its
+    // marker.
     let joined = |piece: &str| {
         let lines = piece.split('\n').map(|line| line.trim().trim_start_matches("///").trim_start_matches("//!"));
         lines.map(|line| line.trim_start_matches("//").trim_end_matches('\\').trim()).collect::<Vec<_>>().join(" ")
@@ -113,7 +114,8 @@ fn nothing_is_to_be_run_that_is_no_command() {
             let literals = line.split('"').skip(1).step_by(2);
             let told = literals.flat_map(|literal| literal.split(" run ").skip(1));
             let words = told.filter_map(|rest| rest.split_whitespace().next());
-            // These are no commands: "a run of ..." speaks of runs, and "run {program}" of a program.
+            // These are no commands: "a run of ..." speaks of runs, and "run {program}" of a
+            // program.
             let told_of = ["it", "the", "an", "as", "of", "on", "did", "panicked"];
             let named = |word: &&str| word.starts_with(['`', '{']) || told_of.contains(word);
             mistakes.extend(words.filter(|word| !named(word)).map(|word| format!("{}: run {word}", path.display())));
@@ -147,8 +149,8 @@ fn leaves(command: &Command, path: &[&str], found: &mut BTreeSet<String>) {
     }
 }
 
-/// A section of SEMANTICS/json.md: its heading, the commands that its heading or its line `Printed by` names, and
-/// whether it says anything.
+/// A section of SEMANTICS/json.md: its heading, the commands that its heading or its line
+/// `Printed by` names, and whether it says anything.
 fn sections(cli: &Command, text: &str) -> Vec<(String, Vec<String>, bool)> {
     let command = |span: &str| {
         let (mut command, mut path) = (cli, Vec::new());

@@ -55,7 +55,8 @@ pub enum Volume {
         #[arg(long)]
         yes: bool,
     },
-    /// Delete a volume or snapshot that holds nothing under retention and has no snapshots or clones
+    /// Delete a volume or snapshot that holds nothing under retention and has no snapshots or
+    /// clones
     #[command(after_help = "Example:\n  stele volume delete scratch --yes")]
     Delete {
         name: String,

@@ -1,4 +1,5 @@
-//! Words that arguments take, as enumerations: the help lists them, and the parser accepts no others.
+//! Words that arguments take, as enumerations: the help lists them, and the parser accepts no
+//! others.
 
 use clap::ValueEnum;
 use stele_archive as archive;
@@ -55,7 +56,8 @@ pub fn word(value: impl ValueEnum) -> String {
 }
 
 impl Role {
-    /// The default rights of this role over objects. Only a retention officer may lift a hold by default.
+    /// The default rights of this role over objects. Only a retention officer may lift a hold by
+    /// default.
     pub fn usual_access(self) -> Vec<Access> {
         match self {
             Role::StorageAdministrator => vec![],
@@ -66,5 +68,6 @@ impl Role {
     }
 }
 
-// The enumerations above must match those of the archive; otherwise only the server refuses a word it does not know.
+// The enumerations above must match those of the archive; otherwise only the server refuses a word
+// it does not know.
 const _: () = assert!(archive::Access::ALL.len() == 5);

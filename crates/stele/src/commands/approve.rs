@@ -54,7 +54,8 @@ pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
     Ok(())
 }
 
-/// An officer's key, from the file that only the officer can read. It is shown with all calls that follow.
+/// An officer's key, from the file that only the officer can read. It is shown with all calls that
+/// follow.
 pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
     // The text is a secret: the error names the file and quotes nothing of it.

@@ -1,5 +1,5 @@
-//! What `stele backup` does and shows. The work is in the crate `stele-backup`; here are the clock, the entropy, the
-//! password and the words.
+//! What `stele backup` does and shows. The work is in the crate `stele-backup`; here are the clock,
+//! the entropy, the password and the words.
 
 mod bucket;
 mod forget;
@@ -41,7 +41,8 @@ const PASSWORD_MAX: u64 = 4096;
 
 pub async fn run(site: &Site, json: bool, command: Backup) -> Outcome<()> {
     let site = site.clone();
-    // The agent reads files and waits for drives: it has a thread of its own beside those that hear signals.
+    // The agent reads files and waits for drives: it has a thread of its own beside those that hear
+    // signals.
     let done = tokio::task::spawn_blocking(move || on(&site, json, command));
     done.await.map_err(|error| Failure::failed(format!("the command ended early: {error}")))?
 }
@@ -77,8 +78,8 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
     }
 }
 
-/// Seconds since the machine started. They go on while it is suspended; those of `Instant` do not, and a backup that
-/// slept for a day would take its session for fresh.
+/// Seconds since the machine started. They go on while it is suspended; those of `Instant` do not,
+/// and a backup that slept for a day would take its session for fresh.
 const UPTIME: &str = "/proc/uptime";
 
 /// The clock that only measures, and the system's entropy.
@@ -95,7 +96,8 @@ impl Surroundings for Machine {
     }
 
     fn elapsed(&self) -> u64 {
-        // A clock that fails later shows the longest time: a session then counts as ended, which only costs a repetition.
+        // A clock that fails later shows the longest time: a session then counts as ended, which
+        // only costs a repetition.
         if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
     }
 
@@ -109,7 +111,8 @@ fn uptime() -> Option<u64> {
     uptime_seconds(&std::fs::read_to_string(UPTIME).ok()?)
 }
 
-/// The text has the seconds since the start with two decimals, and after a space those without work.
+/// The text has the seconds since the start with two decimals, and after a space those without
+/// work.
 fn uptime_seconds(text: &str) -> Option<u64> {
     text.split(['.', ' ']).next()?.parse().ok()
 }
@@ -150,7 +153,8 @@ fn index(repository: &Repository) -> Outcome<Indexed> {
     Ok(indexed)
 }
 
-/// The index for reading one snapshot: of several segments with a chunk, those come first that it references.
+/// The index for reading one snapshot: of several segments with a chunk, those come first that it
+/// references.
 fn index_for(repository: &Repository, snapshot: &Snapshot) -> Outcome<Indexed> {
     let indexed = index(repository)?;
     indexed.index().prefer(&snapshot.references);
@@ -162,7 +166,8 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// The password, by the command line or else by the environment, where a file comes before a command.
+/// The password, by the command line or else by the environment, where a file comes before a
+/// command.
 pub(in crate::commands) fn password(place: &RepositoryArgs) -> Outcome<Vec<u8>> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let (mut file, mut command) = (place.password_file.clone(), place.password_command.clone());

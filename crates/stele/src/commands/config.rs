@@ -1,12 +1,15 @@
-//! `stele config export` and `import`: all that a server needs besides its drives, in one file, for a new machine.
+//! `stele config export` and `import`: all that a server needs besides its drives, in one file, for
+//! a new machine.
 //!
-//! An import only writes files into a data directory. It can shorten no retention: retention, holds, the compliance
-//! clock and the audit log are on the drives. Opening a pool checks that catalog and data volume belong together. The
-//! remaining danger is that an import hides a rolled-back pool by removing the signed heads that would show it. An
-//! import therefore overwrites no existing file, and the passphrase authenticates the heads with the rest of the file.
+//! An import only writes files into a data directory. It can shorten no retention: retention,
+//! holds, the compliance clock and the audit log are on the drives. Opening a pool checks that
+//! catalog and data volume belong together. The remaining danger is that an import hides a
+//! rolled-back pool by removing the signed heads that would show it. An import therefore overwrites
+//! no existing file, and the passphrase authenticates the heads with the rest of the file.
 //!
-//! Failure model: the import writes the configuration last. An interrupted import leaves a directory in which no server
-//! starts. A repeated import accepts the files that the first one wrote.
+//! Failure model: the import writes the configuration last. An interrupted import leaves a
+//! directory in which no server starts. A repeated import accepts the files that the first one
+//! wrote.
 
 mod sealed;
 
@@ -40,7 +43,8 @@ const HEADS_KEPT: usize = 1000;
 /// More than the master key and the seal take.
 const SEAL_ROOM: usize = 64 << 10;
 
-/// The file: a part that is readable without the passphrase, and a sealed part. The seal covers both.
+/// The file: a part that is readable without the passphrase, and a sealed part. The seal covers
+/// both.
 #[derive(Serialize, Deserialize)]
 struct Backup {
     open: Open,
@@ -99,7 +103,8 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
         return Err(Failure::new(Kind::Exists, format!("{} is there already", to.display())).next("name a new file"));
     }
     let gathered = gather(site)?;
-    // The master key is asked for last: the call uses up what officers approved, and the log then says that the key left.
+    // The master key is asked for last: the call uses up what officers approved, and the log then
+    // says that the key left.
     let mut draft = Draft::private(to)?;
     draft.reserve(gathered.room()?)?;
     let connection = Connection::find(site).await?;
@@ -225,9 +230,9 @@ fn gather(site: &Site) -> Outcome<Gathered> {
     Ok(Gathered { open, secret, outside, older })
 }
 
-/// The newest heads of a place with what lies beside them, and the number of older files. The names begin with the
-/// number of records. After a rebuild of the catalog the log may be shorter than heads from before, so the heads that
-/// were written last count as new too.
+/// The newest heads of a place with what lies beside them, and the number of older files. The names
+/// begin with the number of records. After a rebuild of the catalog the log may be shorter than
+/// heads from before, so the heads that were written last count as new too.
 fn newest_heads(mut files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
     let records = |path: &PathBuf| -> Option<u64> { path.file_name()?.to_str()?.get(..20)?.parse().ok() };
     let written = |path: &PathBuf| fs::metadata(path).and_then(|about| about.modified()).ok();
@@ -351,8 +356,8 @@ fn configuration(text: &str, drives: &[DriveArgument]) -> Outcome<String> {
     })
 }
 
-/// The configuration, with the directory that the import writes to as its data directory: a server that took another
-/// one would find no heads, and would not notice that the pool was rolled back.
+/// The configuration, with the directory that the import writes to as its data directory: a server
+/// that took another one would find no heads, and would not notice that the pool was rolled back.
 fn at_home(text: String, site: &Site) -> Outcome<String> {
     let whole = |path: &Path| std::path::absolute(path).map_err(|error| io_failure("find", path, &error));
     let home = whole(&site.dir)?;
@@ -381,8 +386,8 @@ fn is_inner(path: &Path) -> bool {
     path.components().all(|part| matches!(part, Component::Normal(_))) && path.components().next().is_some()
 }
 
-/// The files that a configuration names and a server needs, besides the master key and the drives, and whether each is a
-/// secret.
+/// The files that a configuration names and a server needs, besides the master key and the drives,
+/// and whether each is a secret.
 pub(super) fn named(config: &Config) -> Vec<(&PathBuf, bool)> {
     let (secret, public) = (true, false);
     let files = [

@@ -1,4 +1,5 @@
-//! `stele disposal`: lists removed versions and writes their certificates, as signed JSON and as a page for people.
+//! `stele disposal`: lists removed versions and writes their certificates, as signed JSON and as a
+//! page for people.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
-//! `stele doctor`: reports the problems of this machine for a server, with a next step for each. It reads only.
+//! `stele doctor`: reports the problems of this machine for a server, with a next step for each. It
+//! reads only.
 //!
-//! Exit code 0: no problem, at most notes. 1: a problem will come in time. 5: a problem exists now. A check that cannot
-//! be made is reported as unknown, never as good.
+//! Exit code 0: no problem, at most notes. 1: a problem will come in time. 5: a problem exists now.
+//! A check that cannot be made is reported as unknown, never as good.
 
 mod files;
 mod machine;

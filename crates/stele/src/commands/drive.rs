@@ -53,7 +53,8 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
     let moved = name_where_it_is(site, &config, entry, known.enclosure, &path)?;
     if let Err(failure) = connection.call(Online { drive, path }).await {
-        // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the next start.
+        // Busy: the answer was lost, and the pool may have taken the drive. Its entry stays for the
+        // next start.
         let may_be_back = failure.kind == Kind::Busy || is_back(connection, drive).await;
         if let Some(here) = moved.filter(|_| !may_be_back) {
             match entry {
@@ -63,7 +64,8 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         }
         return Err(failure);
     }
-    // If several drives were away, the entries cannot be matched to drives until all of them have new entries.
+    // If several drives were away, the entries cannot be matched to drives until all of them have
+    // new entries.
     let (config, status) = (Config::read(&site.config_path)?, connection.call(ShowPool {}).await?);
     for spare in named::spare_entries(site, &config, &status) {
         crate::config::remove_drive(&site.config_path, &spare)?;
@@ -79,7 +81,8 @@ async fn is_back(connection: &Connection, drive: u32) -> bool {
     }
 }
 
-/// Writes the drive's present path into the configuration for the next start. Returns the entry if it differs.
+/// Writes the drive's present path into the configuration for the next start. Returns the entry if
+/// it differs.
 fn name_where_it_is(
     site: &Site,
     config: &Config,
@@ -157,8 +160,9 @@ fn is_without_pool(site: &Site) -> bool {
     }
 }
 
-/// Switches the light here and not in the server: the system lets only root do it, and the packaged unit keeps the
-/// server from writing in /sys. The path must be exact, so it is not one that is made safe to display.
+/// Switches the light here and not in the server: the system lets only root do it, and the packaged
+/// unit keeps the server from writing in /sys. The path must be exact, so it is not one that is
+/// made safe to display.
 pub async fn locate(site: &Site, json: bool, drive: u32, on: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
     let status = connection.exact(ShowPool {}).await;

@@ -1,7 +1,8 @@
-//! `stele drive dump`: reads a drive without its pool, after FORMAT/drive.md, FORMAT/table.md and FORMAT/log.md.
+//! `stele drive dump`: reads a drive without its pool, after FORMAT/drive.md, FORMAT/table.md and
+//! FORMAT/log.md.
 //!
-//! It takes no lock and writes nothing. It therefore works on a drive in use (a torn copy then shows as damaged), and
-//! on a drive whose pool does not open.
+//! It takes no lock and writes nothing. It therefore works on a drive in use (a torn copy then
+//! shows as damaged), and on a drive whose pool does not open.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -51,7 +52,8 @@ struct PoolView {
     name: String,
     created: String,
     epoch: u64,
-    /// Of this drive: the highest epoch announced to it, and the epoch up to which its data is complete.
+    /// Of this drive: the highest epoch announced to it, and the epoch up to which its data is
+    /// complete.
     promised: u64,
     complete: u64,
     /// The newest epoch that may have been in force before the current one.

@@ -1,4 +1,5 @@
-//! Runs `stele receipt` and `stele proof`. What verifies reads files only: no server, no pool, no configuration.
+//! Runs `stele receipt` and `stele proof`. What verifies reads files only: no server, no pool, no
+//! configuration.
 
 mod beyond;
 mod content;
@@ -24,7 +25,8 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
 use crate::output::json_line;
 
-/// Largest file that holds a receipt, a certificate, a head or a proof. A certificate has up to 1000 records.
+/// Largest file that holds a receipt, a certificate, a head or a proof. A certificate has up to
+/// 1000 records.
 const EVIDENCE_MAX: u64 = 16 << 20;
 
 pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {

@@ -75,8 +75,8 @@ fn row(version: &FoundVersion) -> String {
     fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",")
 }
 
-/// A field of CSV. Characters with an effect on a terminal are escaped, line breaks too. Where a spreadsheet would take the
-/// text for a formula, an apostrophe comes before it.
+/// A field of CSV. Characters with an effect on a terminal are escaped, line breaks too. Where a
+/// spreadsheet would take the text for a formula, an apostrophe comes before it.
 fn quoted(field: &str) -> String {
     let guard = if field.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     let field = Shown(field).to_string();

@@ -1,5 +1,5 @@
-//! Runs `stele lab`: builds a job, runs its cells, and shows the contents of result files. It needs no pool and no
-//! server.
+//! Runs `stele lab`: builds a job, runs its cells, and shows the contents of result files. It needs
+//! no pool and no server.
 
 mod asked;
 mod backup;
@@ -187,8 +187,8 @@ fn no_target() -> Failure {
     Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null")
 }
 
-/// Reads a whole target back if its reads are verified: after its last cell, and after a cell that read wrong data.
-/// Skipped if writes may still be under way, or if the run was stopped.
+/// Reads a whole target back if its reads are verified: after its last cell, and after a cell that
+/// read wrong data. Skipped if writes may still be under way, or if the run was stopped.
 fn read_back(
     ready: &Ready,
     cell: &JobCell,
@@ -346,7 +346,8 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
 /// Measures one cell; `None` if it was stopped before anything counted, or is left out.
 type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>) -> Outcome<Option<CellRecord>>;
 
-/// Runs the missing cells one after another, and records each when it ends. Returns whether all were measured.
+/// Runs the missing cells one after another, and records each when it ends. Returns whether all
+/// were measured.
 fn in_turn(
     cells: &[JobCell],
     done: &mut Vec<CellRecord>,

@@ -20,7 +20,8 @@ use crate::connection::Connection;
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
-/// Versions of a list that one call names. Its body stays below the limit of the socket for keys of 1 KiB.
+/// Versions of a list that one call names. Its body stays below the limit of the socket for keys of
+/// 1 KiB.
 const LIST_PAGE: usize = 500;
 /// Failures of a list that are named.
 const FAILURES: usize = 10;

@@ -1,4 +1,5 @@
-//! `stele notifications`: shows how far the targets are behind, and deletes events that no target takes any more.
+//! `stele notifications`: shows how far the targets are behind, and deletes events that no target
+//! takes any more.
 
 use stele_ground::Shown;
 

@@ -302,8 +302,8 @@ fn is_settled(status: &StatusView, replace: &arguments::PoolReplace, new: &Drive
         && status_of(status, new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving")
 }
 
-/// Time after which work that does not go on, because other drives are away, is not waited for. The pool tries again
-/// every five seconds.
+/// Time after which work that does not go on, because other drives are away, is not waited for. The
+/// pool tries again every five seconds.
 const STANDSTILL: Duration = Duration::from_secs(15);
 
 /// Since when no byte was moved.
@@ -311,7 +311,8 @@ const STANDSTILL: Duration = Duration::from_secs(15);
 struct Standstill(Option<(Instant, [u64; 3])>);
 
 impl Standstill {
-    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away or stripes unreadable.
+    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away or
+    /// stripes unreadable.
     fn is_seen(&mut self, status: &StatusView, now: Instant) -> bool {
         let done = [status.moving, status.copy_back, status.rebuild].map(|work| work.map_or(0, |work| work.done));
         let is_hindered = status.unreadable_stripes > 0 || status.drives.iter().any(is_lost);
@@ -359,8 +360,8 @@ fn is_lost(drive: &DriveView) -> bool {
     matches!(drive.health.as_str(), "failed" | "missing")
 }
 
-/// Removes the entry of the replaced drive from the configuration. If several drives were away, its entry is known only
-/// when other entries name every drive of the pool.
+/// Removes the entry of the replaced drive from the configuration. If several drives were away, its
+/// entry is known only when other entries name every drive of the pool.
 fn forget_old(
     site: &Site,
     status: &StatusView,
@@ -401,8 +402,8 @@ fn forget_old(
     }
 }
 
-/// Enters the new drive into the configuration before the pool takes it, so that every start finds it. Returns the
-/// added entry; `None` if the drive is already named.
+/// Enters the new drive into the configuration before the pool takes it, so that every start finds
+/// it. Returns the added entry; `None` if the drive is already named.
 fn name_drive(
     site: &Site,
     config: &Config,

@@ -1,5 +1,6 @@
-//! `stele catalog rebuild`: builds the catalog again from the data volume alone. `stele catalog release`: an officer
-//! asks to end the matter `rebuild`, which a rebuild with losses began.
+//! `stele catalog rebuild`: builds the catalog again from the data volume alone.
+//! `stele catalog release`: an officer asks to end the matter `rebuild`, which a rebuild with
+//! losses began.
 
 use std::path::Path;
 

@@ -43,7 +43,8 @@ struct Ready {
     #[serde(flatten)]
     places: ServerAddresses,
     region: String,
-    /// Only at the first start, and on a terminal: the output of a service goes into a journal that others read.
+    /// Only at the first start, and on a terminal: the output of a service goes into a journal that
+    /// others read.
     #[serde(skip_serializing_if = "Option::is_none")]
     access_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,14 +155,14 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     owe(node, FirstStart::settle(site).map(Some)).await
 }
 
-/// Small drives get a larger share of log than the array's default. Small objects then fill whole stripes before they
-/// leave the log, and checkpoints are seconds apart.
+/// Small drives get a larger share of log than the array's default. Small objects then fill whole
+/// stripes before they leave the log, and checkpoints are seconds apart.
 fn log_of(drive: Bytes) -> Bytes {
     Bytes((drive.0 / 16).min(128 * MIB).max(drive.0 / 64).clamp(8 * MIB, 1024 * MIB))
 }
 
-/// The default size, or less, so that all drives take at most half of the free space: sparse files must not promise
-/// more.
+/// The default size, or less, so that all drives take at most half of the free space: sparse files
+/// must not promise more.
 fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
     let free = stele_media::system::free_space(&site.dir)
         .map_err(|error| io_failure("ask for free space on", &site.dir, &error))?;
@@ -194,7 +195,8 @@ async fn run(site: &Site, json: bool, start: Start, generated: Option<TlsFiles>)
     let Start { node, owed } = start;
     let node = Arc::new(node);
     let served = serve_node(site, json, &node, owed, generated).await;
-    // After any failure, acknowledged data is durable already; closing only makes the next start quicker.
+    // After any failure, acknowledged data is durable already; closing only makes the next start
+    // quicker.
     match ending::close(node, ending::GRACE).await {
         Err(failure) if failure.kind == Kind::Stuck => Err(failure),
         closed => served.and(closed),
@@ -217,7 +219,8 @@ async fn serve_node(
         }
         None => None,
     };
-    // Install the handlers before the announcement: a client may stop the server as soon as it is announced.
+    // Install the handlers before the announcement: a client may stop the server as soon as it is
+    // announced.
     let mut signals = Signals::new()?;
     announce(json, &ready)?;
     notify::tell("READY=1");

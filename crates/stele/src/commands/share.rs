@@ -232,7 +232,8 @@ fn whole_view(view: &ShareView) -> String {
     text
 }
 
-/// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses leaves the host to the reader.
+/// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses
+/// leaves the host to the reader.
 fn mounts(view: &ShareView) -> Option<[String; 2]> {
     let (nfs, port) = (view.nfs.as_deref()?, view.nfs_port?);
     let place = match nfs.rsplit_once(":/")? {

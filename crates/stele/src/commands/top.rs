@@ -1,7 +1,7 @@
 //! `stele top`: load of hosts, state of drives, background work and alarms, once a second.
 //!
-//! On a terminal it uses the alternate screen. It leaves that screen however the command ends: Ctrl-C, a signal, an
-//! error or a panic.
+//! On a terminal it uses the alternate screen. It leaves that screen however the command ends:
+//! Ctrl-C, a signal, an error or a panic.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

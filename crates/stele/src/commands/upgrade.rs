@@ -1,8 +1,10 @@
-//! `stele upgrade check`: the stored version of every format, and whether this binary opens it. It writes nothing.
+//! `stele upgrade check`: the stored version of every format, and whether this binary opens it. It
+//! writes nothing.
 //!
-//! It reads labels, checkpoints and the log from the drives themselves; that takes no lock and works on a pool that
-//! does not open. It asks the running server, whatever its version, for the formats on volumes. Without a server it
-//! opens the pool read-only. FORMAT/compatibility.md has the rules.
+//! It reads labels, checkpoints and the log from the drives themselves; that takes no lock and
+//! works on a pool that does not open. It asks the running server, whatever its version, for the
+//! formats on volumes. Without a server it opens the pool read-only. FORMAT/compatibility.md has
+//! the rules.
 
 mod drives;
 mod files;

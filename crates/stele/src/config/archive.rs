@@ -12,12 +12,13 @@ pub struct Archive {
     /// Names of the archive's volumes.
     pub catalog_volume: String,
     pub data_volume: String,
-    /// The master key, 64 hexadecimal digits: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...` that prints it.
+    /// The master key, 64 hexadecimal digits: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...`
+    /// that prints it.
     pub master_key: String,
     /// Directory for signed audit heads; keep a copy elsewhere.
     pub heads: PathBuf,
-    /// Further directories for heads: a mounted share, or a removable drive. At start the server compares its log with
-    /// all of them.
+    /// Further directories for heads: a mounted share, or a removable drive. At start the server
+    /// compares its log with all of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads_also: Vec<PathBuf>,
     /// Syslog servers that heads are sent to: `udp:HOST:PORT`, `tcp:HOST:PORT`, `unix:PATH`.
@@ -26,8 +27,8 @@ pub struct Archive {
     /// Mail addresses that heads are sent to, by the mail server of `[messages]`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heads_mail: Vec<String>,
-    /// Bucket of another S3 server that heads are sent to: `s3://HOST[:PORT]/BUCKET[/PREFIX]`. At start the server
-    /// compares its log with it.
+    /// Bucket of another S3 server that heads are sent to: `s3://HOST[:PORT]/BUCKET[/PREFIX]`. At
+    /// start the server compares its log with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads_bucket: Option<String>,
     /// File with the keys for it; `None`: where other S3 clients find them.

@@ -12,7 +12,8 @@ const INSTALLED: &str = "/etc/stele/stele.toml";
 /// The socket that this configuration names unless an operator changes it.
 const INSTALLED_SOCKET: &str = "/run/stele/stele.sock";
 
-/// Whether a package has installed its configuration. A user who may not look has to take it as installed.
+/// Whether a package has installed its configuration. A user who may not look has to take it as
+/// installed.
 fn is_installed(seen: std::io::Result<bool>) -> bool {
     seen.unwrap_or_else(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
@@ -40,7 +41,8 @@ impl Site {
         }
     }
 
-    /// Takes the data directory from the file itself. Errors in the file are reported by the code that reads all of it.
+    /// Takes the data directory from the file itself. Errors in the file are reported by the code
+    /// that reads all of it.
     fn configured(config: &Path) -> Site {
         #[derive(Deserialize)]
         struct Place {
@@ -77,7 +79,8 @@ impl Site {
         self.socket_of(Config::read(&self.config_path))
     }
 
-    /// Officers may not read the package's configuration, and reach its server where the package puts the socket.
+    /// Officers may not read the package's configuration, and reach its server where the package
+    /// puts the socket.
     fn socket_of(&self, config: Outcome<Config>) -> PathBuf {
         match config {
             Ok(config) => self.admin_socket(&config),
@@ -98,7 +101,8 @@ mod tests {
     use super::*;
     use crate::failure::io_failure;
 
-    /// The administration is for root and the server's user; an officer sees neither the folder nor the file.
+    /// The administration is for root and the server's user; an officer sees neither the folder nor
+    /// the file.
     #[test]
     fn whoever_may_not_read_the_packages_configuration_finds_its_socket() {
         let closed = || std::io::Error::from(std::io::ErrorKind::PermissionDenied);

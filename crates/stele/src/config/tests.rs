@@ -93,7 +93,8 @@ fn a_configuration_says_where_its_data_are() {
     assert_eq!(found("not toml"), dir);
     let named = Site::find(Some(Path::new("/given")), Some(&file));
     assert_eq!(named.dir, Path::new("/given"));
-    // The drives of a new pool are added to a file that explains everything; nothing else in it changes.
+    // The drives of a new pool are added to a file that explains everything; nothing else in it
+    // changes.
     let text = include_str!("../../../../contrib/package/stele.toml");
     std::fs::write(&file, text).unwrap();
     let drives = ["/dev/sdb@1", "/dev/sdc@2"].map(|text| text.parse().unwrap());

@@ -1,6 +1,7 @@
 use super::*;
 
-/// The holder of each entry, the drives present, the drive in question, and the entry that names it.
+/// The holder of each entry, the drives present, the drive in question, and the entry that names
+/// it.
 type Case<'a> = (&'a [Holder], &'a [u32], u32, Option<usize>);
 
 #[test]

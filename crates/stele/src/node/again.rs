@@ -1,8 +1,9 @@
-//! Reopens an archive for writing. Missing drives made it read-only when it was opened, and they are back.
+//! Reopens an archive for writing. Missing drives made it read-only when it was opened, and they
+//! are back.
 //!
-//! Failure model: a failed attempt changes nothing that counts, and the next attempt starts again, also where the acts of
-//! the time without a log could not be recorded. A stopped catalog
-//! resumes only at the next start, and the alarm says so.
+//! Failure model: a failed attempt changes nothing that counts, and the next attempt starts again,
+//! also where the acts of the time without a log could not be recorded. A stopped catalog resumes
+//! only at the next start, and the alarm says so.
 
 use stele_archive::ArchiveError;
 
@@ -11,8 +12,8 @@ use super::{Node, READ_ONLY};
 use crate::failure::Outcome;
 
 impl Node {
-    /// Opens the archive for writing if missing drives made it read-only and all of its volumes are readable again.
-    /// Returns whether it did.
+    /// Opens the archive for writing if missing drives made it read-only and all of its volumes are
+    /// readable again. Returns whether it did.
     pub async fn open_archive_again(&self) -> Outcome<bool> {
         if self.trouble().is_none_or(|trouble| trouble.kind != READ_ONLY) {
             return Ok(false);
@@ -38,7 +39,8 @@ impl Node {
             }
             Err(error) => return Err(error.into()),
         }
-        // Before changes are taken again: a failure is then repeated, and no act waits for a restart.
+        // Before changes are taken again: a failure is then repeated, and no act waits for a
+        // restart.
         self.unrecorded.record(archive).await?;
         self.set_trouble(None);
         Ok(true)

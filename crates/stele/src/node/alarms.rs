@@ -1,9 +1,10 @@
-//! Alarms: the most recent ones for `stele pool status`, and each as one line of JSON in the server's log.
+//! Alarms: the most recent ones for `stele pool status`, and each as one line of JSON in the
+//! server's log.
 //!
-//! The server also keeps them in `alarms.jsonl` in the data directory. A start reads from it since when a drive has
-//! been out of use. A file that has grown is cut to its last lines. A thread of its own writes the log and the file, so
-//! that neither a full disk nor a file system that hangs stops other work. It drops what comes while [`WAITING_MAX`]
-//! alarms wait.
+//! The server also keeps them in `alarms.jsonl` in the data directory. A start reads from it since
+//! when a drive has been out of use. A file that has grown is cut to its last lines. A thread of
+//! its own writes the log and the file, so that neither a full disk nor a file system that hangs
+//! stops other work. It drops what comes while [`WAITING_MAX`] alarms wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -27,7 +28,8 @@ const WAITING_MAX: usize = 1024;
 /// Time for the last alarms to be written at the end of a server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// All kinds, so that each has a counter from the start: a rule then sees the first alarm of a kind as a step.
+/// All kinds, so that each has a counter from the start: a rule then sees the first alarm of a kind
+/// as a step.
 pub const KINDS: &[&str] = &[
     "drive-missing",
     "drive-failed",

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use stele_block::Export;
 
-/// The URLs of an export (the NBD project's `uri.md`): over TCP if the server listens there, and over the Unix socket.
+/// The URLs of an export (the NBD project's `uri.md`): over TCP if the server listens there, and
+/// over the Unix socket.
 pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_required: bool) -> Vec<String> {
     let access = &export.access;
     let secure = access.tls || !access.certificates.is_empty();
@@ -19,7 +20,8 @@ pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_
     urls
 }
 
-/// The URL of an export as libiscsi and QEMU take it, without secrets. Without a listener there is no URL.
+/// The URL of an export as libiscsi and QEMU take it, without secrets. Without a listener there is
+/// no URL.
 pub fn iscsi_urls(export: &Export, listen: Option<SocketAddr>) -> Vec<String> {
     listen.map(|address| format!("iscsi://{address}/{}/0", export.name)).into_iter().collect()
 }

@@ -24,8 +24,8 @@ use crate::node::unfinished::Unfinished;
 const SEGMENT_MIN: u64 = 4 * MIB;
 const SEGMENTS_MIN: u64 = 4;
 
-/// The archive's segment size. A small volume gets about thirty segments, because two are reserved for deletes. The
-/// volume's size is a multiple of the segment.
+/// The archive's segment size. A small volume gets about thirty segments, because two are reserved
+/// for deletes. The volume's size is a multiple of the segment.
 fn segment(volume: u64) -> u64 {
     1 << (volume / 32).clamp(SEGMENT_MIN, 64 * MIB).ilog2()
 }
@@ -46,7 +46,8 @@ impl Node {
     }
 }
 
-/// Creates the directory, the configuration and the pool, and the archive on it (unless `--data none`).
+/// Creates the directory, the configuration and the pool, and the archive on it (unless
+/// `--data none`).
 pub async fn pool(site: &Site, create: PoolCreate) -> Outcome<StatusView> {
     super::own(site)?;
     // A package installs a configuration that names no drives yet.
@@ -60,8 +61,8 @@ pub async fn pool(site: &Site, create: PoolCreate) -> Outcome<StatusView> {
         code => Some(code.parse::<Code>().map_err(|error| Failure::usage(error.to_string()))?),
     };
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
-    // Keep paths inside the data directory as given, and make others absolute: a command may run from another
-    // directory.
+    // Keep paths inside the data directory as given, and make others absolute: a command may run
+    // from another directory.
     let mut config = given.unwrap_or_else(|| Config::new(Vec::new()));
     config.pool.drives = create.drives;
     for drive in &mut config.pool.drives {
@@ -92,7 +93,8 @@ pub struct Made {
     pub new: Option<NewDrives>,
 }
 
-/// Creates everything and leaves it open. The configuration is written last: an unfinished pool has none.
+/// Creates everything and leaves it open. The configuration is written last: an unfinished pool has
+/// none.
 pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
     // Before anything is written.
     check_width(made.data, config.pool.drives.len())?;
@@ -202,8 +204,8 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     Ok(())
 }
 
-/// The space for a data volume of this code beside the catalog. A thirty-second stays free for the slot table and for
-/// its copy-on-write pages.
+/// The space for a data volume of this code beside the catalog. A thirty-second stays free for the
+/// slot table and for its copy-on-write pages.
 pub(super) fn data_room(raw: Bytes, spare: Bytes, catalog: u64, code: Code) -> u64 {
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
     free / code.width() as u64 * code.data() as u64
@@ -217,8 +219,8 @@ pub(super) fn catalog_size(raw: Bytes) -> Bytes {
     Bytes((raw.0 / 48).clamp(128 * MIB, CATALOG_MAX.0) / (8 * MIB) * (8 * MIB))
 }
 
-/// The catalog volume of an archive whose data have this code. If there are enough drives, the catalog survives one
-/// more fault than the data, because it is their index.
+/// The catalog volume of an archive whose data have this code. If there are enough drives, the
+/// catalog survives one more fault than the data, because it is their index.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
     let (raw, _) = space(node).await?;
     let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;

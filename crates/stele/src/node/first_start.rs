@@ -1,9 +1,10 @@
-//! The first start, made repeatable after a kill. The file `first-start` exists in the data directory from before the
-//! first drive is made until the first key has been printed.
+//! The first start, made repeatable after a kill. The file `first-start` exists in the data
+//! directory from before the first drive is made until the first key has been printed.
 //!
-//! Until there is a configuration, the file lists the drives that this start makes. They hold no acknowledged data, and
-//! the next start removes them. With a configuration the list is empty, so that it never names a drive in use. A key
-//! that was made but perhaps not printed stays. Its secret is lost, and the next start makes and prints another key.
+//! Until there is a configuration, the file lists the drives that this start makes. They hold no
+//! acknowledged data, and the next start removes them. With a configuration the list is empty, so
+//! that it never names a drive in use. A key that was made but perhaps not printed stays. Its
+//! secret is lost, and the next start makes and prints another key.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -26,8 +27,8 @@ impl FirstStart {
         site.dir.join(NAME).exists()
     }
 
-    /// Begins a first start, and first removes the drives of an unfinished one. The caller then makes the missing
-    /// `drives`.
+    /// Begins a first start, and first removes the drives of an unfinished one. The caller then
+    /// makes the missing `drives`.
     pub fn begin(site: &Site, drives: &[PathBuf]) -> Outcome<FirstStart> {
         let mut start = FirstStart::hold(site)?;
         let mut left = String::new();
@@ -49,7 +50,8 @@ impl FirstStart {
         Ok(start)
     }
 
-    /// The configuration is written: the drives now belong to a pool, and only the key remains to be printed.
+    /// The configuration is written: the drives now belong to a pool, and only the key remains to
+    /// be printed.
     pub fn settle(site: &Site) -> Outcome<FirstStart> {
         let mut start = FirstStart::hold(site)?;
         start.write("")?;
@@ -77,7 +79,8 @@ impl FirstStart {
 
     fn write(&mut self, list: &str) -> Outcome<()> {
         let file = &mut self.file;
-        // A crash in between leaves fewer lines: they name drives of an earlier attempt, which are removed already.
+        // A crash in between leaves fewer lines: they name drives of an earlier attempt, which are
+        // removed already.
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())

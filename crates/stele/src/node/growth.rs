@@ -1,7 +1,8 @@
-//! Grows the archive with its pool: its volumes get the sizes that they would have on a new pool of these drives.
+//! Grows the archive with its pool: its volumes get the sizes that they would have on a new pool of
+//! these drives.
 //!
-//! Volumes only grow. The data volume allocates space as objects arrive. If the pool can no longer hold its size,
-//! `stele pool status` shows that, as for any other volume.
+//! Volumes only grow. The data volume allocates space as objects arrive. If the pool can no longer
+//! hold its size, `stele pool status` shows that, as for any other volume.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,8 +21,8 @@ use crate::failure::{Failure, Outcome};
 pub enum When {
     /// Drives were just added: count all drives that stay.
     Added,
-    /// A periodic check: count only if no stripe moves and every drive is healthy, since a drive under replacement
-    /// counts twice until it leaves.
+    /// A periodic check: count only if no stripe moves and every drive is healthy, since a drive
+    /// under replacement counts twice until it leaves.
     Quiet,
 }
 
@@ -32,7 +33,8 @@ struct Sizes {
 }
 
 impl Node {
-    /// Grows the archive's volumes to the sizes that the pool's drives allow. A read-only archive keeps its sizes.
+    /// Grows the archive's volumes to the sizes that the pool's drives allow. A read-only archive
+    /// keeps its sizes.
     pub async fn grow_archive(&self, when: When) -> Outcome<()> {
         let (Ok(archive), Some(catalog)) = (self.archive(), self.catalog.as_ref()) else { return Ok(()) };
         if archive.is_read_only() {
@@ -42,8 +44,8 @@ impl Node {
         // The listing also tells the catalog the size of its volume.
         let Some(pair) = self.archive_volumes().await?.pair else { return Ok(()) };
         if !self.has_taken_up.load(Relaxed) {
-            // A growth that a killed server or an error cut short may have left the catalog using only a part of its
-            // volume.
+            // A growth that a killed server or an error cut short may have left the catalog using
+            // only a part of its volume.
             catalog.grow(|| Ok(())).await.map_err(ArchiveError::from)?;
             self.has_taken_up.store(true, Relaxed);
         }
@@ -99,8 +101,9 @@ impl Node {
         let act = async move {
             let grow = move || {
                 let resized = pool.command_blocking(Command::ResizeVolume { name, size });
-                // A listing makes the new size known. Until then the catalog would write its superblock where no reader
-                // of the grown volume looks, so one failure does not end the attempt.
+                // A listing makes the new size known. Until then the catalog would write its
+                // superblock where no reader of the grown volume looks, so one failure does not end
+                // the attempt.
                 let list = || pool.command_blocking(Command::ListVolumes);
                 let known = resized.and_then(|_| list().or_else(|_| list()).or_else(|_| list()));
                 known.map(drop).map_err(|error| CatalogError::Full(error.to_string()))

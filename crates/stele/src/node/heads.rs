@@ -1,14 +1,16 @@
-//! Signed heads of the audit log: sent to every configured place on schedule, and compared with the log at start.
+//! Signed heads of the audit log: sent to every configured place on schedule, and compared with the
+//! log at start.
 //!
-//! A pool that was rolled back as a whole looks sound from inside, because all its volumes come from the same moment. A
-//! head sent elsewhere is not rolled back with it. Before the archive is opened for writing, its log is compared with
-//! this store's newest head in each place. If a head is newer, or of another history, the archive is opened read-only.
+//! A pool that was rolled back as a whole looks sound from inside, because all its volumes come
+//! from the same moment. A head sent elsewhere is not rolled back with it. Before the archive is
+//! opened for writing, its log is compared with this store's newest head in each place. If a head
+//! is newer, or of another history, the archive is opened read-only.
 //!
 //! The places are directories, a bucket of another S3 server, and a witness.
 //!
-//! Failure model: a place that cannot be read in time raises an alarm only, since a network share may be away. A file that this
-//! store did not sign is ignored. An attacker who removes the heads from every place can hide that the pool was rolled
-//! back.
+//! Failure model: a place that cannot be read in time raises an alarm only, since a network share
+//! may be away. A file that this store did not sign is ignored. An attacker who removes the heads
+//! from every place can hide that the pool was rolled back.
 
 mod bucket;
 pub mod witness;
@@ -66,8 +68,8 @@ pub trait Keeper: Send + Sync {
     fn write_countersigned(&self, made: &Countersigned) -> Outcome<()>;
 }
 
-/// The file of a countersigned head: its name and its text. The witness's time is in the name, since a head of as many
-/// records may be countersigned again.
+/// The file of a countersigned head: its name and its text. The witness's time is in the name,
+/// since a head of as many records may be countersigned again.
 fn countersigned_file(made: &Countersigned) -> (String, String) {
     let time: String = made.time.chars().filter(char::is_ascii_alphanumeric).collect();
     let text = format!("{}\n", serde_json::to_string(made).unwrap_or_default());
@@ -102,8 +104,8 @@ pub struct Compared {
     pub unasked: Vec<String>,
 }
 
-/// Compares the log with the newest head of each place. The places are read at the same time, and together they have
-/// [`PATIENCE`]: a share that hangs is one that could not be read.
+/// Compares the log with the newest head of each place. The places are read at the same time, and
+/// together they have [`PATIENCE`]: a share that hangs is one that could not be read.
 pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome<Compared> {
     let until = Instant::now() + PATIENCE;
     let mut compared = Compared::default();
@@ -125,8 +127,9 @@ pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome
     Ok(compared)
 }
 
-/// Judges the files of a place, newest name first, until one is a head that the log contains. Only a head under the name
-/// that this store gives it ends the search: a file that somebody added under a greater number hides no other.
+/// Judges the files of a place, newest name first, until one is a head that the log contains. Only
+/// a head under the name that this store gives it ends the search: a file that another writer added
+/// under a greater number hides no other.
 async fn judge(
     compared: &mut Compared,
     place: &Path,
@@ -192,8 +195,9 @@ async fn judge(
 /// A file of a place, and the head in it, if it is one.
 type Found = (Option<SignedHead>, PathBuf);
 
-/// The files of a place, as a thread of their own reads them. A share that is away can hold a thread for ever, so none
-/// that others wait for reads it. The thread ends when nobody asks for the next file.
+/// The files of a place, as a thread of their own reads them. A share that is away can hold a
+/// thread for ever, so none that others wait for reads it. The thread ends when its receiver is
+/// gone.
 struct Shown(mpsc::Receiver<Outcome<Option<Found>>>);
 
 impl Shown {
@@ -208,7 +212,7 @@ impl Shown {
         let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || match open() {
             Ok(found) => {
                 let mut found = found.map(|found| found.map(Some)).chain([Ok(None)]);
-                // It ends early when nobody asks any more.
+                // It ends early when the receiver is gone.
                 found.all(|found| sender.blocking_send(found).is_ok());
             }
             Err(failure) => drop(sender.blocking_send(Err(failure))),
@@ -226,7 +230,8 @@ impl Shown {
     }
 }
 
-/// The heads of each place, in the order of the places: a rebuild learns from them how far the log reached.
+/// The heads of each place, in the order of the places: a rebuild learns from them how far the log
+/// reached.
 pub fn all(places: &[PathBuf]) -> Vec<Outcome<Vec<SignedHead>>> {
     let heads = |place: &Path| Ok(list(place)?.iter().filter_map(|path| read(path)).collect());
     in_time(places, heads, PATIENCE)
@@ -242,8 +247,8 @@ pub fn late(place: &Path) -> Failure {
         .next("the share may hang: look at its server, or take it out of [archive] heads_also")
 }
 
-/// Looks at every place, each on a thread of its own, since a share that is away can hold a thread for ever. All places
-/// together have `patience`. None: the place did not answer.
+/// Looks at every place, each on a thread of its own, since a share that is away can hold a thread
+/// for ever. All places together have `patience`. None: the place did not answer.
 pub fn in_time<T: Send + 'static>(places: &[PathBuf], look: fn(&Path) -> T, patience: Duration) -> Vec<Option<T>> {
     let until = std::time::Instant::now() + patience;
     let asked = places.iter().map(|place| {
@@ -259,7 +264,8 @@ pub fn in_time<T: Send + 'static>(places: &[PathBuf], look: fn(&Path) -> T, pati
     asked.into_iter().map(answer).collect()
 }
 
-/// The newest heads of the bucket, for a rebuild. A bucket that does not answer in time is named in the log.
+/// The newest heads of the bucket, for a rebuild. A bucket that does not answer in time is named in
+/// the log.
 pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<SignedHead>> {
     let Some(bucket) = HeadBucket::of(site, config)? else { return Ok(Vec::new()) };
     let (name, until) = (bucket.name(), Instant::now() + PATIENCE);
@@ -281,8 +287,8 @@ pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<Signe
     Ok(heads)
 }
 
-/// The files of a place, newest name first; before them files whose names state no number. A place that does not exist
-/// yet has none.
+/// The files of a place, newest name first; before them files whose names state no number. A place
+/// that does not exist yet has none.
 fn list(place: &Path) -> Outcome<Vec<PathBuf>> {
     let entries = match fs::read_dir(place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -344,17 +350,18 @@ fn names(head: &SignedHead) -> [String; 2] {
     [format!("{:020}.head", head.records), format!("{:020}-{link}.head", head.records)]
 }
 
-/// Whether both heads end the same log, and this store signed the one that is there. They may differ in their times.
+/// Whether both heads end the same log, and this store signed the one that is there. They may
+/// differ in their times.
 fn is_same(there: &SignedHead, head: &SignedHead) -> bool {
     let key = stele_archive::public_key(format!("{}\n", head.public_key).as_bytes());
     let is_signed = key.is_ok_and(|key| stele_archive::check_head(there, &key).is_ok());
     is_signed && (there.records, &there.link, &there.root) == (head.records, &head.link, &head.root)
 }
 
-/// Writes `DIR/00000000000000001234.head` atomically and durably. The number of records is the name, so that names
-/// sort. A head of another history at that number, from before a rebuild, is kept. Other people may write in the
-/// directory, so no link there is followed. A head with a time stamp is kept too: the stamp is about its bytes, and the
-/// earlier time proves more.
+/// Writes `DIR/00000000000000001234.head` atomically and durably. The number of records is the
+/// name, so that names sort. A head of another history at that number, from before a rebuild, is
+/// kept. Other people may write in the directory, so no link there is followed. A head with a time
+/// stamp is kept too: the stamp is about its bytes, and the earlier time proves more.
 pub fn write(dir: &Path, head: &SignedHead) -> Outcome<()> {
     fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
     let [mut path, other] = names(head).map(|name| dir.join(name));
@@ -374,8 +381,8 @@ pub fn stamp_of(head: &Path) -> PathBuf {
     head.with_extension("tsr")
 }
 
-/// Writes the time stamp beside the head that it is about. A directory that kept another head of that log keeps the
-/// stamp of that one.
+/// Writes the time stamp beside the head that it is about. A directory that kept another head of
+/// that log keeps the stamp of that one.
 fn write_stamp(dir: &Path, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
     let text = text(head);
     let mut paths = names(head).into_iter().map(|name| dir.join(name));

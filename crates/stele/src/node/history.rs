@@ -1,9 +1,11 @@
-//! Counters of earlier servers: `history.json` in the data directory. The pool itself counts from its opening on. Drive
-//! errors and the date of the last scrub are useful only if they survive a restart.
+//! Counters of earlier servers: `history.json` in the data directory. The pool itself counts from
+//! its opening on. Drive errors and the date of the last scrub are useful only if they survive a
+//! restart.
 //!
-//! Drives are identified by their identities, so that a new drive starts at zero. Failure model: the server replaces
-//! the file atomically, once a minute after a change and when it stops. A kill loses the counts of the last minute. An
-//! unreadable file counts as missing, and a failure to write it stops no other work.
+//! Drives are identified by their identities, so that a new drive starts at zero. Failure model:
+//! the server replaces the file atomically, once a minute after a change and when it stops. A kill
+//! loses the counts of the last minute. An unreadable file counts as missing, and a failure to
+//! write it stops no other work.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

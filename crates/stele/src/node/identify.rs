@@ -1,5 +1,5 @@
-//! Names by which a person finds a drive: its serial number, its name under /dev/disk/by-id, the light of its slot.
-//! File drives have none of these.
+//! Names by which a person finds a drive: its serial number, its name under /dev/disk/by-id, the
+//! light of its slot. File drives have none of these.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -30,7 +30,8 @@ impl Default for SystemDirectories {
     }
 }
 
-/// Files with a serial number, by kind of device: NVMe and some SCSI, virtio, then the device's own report.
+/// Files with a serial number, by kind of device: NVMe and some SCSI, virtio, then the device's own
+/// report.
 const SERIALS: [&str; 3] = ["device/serial", "serial", "device/vpd_pg80"];
 /// Length of the header of a page in `vpd_pg80`.
 const PAGE_HEAD: usize = 4;
@@ -78,7 +79,8 @@ impl SystemDirectories {
         })
     }
 
-    /// The first name in order that leads to the same device. Names with the model come before bare numbers.
+    /// The first name in order that leads to the same device. Names with the model come before bare
+    /// numbers.
     pub fn by_id(&self, path: &Path) -> Option<PathBuf> {
         let device = std::fs::canonicalize(path).ok()?;
         let entries = std::fs::read_dir(&self.by_id).ok()?.flatten().map(|entry| entry.path());

@@ -79,7 +79,8 @@ fn run(line: &str) -> Outcome<String> {
         .map_err(|_| Failure::failed(format!("{program} printed something that is no text")))
 }
 
-/// Makes a new key if the source is a file that does not exist yet. Any other source must already have one.
+/// Makes a new key if the source is a file that does not exist yet. Any other source must already
+/// have one.
 pub fn make(site: &Site, source: &str) -> Outcome<()> {
     if let Some(("file", path)) = source.split_once(':') {
         let path = site.path(Path::new(path));
@@ -103,7 +104,8 @@ mod tests {
         if own_uid() != 0 {
             return;
         }
-        // The file may be root's while its directory is the server's: the name leads to what its user wants.
+        // The file may be root's while its directory is the server's: the name leads to what its
+        // user wants.
         let dir = std::env::temp_dir().join(format!("stele-master-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let config_path = dir.join("stele.toml");

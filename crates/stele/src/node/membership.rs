@@ -1,7 +1,7 @@
 //! Adds, removes and replaces drives at an operator's request.
 //!
-//! The configuration names an added drive before the pool knows it, and a removed drive until the pool has forgotten
-//! it. A start in between therefore finds every drive that may hold data.
+//! The configuration names an added drive before the pool knows it, and a removed drive until the
+//! pool has forgotten it. A start in between therefore finds every drive that may hold data.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,8 @@ struct Offered {
     made: bool,
 }
 
-/// Removes drives that left the pool from the configuration, once each: the same path may name another drive later.
+/// Removes drives that left the pool from the configuration, once each: the same path may name
+/// another drive later.
 pub struct Departures {
     site: Site,
     /// Number of departed drives in the pool's list that the configuration no longer names.
@@ -40,8 +41,9 @@ impl Departures {
         Departures { site: site.clone(), done: Mutex::new(0) }
     }
 
-    /// Detaches all drives that have left by now, and removes their entries. A command calls it before it names a drive
-    /// in the configuration: what left before is done then, and does not take the new entry along.
+    /// Detaches all drives that have left by now, and removes their entries. A command calls it
+    /// before it names a drive in the configuration: what left before is done then, and does not
+    /// take the new entry along.
     pub async fn forget(&self, pool: &PoolServer) -> Outcome<()> {
         let mut done = self.done.lock().await;
         let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(()) };
@@ -92,8 +94,8 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<O
     Ok(Offered { index, identity: DriveId(surroundings::random()), path, made })
 }
 
-/// Detaches drives that the pool did not take, and removes the files that were made for them. One that the pool may have
-/// stays: a command may fail after the pool took the drive.
+/// Detaches drives that the pool did not take, and removes the files that were made for them. One
+/// that the pool may have stays: a command may fail after the pool took the drive.
 async fn take_back(node: &Node, offered: &[Offered]) {
     for drive in offered {
         if is_in_pool(node, drive).await {
@@ -127,7 +129,8 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
     .await
 }
 
-/// `Busy` would tell the command that its answer was lost, and that the pool may have taken the drive.
+/// `Busy` would tell the command that its answer was lost, and that the pool may have taken the
+/// drive.
 fn unattached(error: ArrayError) -> Failure {
     match error {
         ArrayError::Busy(message) => Failure::new(Kind::Refused, message),
@@ -199,8 +202,9 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     node.audited(actor, Online::NAME, &place, act).await?.map(drop)
 }
 
-/// Whether the pool may have data on the drive; then it stays attached. The pool detaches a drive that it failed to
-/// add. A label that is newer than what the pool agreed on may be in force after the next start.
+/// Whether the pool may have data on the drive; then it stays attached. The pool detaches a drive
+/// that it failed to add. A label that is newer than what the pool agreed on may be in force after
+/// the next start.
 async fn is_in_pool(node: &Node, offered: &Offered) -> bool {
     let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
     let here = |drive: &DriveStatus| drive.identity == offered.identity && Path::new(&drive.name) == offered.path;

@@ -1,6 +1,6 @@
 //! A node: the pool, and on it the catalog and the archive, opened together.
 //!
-//! The server keeps one node open while it runs. Without a server, a command opens one, with the archive read-only.
+//! The server keeps one node open. Without it, a command opens one, with the archive read-only.
 
 mod again;
 pub mod alarms;
@@ -150,7 +150,7 @@ pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
     config.pool.drives.iter().map(|drive| whole(drive.placed(site))).collect()
 }
 
-/// Refuses root if it would leave files in the data directory that the owner, who runs the server, could not read.
+/// Refuses root if it would leave files that the data directory's owner could not read.
 pub fn own(site: &Site) -> Outcome<()> {
     use std::os::unix::fs::MetadataExt;
     let owner = std::fs::metadata(&site.dir).map_or(own_uid(), |about| about.uid());
@@ -273,7 +273,7 @@ impl Node {
         }
     }
 
-    /// The volumes that the configuration names for the archive, and whether they are the archive's own.
+    /// The volumes that the configuration names for the archive, and whether they are its own.
     pub async fn archive_volumes(&self) -> Outcome<Found> {
         let all = self.volumes().await?;
         let names = &self.config.archive;
@@ -292,9 +292,9 @@ impl Node {
         self.archive = Some(archive);
     }
 
-    /// A pool without the archive's volumes serves block volumes only. The archive is opened read-only in three cases:
-    /// the volumes do not belong together, a head sent elsewhere is newer, or too many drives are missing to write the
-    /// data volume. It then serves readable data and acknowledges no write, and an alarm names the next step.
+    /// A pool without the archive's volumes serves block volumes only. The archive is opened
+    /// read-only in three cases: the volumes do not belong together, a head sent elsewhere is
+    /// newer, or too many drives are missing to write. An alarm then names the next step.
     async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
         let found = self.archive_volumes().await?;
         if let Some(trouble) = found.trouble {
@@ -427,7 +427,7 @@ impl Node {
         self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes the address that the server listens on; the configuration may leave the port to the system.
+    /// Takes the server's address; the configuration may leave the port to the system.
     pub fn note_nbd_address(&self, address: std::net::SocketAddr) {
         *self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
@@ -444,7 +444,7 @@ impl Node {
         }
     }
 
-    /// Makes every export available whose volume exists. The others are kept, and an alarm names them.
+    /// Makes every export of a volume that exists available. An alarm names the others.
     pub async fn serve_exports(&self) -> Outcome<()> {
         let changing = self.exports.changing().await;
         let (pool, volumes) = (self.pool_id().await?, self.volumes().await?);
@@ -487,14 +487,14 @@ impl Node {
         self.trouble.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Refuses an act that could not be recorded: the archive's volumes are not the right ones, or not the newest.
-    /// Missing drives are no such reason, since acts on drives repair that.
+    /// Refuses an act that could not be recorded: the archive's volumes are not the right ones, or
+    /// not the newest. Missing drives are no such reason, since acts on drives repair that.
     pub fn accountable(&self) -> Outcome<()> {
         self.accountable_but_for(&[READ_ONLY])
     }
 
-    /// The same check for acts on drives. If a rebuild would repair the archive, these acts are allowed and kept for
-    /// the audit log: the rebuild may need the space of more drives, or a replacement for a failing drive.
+    /// The same check for acts on drives. If a rebuild would repair the archive, these acts are
+    /// allowed and kept for the audit log: the rebuild may need further or other drives.
     pub fn accountable_for_drives(&self) -> Outcome<()> {
         self.accountable_but_for(&[READ_ONLY, "catalog", PAIRING, heads::ROLLED_BACK])
     }
@@ -524,8 +524,8 @@ impl Node {
         &self.alarms
     }
 
-    /// Records an operator's act on drives and volumes in the audit log. If the log may not be written, the act goes to
-    /// the file whose acts the next start records.
+    /// Records an operator's act on drives and volumes in the audit log. If the log may not be
+    /// written, the act goes to the file whose acts the next start records.
     pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
         let detail = format!("{what} {place}");
         let archive = match (&self.archive, self.trouble()) {
@@ -539,8 +539,8 @@ impl Node {
         }
     }
 
-    /// Carries out an operator's act between two records: the intent, durable before the act, and the outcome. A crash
-    /// in between leaves the first record. An act whose intent cannot be recorded is not carried out.
+    /// Carries out an operator's act between two records: the intent, durable before the act, and
+    /// the outcome. A crash leaves the first. Without a recorded intent there is no act.
     pub async fn audited<T, E: std::fmt::Display>(
         &self,
         actor: &Actor,

@@ -1,13 +1,15 @@
-//! A model of the administrator: random histories of root's commands on a pool that holds records. They run online and
-//! offline, with wrong names in the configuration, missing and returning drives, old copies of a volume or of the whole
-//! pool restored, clocks that jump, crashes and rebuilds.
+//! A model of the administrator: random histories of root's commands on a pool that holds records.
+//! They run online and offline, with wrong names in the configuration, missing and returning
+//! drives, old copies of a volume or of the whole pool restored, clocks that jump, crashes and
+//! rebuilds.
 //!
-//! After each step, no version under retention or hold may be deletable. If nothing is missing or restored, each
-//! version must be readable, intact, and retained as long as promised. At the end of a history the model undoes every
-//! disturbance: it returns the drives, the names and the newest volumes. Then every promise must hold.
+//! After each step, no version under retention or hold may be deletable. If nothing is missing or
+//! restored, each version must be readable, intact, and retained as long as promised. At the end of
+//! a history the model undoes every disturbance: it returns the drives, the names and the newest
+//! volumes. Then every promise must hold.
 //!
-//! One seed gives one history. The drives are sparse files in a directory of their own, and the wall clock is the
-//! model's.
+//! One seed gives one history. The drives are sparse files in a directory of their own, and the
+//! wall clock is the model's.
 
 mod disk;
 mod officers;
@@ -45,7 +47,8 @@ pub struct Violation(pub String);
 
 pub type Checked = Result<(), Violation>;
 
-/// The model's clocks: elapsed time advances on request, and a step may set the wall clock to any time.
+/// The model's clocks: elapsed time advances on request, and a step may set the wall clock to any
+/// time.
 pub struct ModelClock {
     elapsed: AtomicU64,
     ahead: AtomicU64,

@@ -1,7 +1,8 @@
 //! Exports of retention proofs that are under way.
 //!
-//! An export is taken out while it makes a piece. If the caller goes away meanwhile, the export is gone, and the next
-//! call says so. Only a few are kept; a new one displaces the one that was used least recently.
+//! An export is taken out while it makes a piece. If the caller goes away meanwhile, the export is
+//! gone, and the next call says so. Only a few are kept; a new one displaces the one that was used
+//! least recently.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,17 +1,22 @@
 //! Builds the catalog again from the data volume.
 //!
-//! The steps run in this order. An interruption leaves every catalog as it was, and a repeated rebuild succeeds:
-//! 1. The owners of the volumes, the key and the store are checked. A catalog that opens, missing drives and lost
-//!    stripes are refused, unless the operator allows each by its own option.
-//! 2. A new volume is made for the new catalog, or the volume of an unfinished rebuild is used again.
-//! 3. It is filled with everything but the store's identity. Unreadable data is refused here, unless losses are
-//!    accepted.
+//! The steps run in this order. An interruption leaves every catalog as it was, and a repeated
+//! rebuild succeeds:
+//! 1. The owners of the volumes, the key and the store are checked. A catalog that opens, missing
+//!    drives and lost stripes are refused, unless the operator allows each by its own option.
+//! 2. A new volume is made for the new catalog, or the volume of an unfinished rebuild is used
+//!    again.
+//! 3. It is filled with everything but the store's identity. Unreadable data is refused here,
+//!    unless losses are accepted.
 //! 4. It is opened again from its volume and checked.
-//! 5. The configuration names it. Until the next step it is no catalog, and the next rebuild starts at 2.
-//! 6. The identity is written and the archive opened, which gives catalog and data volume a pairing of their own.
+//! 5. The configuration names it. Until the next step it is no catalog, and the next rebuild starts
+//!    at 2.
+//! 6. The identity is written and the archive opened, which gives catalog and data volume a pairing
+//!    of their own.
 //! 7. Only then, and only if nothing was lost, the older catalogs are deleted.
 //!
-//! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it accepts writes.
+//! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it
+//! accepts writes.
 
 use std::path::PathBuf;
 
@@ -122,7 +127,8 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     if !losses.is_empty() && !ask.accept_losses && !node.without.has(Mutation::Losses) {
         return Err(refuse_losses(&losses.join("; ")));
     }
-    // Missing drives are no loss while all data is still readable; a newer catalog is a loss in any case.
+    // Missing drives are no loss while all data is still readable; a newer catalog is a loss in any
+    // case.
     let losses = if let Old::Newer(why) = worth { vec![why] } else { Vec::new() };
     if node.without.has(Mutation::KeepUntilDone) {
         for before in catalogs(node).await? {
@@ -178,7 +184,8 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     Ok(Rebuilt { report, volume: new.spec.name, kept })
 }
 
-/// The catalog that the configuration names, if any, and the data volume. Each must have the owner mark of its role.
+/// The catalog that the configuration names, if any, and the data volume. Each must have the owner
+/// mark of its role.
 async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
     let found = node.archive_volumes().await?;
     let refuse = |trouble: Trouble| {
@@ -338,7 +345,8 @@ async fn catalogs(node: &Node) -> Outcome<Vec<VolumeStatus>> {
     Ok(node.volumes().await?.into_iter().filter(|volume| is_marked(volume, CATALOG)).collect())
 }
 
-/// Deletes a catalog volume that is not, or no longer, the store's. The data volume with the records stays protected.
+/// Deletes a catalog volume that is not, or no longer, the store's. The data volume with the
+/// records stays protected.
 async fn remove(node: &Node, volume: &VolumeStatus) -> Outcome<()> {
     let owner = volume.spec.owner.clone().unwrap_or_default();
     if !is_marked(volume, CATALOG) && !node.without.has(Mutation::Owners) {

@@ -1,8 +1,9 @@
-//! The self-test through the server's own interfaces: S3, as signed requests on a connection in memory, the
-//! administration socket, and of shares NFS and a mount. They are the code that serves clients, from the first byte on.
+//! The self-test through the server's own interfaces: S3, as signed requests on a connection in
+//! memory, the administration socket, and of shares NFS and a mount. They are the code that serves
+//! clients, from the first byte on.
 //!
-//! Restic's REST protocol and block devices are left out: neither can name a canary. Samba itself is not asked, but the
-//! mount that it serves.
+//! Restic's REST protocol and block devices are left out: neither can name a canary. Samba itself
+//! is not asked, but the mount that it serves.
 
 mod files;
 
@@ -166,7 +167,8 @@ impl RunningInterfaces {
         }
     }
 
-    /// Sends a request on a connection of its own, and returns the status and the text of the answer.
+    /// Sends a request on a connection of its own, and returns the status and the text of the
+    /// answer.
     async fn send(&self, signer: &mut Signer, canary: &Canary, ask: &Ask) -> Outcome<(u16, String)> {
         let broken = |error: &dyn std::fmt::Display| Failure::failed(format!("S3 did not answer: {error}"));
         let frontend = self.frontend.upgrade().ok_or_else(|| broken(&"the server stops"))?;
@@ -238,7 +240,8 @@ impl RunningInterfaces {
     }
 }
 
-/// Whether the answer is a refusal by the rules, and what it says. A list of deletions has its refusal within a success.
+/// Whether the answer is a refusal by the rules, and what it says. A list of deletions has its
+/// refusal within a success.
 fn judge(status: u16, text: &str) -> (bool, String) {
     let code = tag(text, "Code").unwrap_or_default();
     let message = tag(text, "Message").unwrap_or_default();

@@ -1,7 +1,9 @@
-//! The shares of this pool: opened when the server starts, made, changed and removed while it runs, and offered over NFS.
+//! The shares of this pool: opened when the server starts, made, changed and removed while it runs,
+//! and offered over NFS.
 //!
-//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is named in an alarm and
-//! tried again; the others are served. What a share acknowledged is durable in the catalog and on its cache volume.
+//! Failure model: a share that does not open (its cache volume is away, its records are damaged) is
+//! named in an alarm and tried again; the others are served. What a share acknowledged is durable
+//! in the catalog and on its cache volume.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,7 +27,8 @@ use super::Node;
 use super::standing::Unserved;
 use crate::failure::{Failure, Kind, Outcome};
 
-/// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back such a volume.
+/// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back
+/// such a volume.
 pub const OWNER: &str = "share";
 /// What SMB does not serve, as alarms name it: all of it.
 pub const SMBD: &str = "smbd";
@@ -183,7 +186,8 @@ pub fn share_subject(name: &str) -> String {
     format!("share {name}")
 }
 
-/// The open shares of a node, for its S3 frontend. A request that is left at a stop keeps no node open.
+/// The open shares of a node, for its S3 frontend. A request that is left at a stop keeps no node
+/// open.
 pub struct S3View(pub Weak<Node>);
 
 impl stele_archive::Shares for S3View {
@@ -206,9 +210,10 @@ fn told(name: &str, stuck: &StuckFiles) -> String {
     }
 }
 
-/// A share that its clients do not reach while it is removed. Where the removal fails, or its caller goes away, the same
-/// share is offered again: a second one opened over its tree and its cache volume would hand out slots that the first, which
-/// mounts and requests under way still hold, has given to other files.
+/// A share that its clients do not reach while it is removed. Where the removal fails, or its
+/// caller goes away, the same share is offered again. A second one opened over its tree and its
+/// cache volume would hand out slots that the first, which mounts and requests under way still
+/// hold, has given to other files.
 pub struct Withdrawn<'a> {
     node: &'a Node,
     row: &'a ShareRow,
@@ -239,16 +244,16 @@ impl Node {
         Ok(Registry::new(self.archive()?.records()))
     }
 
-    /// Opens every share that is not open, once the archive takes changes. An alarm names those that do not open. They are
-    /// tried again, after pauses that grow to a minute.
+    /// Opens every share that is not open, once the archive takes changes. An alarm names those
+    /// that do not open. They are tried again, after pauses that grow to a minute.
     pub async fn open_shares(&self) -> Outcome<()> {
         self.open_shares_at(Instant::now()).await
     }
 
     async fn open_shares_at(&self, now: Instant) -> Outcome<()> {
         let Ok(archive) = self.archive() else { return Ok(()) };
-        // One that is being made or removed is not opened beside that: a second share over its tree and its cache volume
-        // would hand out the same slots.
+        // One that is being made or removed is not opened beside that: a second share over its tree
+        // and its cache volume would hand out the same slots.
         let Ok(_turn) = self.shares.turn.try_lock() else { return Ok(()) };
         let is_due = || self.shares.attempts.lock().unwrap_or_else(PoisonError::into_inner).is_due(now);
         if archive.is_read_only() || !is_due() {
@@ -374,7 +379,8 @@ fn is_cache(volume: &VolumeStatus) -> bool {
     volume.spec.owner.as_deref() == Some(OWNER) && !volume.snapshot
 }
 
-/// How a share behaves, by its row. What its bucket says of retention, the share asks at each commit.
+/// How a share behaves, by its row. What its bucket says of retention, the share asks at each
+/// commit.
 pub fn settings(row: &ShareRow) -> Settings {
     Settings {
         archive_after: Duration::from_secs(u64::from(row.archive_after)),

@@ -1,10 +1,11 @@
 //! Drives' reports on themselves (SMART), read with `smartctl` once an hour if it is installed.
 //!
-//! Failure model: reports are optional and block nothing. A missing program, a drive without SMART, and an unreadable
-//! report are no errors; the state is then unknown, and the log says once why a device gave none. One program runs at a
-//! time and is killed after [`PATIENCE`]. A program that cannot be killed, because its drive hangs, is left behind to a
-//! thread that waits for it. A drive that fails answers late or not at all: its last report counts for [`KEPT`]. A report
-//! belongs to a drive, not to its place: another drive there is asked within a minute.
+//! Failure model: reports are optional and block nothing. A missing program, a drive without SMART,
+//! and an unreadable report are no errors; the state is then unknown, and the log says once why a
+//! device gave none. One program runs at a time and is killed after [`PATIENCE`]. A program that
+//! cannot be killed, because its drive hangs, is left behind to a thread that waits for it. A drive
+//! that fails answers late or not at all: its last report counts for [`KEPT`]. A report belongs to
+//! a drive, not to its place: another drive there is asked within a minute.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -182,7 +183,8 @@ enum Answer {
     Nothing,
 }
 
-/// Parses the JSON of smartctl 7 for ATA, SCSI and NVMe. Its exit code is of little use: it is not 0 for old drives.
+/// Parses the JSON of smartctl 7 for ATA, SCSI and NVMe. Its exit code is of little use: it is not
+/// 0 for old drives.
 fn understand(text: &[u8]) -> Answer {
     let Ok(value) = serde_json::from_slice::<Value>(text) else { return Answer::Nothing };
     let number = |place: &str| value.pointer(place).and_then(Value::as_u64);

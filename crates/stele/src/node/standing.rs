@@ -1,5 +1,6 @@
-//! Standing problems of a node, which last until they are repaired. Each has its kind, the time of its discovery,
-//! Stele's reaction and the operator's next step. `stele pool status` and the metrics show the same list.
+//! Standing problems of a node, which last until they are repaired. Each has its kind, the time of
+//! its discovery, Stele's reaction and the operator's next step. `stele pool status` and the
+//! metrics show the same list.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -142,7 +143,8 @@ fn of_smart(drive: &DriveView) -> Option<StandingView> {
     ))
 }
 
-/// The problems that the archive reports. `data_max` is the bound of the configuration on its data volume.
+/// The problems that the archive reports. `data_max` is the bound of the configuration on its data
+/// volume.
 pub fn of_archive(archive: &Archive, data_max: Option<Bytes>) -> Vec<StandingView> {
     let mut standing: Vec<StandingView> = archive.standing_alarms().into_iter().map(told).collect();
     let space = archive.space();
@@ -171,8 +173,8 @@ fn more_segments(segments: u32, segment_bytes: u64, data_max: Option<Bytes>) -> 
     }
 }
 
-/// Little space for records: raised before ordinary changes are refused. The free space is known for sure only up to
-/// four times the reserve, once the catalog has laid out its whole volume.
+/// Little space for records: raised before ordinary changes are refused. The free space is known
+/// for sure only up to four times the reserve, once the catalog has laid out its whole volume.
 pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
     let little = (catalog.area.0 / LOW_SHARE).min(3 * catalog.reserve.0).max(2 * catalog.reserve.0);
     let next = match (catalog.area + catalog.journal).0 + MIB < CATALOG_MAX.0 {
@@ -314,7 +316,8 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         let is_away = |drive: &DriveView| matches!(drive.health.as_str(), "missing" | "failed" | "rejected");
         let next = match status.drives.iter().any(is_away) {
             true => "return missing drives, and start the server again",
-            // Whole, it is opened so because `--read-only` asks for it, or for a format of a later version.
+            // Whole, it is opened so because `--read-only` asks for it, or for a format of a later
+            // version.
             false => "nothing, if that was asked for; otherwise `stele upgrade check` says which format is newer",
         };
         let message = "the pool is open for reading only".to_owned();

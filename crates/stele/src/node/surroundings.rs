@@ -48,8 +48,8 @@ pub fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
-/// A moment of the pool's clock, in seconds since 1970 on the machine's clock. Repeated calls give the same result,
-/// unless the machine's clock was set in between.
+/// A moment of the pool's clock, in seconds since 1970 on the machine's clock. Repeated calls give
+/// the same result, unless the machine's clock was set in between.
 pub fn wall_at(moment: Instant) -> u64 {
     static APART: Mutex<Option<i128>> = Mutex::new(None);
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i128);
@@ -60,8 +60,8 @@ pub fn wall_at(moment: Instant) -> u64 {
     u64::try_from((apart + i128::from(moment.0)) / 1_000_000_000).unwrap_or(0)
 }
 
-/// The distance of the clocks in nanoseconds. It stays the same if a measurement differs by no more than two readings
-/// take.
+/// The distance of the clocks in nanoseconds. It stays the same if a measurement differs by no more
+/// than two readings take.
 fn steady(kept: Option<i128>, measured: i128) -> i128 {
     kept.filter(|kept| (kept - measured).abs() < 2_000_000_000).unwrap_or(measured)
 }
@@ -76,7 +76,8 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// Keeps the memory of this process, which holds keys, out of core dumps and from other processes of its user.
+/// Keeps the memory of this process, which holds keys, out of core dumps and from other processes
+/// of its user.
 pub fn hide_memory() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::warn!("keys may reach a core dump: {error}");

@@ -1,8 +1,10 @@
-//! A pool that is being made. Its drives carry labels before the configuration names them, and no command would take them
-//! again. So what a failed creation left is taken back, and what a killed one left is taken back by the next.
+//! A pool that is being made. Its drives carry labels before the configuration names them, and no
+//! command would take them again. So what a failed creation left is taken back, and what a killed
+//! one left is taken back by the next.
 //!
-//! The file `unfinished-pool` in the data directory names the pool from before its first label until it is complete. The
-//! identity is random and nobody has used the pool. A pool that holds retained records is never touched.
+//! The file `unfinished-pool` in the data directory names the pool from before its first label
+//! until it is complete. The identity is random and no host has used the pool. A pool with retained
+//! records is never touched.
 
 use std::path::PathBuf;
 
@@ -46,7 +48,8 @@ impl Unfinished {
         files::remove(&self.note)
     }
 
-    /// Removes what was made. Nobody uses the drives any more. What cannot be removed now, the next creation removes.
+    /// Removes what was made. No task uses the drives any more. What cannot be removed now, the
+    /// next creation removes.
     pub fn take_back(self) {
         let pool = self.pool.to_string();
         let take = |(path, is_made): &(PathBuf, bool)| match is_made {
@@ -66,7 +69,8 @@ impl Unfinished {
         self.take_back();
     }
 
-    /// The pool of the configuration was opened: it is in use, whoever completed the configuration.
+    /// The pool of the configuration was opened: it is in use, even if an operator completed the
+    /// configuration.
     pub fn forget(site: &Site) {
         let note = site.dir.join(NAME);
         if let Some(Err(failure)) = note.exists().then(|| files::remove(&note)) {

@@ -1,10 +1,12 @@
-//! Acts on drives during a time without a writable audit log, because the catalog did not open. Each act is kept
-//! durably in a file of the data directory before it is carried out. The next opening for writing records the acts.
+//! Acts on drives during a time without a writable audit log, because the catalog did not open.
+//! Each act is kept durably in a file of the data directory before it is carried out. The next
+//! opening for writing records the acts.
 //!
-//! Failure model: a line that a crash cut off takes no later act with it, since the next one begins a line of its own. An
-//! act that cannot be kept whole is refused, and its line taken back. One process records each act once, also where the
-//! file cannot be removed; a restart between the record and the removal records an act twice. A user who can write to the
-//! data directory can remove or add acts, as SEMANTICS/retention.md says. A full file refuses further acts.
+//! Failure model: a line that a crash cut off takes no later act with it, since the next one begins
+//! a line of its own. An act that cannot be kept whole is refused, and its line taken back. One
+//! process records each act once, also where the file cannot be removed; a restart between the
+//! record and the removal records an act twice. A user who can write to the data directory can
+//! remove or add acts, as SEMANTICS/retention.md says. A full file refuses further acts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,9 +1,11 @@
-//! Finds the archive's volumes: the names of the configuration, checked against the owner marks of the volumes.
+//! Finds the archive's volumes: the names of the configuration, checked against the owner marks of
+//! the volumes.
 //!
-//! The owner mark of a volume names its owner. Only Stele sets it, at the volume's creation. The configuration only
-//! selects among marked volumes. If it names a volume with another mark, the archive of the marked volumes is opened
-//! read-only and an alarm stands. No act that the audit log would have to record is carried out. A wrong name must
-//! neither hide an archive nor open another one.
+//! The owner mark of a volume names its owner. Only Stele sets it, at the volume's creation. The
+//! configuration only selects among marked volumes. If it names a volume with another mark, the
+//! archive of the marked volumes is opened read-only and an alarm stands. No act that the audit log
+//! would have to record is carried out. A wrong name must neither hide an archive nor open another
+//! one.
 
 use stele_archive::ArchiveError;
 use stele_array::VolumeStatus;
@@ -88,8 +90,8 @@ pub fn is_away(volume: &VolumeStatus) -> bool {
     bytes(&volume.unreadable) > bytes(&volume.lost)
 }
 
-/// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is the next step for
-/// damage alone. `is_away` is that of the catalog's volume.
+/// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is
+/// the next step for damage alone. `is_away` is that of the catalog's volume.
 pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
     const RETURN: &str = "return missing drives (`stele pool status` names them), and start the server again";
     let failure = |message: &str| Failure::new(Kind::Damaged, format!("the catalog does not open: {message}"));

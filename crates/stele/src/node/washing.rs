@@ -1,8 +1,9 @@
 //! Decides when to wash destroyed keys out of the log.
 //!
-//! When a disposal is acknowledged, zeros have overwritten the key's entry. The ring of the log still holds the old
-//! entry until new records overwrite it, or until it is washed. A wash is a pass over every drive's ring. The server
-//! therefore washes only now and then and when it stops, and only if keys were destroyed since the last wash.
+//! When a disposal is acknowledged, zeros have overwritten the key's entry. The ring of the log
+//! still holds the old entry until new records overwrite it, or until it is washed. A wash is a
+//! pass over every drive's ring. The server therefore washes only now and then and when it stops,
+//! and only if keys were destroyed since the last wash.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,7 +1,8 @@
 //! Removes the labels of a drive that has left its pool, so that a pool can take it again.
 //!
-//! Refuses every drive that a pool may still need. That is a member of this pool in any state, and a drive of another
-//! pool unless the operator names that pool. A drive whose pool holds retained records is always refused.
+//! Refuses every drive that a pool may still need. That is a member of this pool in any state, and
+//! a drive of another pool unless the operator names that pool. A drive whose pool holds retained
+//! records is always refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -19,10 +20,11 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 /// Number of zeros written at once.
 const PIECE: u64 = 1 << 20;
 
-/// `pool`: identity of the drive's former pool, as the operator names it. `status`: of the pool here, if there is one.
+/// `pool`: identity of the drive's former pool, as the operator names it. `status`: of the pool
+/// here, if there is one.
 pub fn drive(path: &Path, pool: Option<&str>, status: Option<&StatusView>) -> Outcome<()> {
-    // Take the drive's lock, which refuses a drive in use by any process. The check is repeated, since the drive may
-    // have changed.
+    // Take the drive's lock, which refuses a drive in use by any process. The check is repeated,
+    // since the drive may have changed.
     let file = open(path)?;
     check(&file, path, pool, status)?;
     let locked = lock(path)?;
@@ -68,7 +70,8 @@ fn lock(path: &Path) -> Outcome<DriveFile> {
 
 fn overwrite(file: &File, path: &Path, size: u64) -> Outcome<()> {
     let zeros = vec![0; PIECE as usize];
-    // Overwrite the copies at the end first: after an interruption the drive still has a label and is refused like one.
+    // Overwrite the copies at the end first: after an interruption the drive still has a label and
+    // is refused like one.
     let heads = (0..LOG_AT.min(size)).step_by(PIECE as usize).map(|at| (at, PIECE.min(size - at)));
     let tails = places(size).into_iter().filter(|at| *at >= LOG_AT).map(|at| (at, LABEL_SIZE.min(size - at)));
     for (at, length) in tails.chain(heads) {

@@ -1,13 +1,14 @@
 //! The administration socket: the calls of [`crate::api`] over HTTP on a Unix socket.
 //!
-//! The mode of the socket is 0600, and a peer must be root or the user of the server. The users in `[admin] officers`
-//! may connect too, for the calls that ask for an officer's key. The socket then has the mode 0666, and the kernel says
-//! who connects. A user that may not call learns that from the head of a request: no body is read from it. Each user has
-//! a bound of connections, and all users that may not call have one together. A request is at most 1 MiB.
+//! The mode of the socket is 0600, and a peer must be root or the user of the server. The users in
+//! `[admin] officers` may connect too, for the calls that ask for an officer's key. The socket then
+//! has the mode 0666, and the kernel says who connects. A user that may not call learns that from
+//! the head of a request: no body is read from it. Each user has a bound of connections, and all
+//! users that may not call have one together. A request is at most 1 MiB.
 //!
-//! A call that changes something is a task of its own, and goes on where its caller hangs up: its outcome is recorded, and
-//! what it changes in several places is changed in all. It keeps the place of its connection. A stop waits for it, for a
-//! limited time.
+//! A call that changes something is a task of its own, and goes on where its caller hangs up: its
+//! outcome is recorded, and what it changes in several places is changed in all. It keeps the place
+//! of its connection. A stop waits for it, for a limited time.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
@@ -45,9 +46,10 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 /// The same for all other users.
 const STRANGER_IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// Makes a Unix socket that only this user and root may connect to. With `open`, every local user may connect, and the
-/// kernel then reports the user. The caller holds the drives, so an existing socket file is left over from a killed
-/// server. `setting` names the configuration setting of its path.
+/// Makes a Unix socket that only this user and root may connect to. With `open`, every local user
+/// may connect, and the kernel then reports the user. The caller holds the drives, so an existing
+/// socket file is left over from a killed server. `setting` names the configuration setting of its
+/// path.
 pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -55,8 +57,8 @@ pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
         }
         _ => {}
     }
-    // A bound socket accepts connections at once. It is therefore bound in a directory that no other user can enter,
-    // gets its mode there, and then moves to its place.
+    // A bound socket accepts connections at once. It is therefore bound in a directory that no
+    // other user can enter, gets its mode there, and then moves to its place.
     let hidden = path.with_extension("new");
     let _ = std::fs::remove_dir_all(&hidden);
     std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| io_failure("make", &hidden, &error))?;
@@ -95,8 +97,8 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, stopping: watch::Rec
 struct Calls(Mutex<JoinSet<()>>);
 
 impl Calls {
-    /// Runs a call to its end, whether or not somebody waits for the answer. It keeps the place of its connection, so that
-    /// a caller who hangs up has no more calls under way than one who waits.
+    /// Runs a call to its end, whether or not its caller waits. It keeps the place of its
+    /// connection, so that a caller who hangs up has no more calls under way than one who waits.
     fn run<C>(&self, call: C, place: Kept) -> impl Future<Output = Response> + use<C>
     where
         C: Future<Output = Response> + Send + 'static,

@@ -1,7 +1,8 @@
-//! The archive's background work in a running server: one step a second (expiration, disposal, reclamation, the clock),
-//! signed audit heads on schedule, and a slow scrub of all stored data.
+//! The archive's background work in a running server: one step a second (expiration, disposal,
+//! reclamation, the clock), signed audit heads on schedule, and a slow scrub of all stored data.
 //!
-//! Failure model: a failed step is logged and repeated at the next turn. No acknowledgement depends on this work.
+//! Failure model: a failed step is logged and repeated at the next turn. No acknowledgement depends
+//! on this work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +57,8 @@ async fn forget_removed(node: Arc<Node>) {
     }
 }
 
-/// Does so once. A stopping server calls it, since the next server does not know which drives left under this one.
+/// Does so once. A stopping server calls it, since the next server does not know which drives left
+/// under this one.
 pub async fn forget_removed_now(node: &Node) {
     if let Err(failure) = node.departures.forget(&node.pool).await {
         tracing::warn!("a removed drive stays in the configuration: {failure}");
@@ -81,7 +83,8 @@ async fn step(archive: Archive, node: Arc<Node>) {
     }
 }
 
-/// Repeats the self-test. The first one is a while after the start, so that a restart in a loop does not repeat it.
+/// Repeats the self-test. The first one is a while after the start, so that a restart in a loop
+/// does not repeat it.
 async fn self_test(node: Arc<Node>, hours: u64) {
     let every = Duration::from_secs(hours.saturating_mul(3600));
     loop {
@@ -112,7 +115,8 @@ async fn verify_damage(node: Arc<Node>) {
     }
 }
 
-/// Grows the archive with its pool. Each attempt is recorded, so a failed one is not repeated immediately.
+/// Grows the archive with its pool. Each attempt is recorded, so a failed one is not repeated
+/// immediately.
 async fn grow(node: Arc<Node>) {
     loop {
         let pause = match node.grow_archive(When::Quiet).await {
@@ -181,7 +185,8 @@ pub async fn keep_history(node: &Node) {
     }
 }
 
-/// Sends the last head before the server stops, so that heads cover all acts since the previous one.
+/// Sends the last head before the server stops, so that heads cover all acts since the previous
+/// one.
 pub async fn send_heads(node: &Node, places: &Mutex<HeadPlaces>) {
     let Ok(archive) = node.archive() else { return };
     places.lock().await.send(archive, heads_every(node)).await;

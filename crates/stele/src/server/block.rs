@@ -1,8 +1,8 @@
-//! The sockets of the block frontend. They accept connections, carry the handshake, start TLS if a client asks for it,
-//! and hand the stream to the reactor that owns the volume.
+//! The sockets of the block frontend. They accept connections, carry the handshake, start TLS if a
+//! client asks for it, and hand the stream to the reactor that owns the volume.
 //!
-//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. The handshake queue limits the number
-//! under way, and chooses the handshake that ends when a further peer connects.
+//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. The handshake queue
+//! limits the number under way, and chooses the handshake that ends when a further peer connects.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub use secure::acceptor;
 use super::handshakes::{HandshakeQueue, QueuePlace};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
-/// After this idle time the system probes a TCP peer; below, the interval and the number of probes without an answer
-/// after which the connection has ended.
+/// After this idle time the system probes a TCP peer; below, the interval and the number of probes
+/// without an answer after which the connection has ended.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
@@ -80,8 +80,8 @@ pub(super) fn tcp_peer(address: SocketAddr) -> Peer {
     Peer { address: Some(address.ip().to_canonical()), name: address.to_string(), ..Peer::default() }
 }
 
-/// Sends answers at once. TCP asks an idle peer whether it is still there, so that a host that has lost its power, or a
-/// flow that a firewall has forgotten, does not hold its place for ever.
+/// Sends answers at once. TCP asks an idle peer whether it is still there, so that a host that has
+/// lost its power, or a flow that a firewall has forgotten, does not hold its place for ever.
 pub fn tune(stream: &TcpStream) {
     let tuned = stream.set_nodelay(true).and_then(|()| {
         sockopt::set_socket_keepalive(stream, true)?;
@@ -101,7 +101,8 @@ pub(super) async fn pause(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-/// Runs the handshake and then the session. `settle` takes the stream out of tokio, as a non-blocking socket.
+/// Runs the handshake and then the session. `settle` takes the stream out of tokio, as a
+/// non-blocking socket.
 async fn greet<T, U>(
     stream: T,
     peer: Peer,

@@ -1,7 +1,7 @@
 //! Ends a server in bounded time, even if drives no longer answer.
 //!
-//! All acknowledged data is durable before, so a server may end at any moment. Closing only spares the next start the
-//! replay of the log, and therefore gets a limited time.
+//! All acknowledged data is durable before, so a server may end at any moment. Closing only spares
+//! the next start the replay of the log, and therefore gets a limited time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// Interval between checks whether the node is still in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Closes the node as soon as it is no longer in use. Returns `Stuck` if that takes longer than the grace time; the
-/// process should then end without a further wait.
+/// Closes the node as soon as it is no longer in use. Returns `Stuck` if that takes longer than the
+/// grace time; the process should then end without a further wait.
 pub async fn close(node: Arc<Node>, grace: Duration) -> Outcome<()> {
     // A task of its own continues after the timeout. Dropping it midway would wait for the drives.
     let closing = tokio::spawn(async move {
@@ -37,8 +37,8 @@ pub async fn close(node: Arc<Node>, grace: Duration) -> Outcome<()> {
     }
 }
 
-/// Drives that are away may refuse the notes of a stop. Everything acknowledged is durable, and the next start reads the
-/// rest from the log.
+/// Drives that are away may refuse the notes of a stop. Everything acknowledged is durable, and the
+/// next start reads the rest from the log.
 fn settled(closed: Outcome<()>) -> Outcome<()> {
     match closed {
         Err(failure) if failure.kind == Kind::Refused => {

@@ -1,8 +1,9 @@
-//! The handshakes under way at one listener. Peers that never finish their handshake cannot keep other peers out.
+//! The handshakes under way at one listener. Peers that never finish their handshake cannot keep
+//! other peers out.
 //!
-//! The queue has room for [`HANDSHAKES_MAX`] of them. If a peer connects while it is full, the peer with the most
-//! handshakes loses its oldest one. A peer that opens connections and sends nothing therefore pushes out its own. An
-//! honest handshake takes milliseconds and ends before its turn.
+//! The queue has room for [`HANDSHAKES_MAX`] of them. If a peer connects while it is full, the peer
+//! with the most handshakes loses its oldest one. A peer that opens connections and sends nothing
+//! therefore pushes out its own. An honest handshake takes milliseconds and ends before its turn.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};

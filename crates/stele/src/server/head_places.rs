@@ -1,14 +1,16 @@
-//! The places that signed heads are sent to, on a schedule and at a stop: directories, a bucket of another S3 server,
-//! syslog servers, mail addresses. A time stamp authority stamps each head meanwhile, and the stamp goes beside the head
-//! in the directories and the bucket. A witness countersigns the log's head, if it continues the one signed before.
+//! The places that signed heads are sent to, on a schedule and at a stop: directories, a bucket of
+//! another S3 server, syslog servers, mail addresses. A time stamp authority stamps each head
+//! meanwhile, and the stamp goes beside the head in the directories and the bucket. A witness
+//! countersigns the log's head, if it continues the one signed before.
 //!
-//! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A place that takes none
-//! is logged and asked again at the next turn, and raises the alarm `heads` once two turns have passed. A share that
-//! hangs holds one thread and one head until it answers; no further head is written there meanwhile. An authority that
-//! gives no time stamp is treated the same way, and keeps no head from any place. A stop ends a turn anywhere and takes
-//! one more with the same state, so all places and the stamp get the same bytes for the same log. At a start the server
-//! compares its log with the heads in directories and the bucket (`node::heads`); what went out by syslog or mail, a
-//! person compares with `stele audit verify --anchor`.
+//! Failure model: every place gets the head at the same time and has [`PATIENCE`] to take it. A
+//! place that takes none is logged and asked again at the next turn, and raises the alarm `heads`
+//! once two turns have passed. A share that hangs holds one thread and one head until it answers;
+//! no further head is written there meanwhile. An authority that gives no time stamp is treated the
+//! same way, and keeps no head from any place. A stop ends a turn anywhere and takes one more with
+//! the same state, so all places and the stamp get the same bytes for the same log. At a start the
+//! server compares its log with the heads in directories and the bucket (`node::heads`); what went
+//! out by syslog or mail, a person compares with `stele audit verify --anchor`.
 
 mod authority;
 
@@ -108,8 +110,8 @@ impl HeadPlaces {
         Ok(HeadPlaces { places, authority, witness, patience: PATIENCE, ..HeadPlaces::default() })
     }
 
-    /// Sends the head as it is now to each place that lacks it. Returns what an alarm should tell, with `every` between
-    /// two turns.
+    /// Sends the head as it is now to each place that lacks it. Returns what an alarm should tell,
+    /// with `every` between two turns.
     pub async fn send(&mut self, archive: &Archive, every: Duration) -> Vec<String> {
         // Drives that do not answer hold it without end.
         let head = match timeout(self.patience, archive.audit_head_to_send()).await {
@@ -132,8 +134,8 @@ impl HeadPlaces {
         told
     }
 
-    /// Keeps what the witness signed, or tells why it signed nothing. A refusal is told at once, and again only after
-    /// the witness has signed.
+    /// Keeps what the witness signed, or tells why it signed nothing. A refusal is told at once,
+    /// and again only after the witness has signed.
     async fn note_countersigned(
         &mut self,
         signed: Result<Countersigned, Unsigned>,
@@ -215,7 +217,8 @@ impl Lack {
         *self = Lack::default();
     }
 
-    /// Notes a failure. Once two turns have passed, it returns the minutes since the first one, for an alarm.
+    /// Notes a failure. Once two turns have passed, it returns the minutes since the first one, for
+    /// an alarm.
     fn note(&mut self, every: Duration, now: Instant) -> Option<u64> {
         let since = *self.since.get_or_insert(now);
         let is_due = now.duration_since(since) >= every * TURNS_MISSED && !self.is_told;
@@ -318,8 +321,8 @@ impl Storage {
         done.unwrap_or_else(|_| Err(late(self.keeper.name())))
     }
 
-    /// Works on a thread of its own, since a share that is away can hold a thread for ever. The caller may stop waiting;
-    /// no other thread starts while this one works.
+    /// Works on a thread of its own, since a share that is away can hold a thread for ever. The
+    /// caller may stop waiting; no other thread starts while this one works.
     async fn on_a_thread(&mut self, work: Work) -> Result<(), String> {
         if let Some(last) = &mut self.under_way {
             let _ = last.await;

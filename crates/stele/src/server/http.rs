@@ -1,8 +1,9 @@
-//! Small services over HTTP: the administration socket, and health and metrics at an address of their own.
+//! Small services over HTTP: the administration socket, and health and metrics at an address of
+//! their own.
 //!
-//! Bounded: the connections of each peer, the time of a head, the idle time between requests, and the time of a body. A
-//! connection beyond its peer's bound is closed at once, so one peer takes neither the descriptors nor the memory of the
-//! server, and keeps no other peer out.
+//! Bounded: the connections of each peer, the time of a head, the idle time between requests, and
+//! the time of a body. A connection beyond its peer's bound is closed at once, so one peer takes
+//! neither the descriptors nor the memory of the server, and keeps no other peer out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -70,7 +71,8 @@ pub type Kept = Arc<Place<Option<u32>>>;
 /// What a user at a Unix socket may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// The user whose connections are counted. None: all users together who have no account of their own.
+    /// The user whose connections are counted. None: all users together who have no account of
+    /// their own.
     pub account: Option<u32>,
     pub connections: usize,
     /// Time for a head, and for being idle between requests.
@@ -103,8 +105,8 @@ pub async fn serve_unix<A>(
     accept_each(accept, serve, stopping.clone()).await;
 }
 
-/// Accepts connections until `stopping` is true, and drives each in a task of its own. Then it waits for those that are
-/// open. `serve` returns None for a connection that it closed.
+/// Accepts connections until `stopping` is true, and drives each in a task of its own. Then it
+/// waits for those that are open. `serve` returns None for a connection that it closed.
 pub async fn accept_each<C, S>(
     accept: impl AsyncFn() -> std::io::Result<C>,
     serve: impl Fn(C) -> Option<S>,

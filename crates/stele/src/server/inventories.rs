@@ -1,7 +1,7 @@
 //! Makes the inventories whose time has come, one after the other.
 //!
-//! Failure model: an inventory that could not be made is logged, and tried again after a pause that the archive doubles
-//! with each failure. A run that a stop or a crash ends begins anew.
+//! Failure model: an inventory that could not be made is logged, and tried again after a pause that
+//! the archive doubles with each failure. A run that a stop or a crash ends begins anew.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! The socket of iSCSI. It accepts connections, carries logins and discovery sessions, and hands the connections of
-//! sessions to the reactor that owns their volume.
+//! The socket of iSCSI. It accepts connections, carries logins and discovery sessions, and hands
+//! the connections of sessions to the reactor that owns their volume.
 //!
-//! A login that takes longer than [`LOGIN_MAX`] is dropped, and so is a discovery session that is silent for as long.
-//! Both take a place in the handshake queue. The queue limits their number, and chooses the one that ends when a
-//! further peer connects.
+//! A login that takes longer than [`LOGIN_MAX`] is dropped, and so is a discovery session that is
+//! silent for as long. Both take a place in the handshake queue. The queue limits their number, and
+//! chooses the one that ends when a further peer connects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ use super::block::{pause, tcp_peer, tune};
 use super::handshakes::HandshakeQueue;
 
 const LOGIN_MAX: Duration = Duration::from_secs(30);
-/// Longest wait of a login for the commands of the session whose place it takes; below, the interval between looks.
-/// After it the login is refused for now: initiators try again.
+/// Longest wait of a login for the commands of the session whose place it takes; below, the
+/// interval between looks. After it the login is refused for now: initiators try again.
 const FORMER_MAX: Duration = Duration::from_secs(10);
 const FORMER_AGAIN: Duration = Duration::from_millis(5);
 
@@ -36,8 +36,8 @@ pub struct IscsiService {
     pub refusals: Arc<Refusals>,
 }
 
-/// Counts refused logins for the log. Up to [`TOLD_MAX`] refusals within [`TOLD_WITHIN`] are logged; the others are
-/// only counted, so that repeated attempts cannot fill the log.
+/// Counts refused logins for the log. Up to [`TOLD_MAX`] refusals within [`TOLD_WITHIN`] are
+/// logged; the others are only counted, so that repeated attempts cannot fill the log.
 #[derive(Default)]
 pub struct Refusals(Mutex<Option<(Instant, u32)>>);
 
@@ -60,7 +60,8 @@ impl Refusals {
         }
     }
 
-    /// Whether to log this refusal, and the number of refusals that the previous interval did not log.
+    /// Whether to log this refusal, and the number of refusals that the previous interval did not
+    /// log.
     fn count(&self, now: Instant) -> (bool, u32) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *kept {
@@ -180,7 +181,8 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &IscsiServic
     }
 }
 
-/// Takes a place in a session, and waits until no command of a session that it ended can reach the volume any more.
+/// Takes a place in a session, and waits until no command of a session that it ended can reach the
+/// volume any more.
 async fn join(agreed: LoginResult, peer: &Peer, local: &str, service: &IscsiService) -> Result<Joined, Refusal> {
     let joined = service.node.join(agreed, peer, local.to_owned())?;
     let until = Instant::now() + FORMER_MAX;

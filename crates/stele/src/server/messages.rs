@@ -1,12 +1,13 @@
 //! Messages about alarms: mail and webhooks, as `[messages]` says.
 //!
-//! The server sends a message when an alarm begins to stand, when it ends, and for each momentary event. Each
-//! destination has a queue and a task of its own. A destination that does not answer therefore delays neither the
-//! others nor the pool: noting an alarm only pushes into a list.
+//! The server sends a message when an alarm begins to stand, when it ends, and for each momentary
+//! event. Each destination has a queue and a task of its own. A destination that does not answer
+//! therefore delays neither the others nor the pool: noting an alarm only pushes into a list.
 //!
-//! Failure model: while the server runs, it repeats a message until the destination takes it, so a message may arrive
-//! twice. At [`WAITING_MAX`] messages the oldest is dropped, and the next message that arrives gives the number
-//! dropped. Alarms that stand at a start are sent again. Messages that wait at a stop are not sent.
+//! Failure model: while the server runs, it repeats a message until the destination takes it, so a
+//! message may arrive twice. At [`WAITING_MAX`] messages the oldest is dropped, and the next
+//! message that arrives gives the number dropped. Alarms that stand at a start are sent again.
+//! Messages that wait at a stop are not sent.
 
 pub(super) mod mail;
 pub mod webhook;

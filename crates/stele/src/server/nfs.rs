@@ -1,7 +1,8 @@
-//! The socket of NFS: accepts, and serves each stream on a task of its own. Background work of the shares is here too.
+//! The socket of NFS: accepts, and serves each stream on a task of its own. Background work of the
+//! shares is here too.
 //!
-//! Failure model: a connection that fails ends alone. A share whose background work fails is logged and tried again; what it
-//! holds stays in its cache.
+//! Failure model: a connection that fails ends alone. A share whose background work fails is logged
+//! and tried again; what it holds stays in its cache.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -88,7 +89,8 @@ async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server
     }
 }
 
-/// Tells rpcbind of this machine, where one runs, the port of NFS. A server that only this machine reaches tells no one.
+/// Tells rpcbind of this machine, where one runs, the port of NFS. A server that only this machine
+/// reaches tells no one.
 pub async fn register(address: SocketAddr) {
     if address.ip().is_loopback() {
         return;
@@ -119,7 +121,8 @@ pub async fn unregister(address: Option<SocketAddr>) {
     let _ = timeout(RPCBIND_MAX, telling).await;
 }
 
-/// Archives, commits, clears away and evicts: a task for each share, so that a long one keeps no other back.
+/// Archives, commits, clears away and evicts: a task for each share, so that a long one keeps no
+/// other back.
 pub async fn work(node: Arc<Node>) {
     let mut tasks = JoinSet::new();
     let mut known: Vec<Weak<Share>> = Vec::new();
@@ -148,7 +151,8 @@ pub async fn work(node: Arc<Node>) {
     }
 }
 
-/// Background work of one share, until it is withdrawn. A long upload keeps neither room nor commits back.
+/// Background work of one share, until it is withdrawn. A long upload keeps neither room nor
+/// commits back.
 async fn work_on(node: Arc<Node>, share: Arc<Share>) {
     tokio::join!(
         repeat(&node, &share, Part::Archive),

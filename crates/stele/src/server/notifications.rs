@@ -1,10 +1,11 @@
 //! Notifications: the sender of each target that `[notifications.NAME]` in the configuration names.
 //!
-//! The archive keeps the events of each target in order, durable with the changes that they tell of. A sender takes the
-//! oldest ones, hands them over, and deletes them when the target took them.
+//! The archive keeps the events of each target in order, durable with the changes that they tell
+//! of. A sender takes the oldest ones, hands them over, and deletes them when the target took them.
 //!
-//! Failure model: at least once, in order. A sender repeats events that its target did not take, with a growing pause,
-//! and events that a crash kept it from deleting. One target that does not answer delays no other, and no request.
+//! Failure model: at least once, in order. A sender repeats events that its target did not take,
+//! with a growing pause, and events that a crash kept it from deleting. One target that does not
+//! answer delays no other, and no request.
 
 mod file;
 mod record;

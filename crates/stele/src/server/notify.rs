@@ -1,8 +1,9 @@
-//! Notifications to a service manager: the server is ready, is healthy, or stops. This is systemd's sd_notify: a
-//! datagram to the socket in NOTIFY_SOCKET. Without that variable, nothing is sent.
+//! Notifications to a service manager: the server is ready, is healthy, or stops. This is systemd's
+//! sd_notify: a datagram to the socket in NOTIFY_SOCKET. Without that variable, nothing is sent.
 //!
-//! The server is healthy while the pool answers. The manager ends and restarts a server that hangs, which loses no
-//! acknowledged data. Failure model: if the manager does not take a datagram, the server logs a line and continues.
+//! The server is healthy while the pool answers. The manager ends and restarts a server that hangs,
+//! which loses no acknowledged data. Failure model: if the manager does not take a datagram, the
+//! server logs a line and continues.
 
 use std::ffi::OsString;
 use std::os::linux::net::SocketAddrExt;
@@ -31,7 +32,8 @@ fn send(socket: &OsString, what: &str) -> std::io::Result<usize> {
     UnixDatagram::unbound()?.send_to_addr(what.as_bytes(), &address)
 }
 
-/// Sends the watchdog notification twice in each interval that the manager asks for, until the task is dropped.
+/// Sends the watchdog notification twice in each interval that the manager asks for, until the task
+/// is dropped.
 pub async fn keep_watch(node: Arc<Node>) {
     let asked = |name: &str| std::env::var(name).ok();
     let Some(within) = interval(asked("WATCHDOG_USEC"), asked("WATCHDOG_PID"), std::process::id()) else { return };

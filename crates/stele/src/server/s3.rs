@@ -1,10 +1,11 @@
-//! The endpoints of S3 and of restic's REST protocol: accept connections, with or without TLS, and hand each stream to
-//! its frontend.
+//! The endpoints of S3 and of restic's REST protocol: accept connections, with or without TLS, and
+//! hand each stream to its frontend.
 //!
-//! A peer that does not finish the TLS handshake in time is dropped. The handshakes under way are bounded, and the host
-//! with the most of them loses its oldest one, so that no host keeps the others out by handshakes that it never finishes.
-//! The frontend bounds the connections of each host.
-//! After an error of `accept` (no descriptors left) the loop waits and continues, since the listener itself stays good.
+//! A peer that does not finish the TLS handshake in time is dropped. The handshakes under way are
+//! bounded, and the host with the most of them loses its oldest one, so that no host keeps the
+//! others out by handshakes that it never finishes. The frontend bounds the connections of each
+//! host. After an error of `accept` (no descriptors left) the loop waits and continues, since the
+//! listener itself stays good.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,8 +33,8 @@ const METRICS_MAX: usize = 64;
 /// Life of such a connection.
 const METRICS_LIFE_MAX: Duration = Duration::from_secs(60);
 
-/// Opens a listener and returns its address; `setting` names the setting with which an operator chooses another
-/// address.
+/// Opens a listener and returns its address; `setting` names the setting with which an operator
+/// chooses another address.
 pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::AddrInUse { Kind::Busy } else { Kind::Failed };
@@ -45,7 +46,8 @@ pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener,
     Ok((listener, address))
 }
 
-/// Accepts until the task is dropped. Nothing that a peer does, or leaves undone, makes this loop wait.
+/// Accepts until the task is dropped. Nothing that a peer does, or leaves undone, makes this loop
+/// wait.
 pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Option<TlsAcceptor>) {
     let handshakes = HandshakeQueue::default();
     loop {
@@ -112,7 +114,8 @@ pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>, source:
     }
 }
 
-/// The next connection. None: `accept` failed, for instance because no descriptor was left, and time has passed.
+/// The next connection. None: `accept` failed, for instance because no descriptor was left, and
+/// time has passed.
 async fn accepted(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok(accepted) => Some(accepted),

@@ -1,11 +1,12 @@
 //! All services of a server, with their order of start and of stop.
 //!
-//! A server starts from the inside out. It binds the administration socket first, so that a second server is refused
-//! before it touches anything. It admits hosts and clients last. It stops in the reverse order: no new requests, then
-//! the requests under way, then commands, then the state for the next start or for an operator who removes the drives.
+//! A server starts from the inside out. It binds the administration socket first, so that a second
+//! server is refused before it touches anything. It admits hosts and clients last. It stops in the
+//! reverse order: no new requests, then the requests under way, then commands, then the state for
+//! the next start or for an operator who removes the drives.
 //!
-//! Failure model: all acknowledged data is durable already. A stop that is cut short at any point only makes the next
-//! start replay the log.
+//! Failure model: all acknowledged data is durable already. A stop that is cut short at any point
+//! only makes the next start replay the log.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -38,7 +39,8 @@ struct Step {
     seconds: u32,
 }
 
-/// In their order. The pool then has [`super::ending::GRACE`] to close. OPERATIONS.md has the same table.
+/// In their order. The pool then has [`super::ending::GRACE`] to close. OPERATIONS.md has the same
+/// table.
 const REQUESTS: Step = Step { name: "requests under way finish", seconds: 20 };
 /// [`stele_object::Connections::close`] waits so long for what it broke off.
 #[cfg(test)]
@@ -139,7 +141,8 @@ impl Services {
         &self.places
     }
 
-    /// Stops new requests, waits for requests and commands under way, and leaves the state in order for the next start.
+    /// Stops new requests, waits for requests and commands under way, and leaves the state in order
+    /// for the next start.
     pub async fn stop(self) {
         self.stop_within(Duration::from_secs(1)).await;
     }
@@ -210,8 +213,8 @@ impl Services {
         Ok(())
     }
 
-    /// Serves restic's REST protocol, if the configuration names an address. Its clients send their secrets, which must
-    /// not cross a network in the clear.
+    /// Serves restic's REST protocol, if the configuration names an address. Its clients send their
+    /// secrets, which must not cross a network in the clear.
     async fn serve_rest(&mut self, acceptor: Option<tokio_rustls::TlsAcceptor>) -> Outcome<()> {
         let Some(listen) = self.node.config.rest.listen else { return Ok(()) };
         let Some(frontend) = &self.frontend else { return Ok(()) };
@@ -230,7 +233,8 @@ impl Services {
         Ok(())
     }
 
-    /// Serves health and metrics at an address of their own; without an archive, at the address of S3.
+    /// Serves health and metrics at an address of their own; without an archive, at the address of
+    /// S3.
     async fn serve_metrics(&mut self) -> Outcome<()> {
         let config = &self.node.config;
         let instead = (self.frontend.is_none() && config.s3.listen.ip().is_loopback()).then_some(config.s3.listen);
@@ -297,7 +301,8 @@ impl Services {
         if node.config.smb.listen.is_some() {
             smb::check()?;
         }
-        // Where an authority signs the clients' certificates, a connection in the clear would need none.
+        // Where an authority signs the clients' certificates, a connection in the clear would need
+        // none.
         let required = node.config.nfs.tls_required || node.config.nfs.client_authority.is_some();
         node.shares.set_tls(match (&tls, required) {
             (None, _) => Tls::Off,

@@ -1,11 +1,14 @@
-//! SMB: Samba's smbd over FUSE mounts of the shares, written for, started and watched by the server.
+//! SMB: Samba's smbd over FUSE mounts of the shares, written for, started and watched by the
+//! server.
 //!
-//! Each share is mounted below `smb/mounts` of the data directory; smbd serves these directories by an `smb.conf` that is
-//! written anew whenever a share comes or goes. Passwords of users are Samba's own: `smbpasswd -c DIR/smb/smb.conf -a USER`.
+//! Each share is mounted below `smb/mounts` of the data directory; smbd serves these directories by
+//! an `smb.conf` that is written anew whenever a share comes or goes. Passwords of users are
+//! Samba's own: `smbpasswd -c DIR/smb/smb.conf -a USER`.
 //!
-//! Failure model: an smbd that ends is started again, after a pause that grows until one has run for a minute. A share that
-//! cannot be mounted is tried again each minute, and the others are served meanwhile. Both stand as the alarm `smb`. A
-//! server that is killed leaves smbd and dead mounts; the next start ends the one and clears the others.
+//! Failure model: an smbd that ends is started again, after a pause that grows until one has run
+//! for a minute. A share that cannot be mounted is tried again each minute, and the others are
+//! served meanwhile. Both stand as the alarm `smb`. A server that is killed leaves smbd and dead
+//! mounts; the next start ends the one and clears the others.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,7 +90,8 @@ struct Served {
     offer: Offer,
 }
 
-/// What a mount was made of. A share that was removed and made anew has the name of the former one and is another.
+/// What a mount was made of. A share that was removed and made anew has the name of the former one
+/// and is another.
 #[derive(Clone)]
 struct Offer {
     share: Arc<Share>,

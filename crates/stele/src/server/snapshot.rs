@@ -1,7 +1,8 @@
-//! The state of the store for `/health` and `/metrics`, read from the pool once a second, so that a scrape never waits.
+//! The state of the store for `/health` and `/metrics`, read from the pool once a second, so that a
+//! scrape never waits.
 //!
-//! Failure model: a pool that gives no answer within [`STATUS_PATIENCE`] is down. A state that is older than [`AGE_MAX`] is
-//! not told as the present one, whatever keeps it from being read.
+//! Failure model: a pool that gives no answer within [`STATUS_PATIENCE`] is down. A state that is
+//! older than [`AGE_MAX`] is not told as the present one, whatever keeps it from being read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ const KEPT_EVERY: u32 = 60;
 /// Time limit for the pool's answer, and for the sums over all buckets.
 const STATUS_PATIENCE: Duration = Duration::from_secs(10);
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
-/// Age above which a state says nothing of the present: a late answer and a late sum together take less.
+/// Age above which a state says nothing of the present: a late answer and a late sum together take
+/// less.
 const AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The latest state, for readers.
@@ -52,7 +54,8 @@ impl Latest {
         Arc::new(move || latest.at(Instant::now()))
     }
 
-    /// The state as it is known now. Each answer has the time of the start, for rules about alarms of a start.
+    /// The state as it is known now. Each answer has the time of the start, for rules about alarms
+    /// of a start.
     fn at(&self, now: Instant) -> Snapshot {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut snapshot = match now.saturating_duration_since(state.at) > AGE_MAX {
@@ -73,7 +76,8 @@ impl Latest {
         }
     }
 
-    /// Reads the state once: before the server is announced, so that the first answer is a real one.
+    /// Reads the state once: before the server is announced, so that the first answer is a real
+    /// one.
     pub async fn refresh(&self, node: &Node, look: &mut Look) {
         if look.round.is_multiple_of(USAGE_EVERY)
             && let Ok(Some(usage)) = timeout(USAGE_PATIENCE, usage(node)).await
@@ -186,7 +190,8 @@ fn short(standing: &StandingView) -> Alarm {
     Alarm { name: kind.clone(), message: format!("{message}; next: {next}") }
 }
 
-/// One alarm for each name, since a series stands for a name: the first alarm, with the number of others.
+/// One alarm for each name, since a series stands for a name: the first alarm, with the number of
+/// others.
 fn by_name(alarms: Vec<Alarm>) -> Vec<Alarm> {
     let mut named: Vec<(Alarm, u32)> = Vec::new();
     for alarm in alarms {

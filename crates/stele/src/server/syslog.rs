@@ -1,7 +1,8 @@
 //! Signed heads to a syslog server, as messages of RFC 5424.
 //!
-//! The message is the head in JSON, with the facility for audit (13) and the severity informational (6). Over TCP it is
-//! framed by its length (RFC 6587). Over UDP and a unix socket nothing says whether it arrived.
+//! The message is the head in JSON, with the facility for audit (13) and the severity informational
+//! (6). Over TCP it is framed by its length (RFC 6587). Over UDP and a unix socket nothing says
+//! whether it arrived.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! TLS for the S3 endpoint: certificates from files, or a self-signed certificate made at the first start.
+//! TLS for the S3 endpoint: certificates from files, or a self-signed certificate made at the first
+//! start.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -42,8 +43,9 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The paths of the self-signed certificate and its key in the data directory. Both are made again if one is missing (a
-/// start was killed between them), or if the certificate does not name the listener's address.
+/// The paths of the self-signed certificate and its key in the data directory. Both are made again
+/// if one is missing (a start was killed between them), or if the certificate does not name the
+/// listener's address.
 pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let folder = dir.join("tls");
     let (certificate, key, named) = (folder.join("certificate.pem"), folder.join("key.pem"), folder.join("names"));
@@ -51,7 +53,8 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let mut names: BTreeSet<String> = known.lines().map(str::to_owned).collect();
     let mut wanted = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     if listen.is_unspecified() {
-        // The listener has every address of this machine; the host name is more stable than they are.
+        // The listener has every address of this machine; the host name is more stable than they
+        // are.
         wanted.extend(host_name());
     } else {
         wanted.push(listen.to_string());
@@ -64,7 +67,8 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let made = rcgen::generate_simple_self_signed(names.clone())
         .map_err(|error| Failure::failed(format!("cannot make a certificate: {error}")))?;
     fs::create_dir_all(&folder).map_err(|error| io_failure("make", &folder, &error))?;
-    // Remove the certificate first. A key without a certificate is made again, so that the two always belong together.
+    // Remove the certificate first. A key without a certificate is made again, so that the two
+    // always belong together.
     match fs::remove_file(&certificate) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_failure("replace", &certificate, &error));

@@ -1,8 +1,9 @@
-//! What a witness keeps of one store: a line of JSON for each countersigned head, and one for each contradiction.
+//! What a witness keeps of one store: a line of JSON for each countersigned head, and one for each
+//! contradiction.
 //!
-//! A line is durable before it counts. A process that is killed while it writes leaves a line without an end: it was not
-//! answered, and the next start cuts it off. Any other line that cannot be read, or that this witness did not sign,
-//! stops the start: the file was changed.
+//! A line is durable before it counts. A process that is killed while it writes leaves a line
+//! without an end: it was not answered, and the next start cuts it off. Any other line that cannot
+//! be read, or that this witness did not sign, stops the start: the file was changed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -15,7 +16,8 @@ use stele_archive::SignedHead;
 use super::Countersigned;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 
-/// Contradictions that are kept of a store. The first ones prove the fork; more of them prove nothing more.
+/// Contradictions that are kept of a store. The first ones prove the fork; more of them prove
+/// nothing more.
 const FORKS_MAX: usize = 1000;
 
 pub struct Journal {
@@ -95,7 +97,8 @@ impl Journal {
         self.fork_lines
     }
 
-    /// Keeps a countersigned head. It may leave once this returns. After a failure the line is taken back.
+    /// Keeps a countersigned head. It may leave once this returns. After a failure the line is
+    /// taken back.
     pub fn keep(&mut self, made: &Countersigned) -> Outcome<()> {
         append(&mut self.file, &self.path, made)?;
         self.last = Some(made.clone());

@@ -1,7 +1,7 @@
 //! The witness's side of HTTP: one request, a [`Submission`], and one [`Answer`].
 //!
-//! Bounded: connections, those of one host, the time of a head and of a body, and the bytes of a body. Requests are
-//! answered one after the other, so that two heads of a store never race.
+//! Bounded: connections, those of one host, the time of a head and of a body, and the bytes of a
+//! body. Requests are answered one after the other, so that two heads of a store never race.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -73,7 +73,8 @@ impl WitnessService {
         let Some(key) = self.stores.iter().find(|key| check_head(&head, *key).is_ok()).copied() else {
             return Ok(None);
         };
-        // The first head of a store binds its name to its key: a head of this name under another known key is foreign.
+        // The first head of a store binds its name to its key: a head of this name under another
+        // known key is foreign.
         if !is_store(&head.store) || head.store != asked.store {
             return Ok(None);
         }

@@ -1,9 +1,9 @@
 //! The drives of a day: loop devices if this machine allows them, otherwise files.
 //!
-//! A loop device can be pulled while it is in use: every access after its first sector fails until it is given back
-//! with its contents. A file cannot be pulled; it is only moved away while no server runs. The pool knows each drive by
-//! a link, which may change. A loop device is detached when its last user ends, so a campaign that is killed leaves
-//! none.
+//! A loop device can be pulled while it is in use: every access after its first sector fails until
+//! it is given back with its contents. A file cannot be pulled; it is only moved away while no
+//! server runs. The pool knows each drive by a link, which may change. A loop device is detached
+//! when its last user ends, so a campaign that is killed leaves none.
 #![allow(unsafe_code)]
 
 use std::fs::{self, File};
@@ -28,7 +28,8 @@ const PULLED: u64 = 512;
 
 const LOOP_SET_STATUS64: u64 = 0x4C04;
 const LOOP_GET_STATUS64: u64 = 0x4C05;
-/// `struct loop_info64` in words, which of them is the size limit, and which holds the flags in its upper half.
+/// `struct loop_info64` in words, which of them is the size limit, and which holds the flags in its
+/// upper half.
 const INFO_WORDS: usize = 29;
 const SIZE_LIMIT: usize = 4;
 const FLAGS: usize = 6;
@@ -39,7 +40,8 @@ const AUTOCLEAR: u64 = 4 << 32;
 fn limit(device: &File, bytes: u64) -> io::Result<()> {
     let mut info = [0u64; INFO_WORDS];
     let check = |result: libc::c_int| if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // SAFETY: the call fills a loop_info64, which has exactly this size and no more alignment than a word.
+    // SAFETY: the call fills a loop_info64, which has exactly this size and no more alignment than
+    // a word.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, info.as_mut_ptr()) })?;
     info[SIZE_LIMIT] = bytes;
     info[FLAGS] |= AUTOCLEAR;
@@ -200,8 +202,8 @@ impl Drop for Shelf {
     }
 }
 
-/// Ends the processes of earlier campaigns that were killed, and removes their files. Their loop devices are detached
-/// with their last process.
+/// Ends the processes of earlier campaigns that were killed, and removes their files. Their loop
+/// devices are detached with their last process.
 pub fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -1,7 +1,8 @@
 //! Volumes as hosts see them: fio over NBD writes, reads back and compares.
 //!
-//! On the volume `vm`, one part is written once and compared every day, and another is written continuously. fio marks
-//! its blocks with offset and round, so that an older content of the same place is detected too.
+//! On the volume `vm`, one part is written once and compared every day, and another is written
+//! continuously. The tool fio marks its blocks with offset and round, so that an older content of
+//! the same place is detected too.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -124,8 +125,8 @@ impl Load {
         site.tally.volume_compared += done.0;
     }
 
-    /// Ends a load whose server was killed: any result is allowed except a wrong byte. fio does not always notice the
-    /// kill.
+    /// Ends a load whose server was killed: any result is allowed except a wrong byte. fio does not
+    /// always notice the kill.
     #[track_caller]
     pub fn broken(mut self, site: &Site) {
         let begun = Instant::now();

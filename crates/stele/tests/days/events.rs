@@ -1,4 +1,5 @@
-//! The events of a day. No event exceeds what the codes tolerate: at most two drives are faulty at a time.
+//! The events of a day. No event exceeds what the codes tolerate: at most two drives are faulty at
+//! a time.
 
 use std::time::{Duration, Instant};
 
@@ -196,7 +197,8 @@ impl Day<'_> {
             }
             let story = &self.site.story;
             assert!(begun.elapsed() < patience, "no alarm for drive {drive}: {}; today: {story:?}", brief(&status));
-            // The number of requests depends on the machine, so they must not take from the dice of the events.
+            // The number of requests depends on the machine, so they must not take from the dice of
+            // the events.
             self.records.work(self.site, 2, &mut self.loads);
             pause(100);
         }
@@ -439,8 +441,9 @@ pub fn heal(site: &mut Site) -> Value {
     }
 }
 
-/// Three drives of three enclosures are lost at once: more than the codes tolerate. No read returns wrong data, the
-/// pool names unreadable objects, and all of them are readable once the drives are back.
+/// Three drives of three enclosures are lost at once: more than the codes tolerate. No read returns
+/// wrong data, the pool names unreadable objects, and all of them are readable once the drives are
+/// back.
 pub fn three_losses(day: &mut Day) {
     let status = heal(day.site);
     let mut drives = members(&status);

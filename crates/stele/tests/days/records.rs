@@ -1,5 +1,5 @@
-//! Objects that are stored, compared, overwritten and deleted; and versions under COMPLIANCE that must never be
-//! deleted.
+//! Objects that are stored, compared, overwritten and deleted; and versions under COMPLIANCE that
+//! must never be deleted.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -139,8 +139,8 @@ impl Records {
         Traffic::start(site, std::mem::take(&mut self.beside), dice)
     }
 
-    /// Takes what the requests beside the events have stored. Only a server that was killed may have answered with an
-    /// error.
+    /// Takes what the requests beside the events have stored. Only a server that was killed may
+    /// have answered with an error.
     #[track_caller]
     pub fn end_beside(&mut self, site: &mut Site, traffic: Traffic, killed: bool) {
         let Seen { objects, unsure, complaint, totals } = traffic.ends();
@@ -186,7 +186,8 @@ impl Records {
         }
     }
 
-    /// The objects that are unreadable now, as `BUCKET/KEY`. Every object that is read must be right.
+    /// The objects that are unreadable now, as `BUCKET/KEY`. Every object that is read must be
+    /// right.
     pub fn unreadable(&self, site: &mut Site) -> Vec<String> {
         let locked = self
             .locked

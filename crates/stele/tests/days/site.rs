@@ -1,4 +1,5 @@
-//! The operated machine: a pool on the shelf's drives, its server, and the commands of its operator.
+//! The operated machine: a pool on the shelf's drives, its server, and the commands of its
+//! operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,7 +45,8 @@ pub struct Site {
     pub place: Place,
     keys: (String, String),
     pub tally: Tally,
-    /// Drives touched today by number, and below the kinds of the pool's alarms that today's events explain.
+    /// Drives touched today by number, and below the kinds of the pool's alarms that today's events
+    /// explain.
     pub touched: BTreeSet<u64>,
     pub explained: BTreeSet<&'static str>,
     /// Paths that do not answer now.
@@ -387,7 +389,8 @@ pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// Yields the machine for so many milliseconds: an event on drives lasts a while. A signal ends the campaign here.
+/// Yields the machine for so many milliseconds: an event on drives lasts a while. A signal ends the
+/// campaign here.
 #[track_caller]
 pub fn pause(milliseconds: u64) {
     assert!(!INTERRUPTED.load(Ordering::Relaxed), "a signal ended the campaign");

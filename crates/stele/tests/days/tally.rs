@@ -23,7 +23,8 @@ pub struct Tally {
     pub alarms_demanded: u64,
     /// Alarms by kind. The same alarm counts once a day.
     pub alarms_seen: BTreeMap<String, u64>,
-    /// The longest time until a demanded alarm, and the longest time for which an alarm outlasted its cause.
+    /// The longest time until a demanded alarm, and the longest time for which an alarm outlasted
+    /// its cause.
     pub alarms_late: Duration,
     pub alarms_lasted: Duration,
     pub failed: Option<Failed>,

@@ -1,5 +1,6 @@
-//! S3 requests beside the events of a day: a thread stores objects and reads them back, one request after the other,
-//! until it is stopped. Every answer must be a success, and every content must be what was stored last.
+//! S3 requests beside the events of a day: a thread stores objects and reads them back, one request
+//! after the other, until it is stopped. Every answer must be a success, and every content must be
+//! what was stored last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub const SEEDS: u64 = 1 << 40;
 pub struct Seen {
     /// The objects by key.
     pub objects: BTreeMap<String, Written>,
-    /// After a request without an answer: its key, the former content as far as it is known, and the new one.
+    /// After a request without an answer: its key, the former content as far as it is known, and
+    /// the new one.
     pub unsure: Option<(String, Option<Written>, Written)>,
     /// The first answer that was not a success.
     pub complaint: Option<String>,

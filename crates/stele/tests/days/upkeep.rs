@@ -1,5 +1,5 @@
-//! What an operator does beside the drives: asks the doctor, keeps a copy of the configuration, makes and deletes volumes,
-//! and gives commands that must be refused.
+//! What an operator does beside the drives: asks the doctor, keeps a copy of the configuration,
+//! makes and deletes volumes, and gives commands that must be refused.
 
 use std::path::Path;
 
@@ -43,7 +43,8 @@ pub fn doctor_is_content(site: &mut Site) {
     assert!(complaints.is_empty(), "the doctor complains: {complaints:?}; today: {:?}", site.story);
 }
 
-/// Checks that the doctor names these drives, which are not at their paths, and complains of nothing else.
+/// Checks that the doctor names these drives, which are not at their paths, and complains of
+/// nothing else.
 #[track_caller]
 pub fn doctor_misses(site: &mut Site, drives: &[DriveSaid]) {
     let complaints = complaints(&site.ends(&[5], &["doctor"]));

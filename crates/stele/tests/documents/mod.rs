@@ -1,13 +1,15 @@
-//! Runs README.md, docs/first-hour.md and the runbooks, command by command as printed, and compares the printed output
-//! with the real one.
+//! Runs README.md, docs/first-hour.md and the runbooks, command by command as printed, and compares
+//! the printed output with the real one.
 //!
-//! A fence ` ```console ` has commands after `$ `, their continuation lines after `> `, and their output. A command
-//! without shown output is not compared; `...` stands for any lines. Numbers and identities may differ. A command ends
-//! with 0, unless the next one is `echo $?`. ` ```console server ` has one command, which runs until the next server,
-//! or `^C`. ` ```console not run: WHY ` is left out; the number of such fences is bounded.
+//! A fence of `console` has commands after `$ `, their continuation lines after `> `, and their
+//! output. A command without shown output is not compared; `...` stands for any lines. Numbers and
+//! identities may differ. A command ends with 0, unless the next one is `echo $?`. A fence of
+//! `console server` has one command, which runs until the next server, or `^C`. A fence of
+//! `console not run: WHY` is left out; the number of such fences is bounded.
 //!
-//! Each page has a machine of its own: bash in namespaces, without real root rights, with a loopback device and an
-//! empty /srv, where it begins. `STELE_DOCUMENTS=write` writes the real output into the pages.
+//! Each page has a machine of its own: bash in namespaces, without real root rights, with a
+//! loopback device and an empty /srv, where it begins. `STELE_DOCUMENTS=write` writes the real
+//! output into the pages.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -47,7 +49,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The parts of a page, and the number of fences left out. Panics if a command stands outside a known fence.
+/// The parts of a page, and the number of fences left out. Panics if a command stands outside a
+/// known fence.
 fn parts(page: &Path, text: &str) -> (Vec<Part>, usize) {
     let (mut parts, mut left_out, mut fence) = (Vec::new(), 0, None::<&str>);
     for (number, line) in text.lines().enumerate() {
@@ -103,8 +106,8 @@ const DATES: [&str; 19] = [
     "Oct", "Nov", "Dec",
 ];
 
-/// A line in the form used for comparison: without the values of numbers, dates, identities and units, and with single
-/// blanks.
+/// A line in the form used for comparison: without the values of numbers, dates, identities and
+/// units, and with single blanks.
 fn likeness(line: &str) -> String {
     let mut words = Vec::new();
     for word in line.split_whitespace() {
@@ -239,8 +242,8 @@ impl Shell {
         }
     }
 
-    /// Like `run`. On a busy machine files answer late now and then; if a status reports that, the command is repeated
-    /// once it is over.
+    /// Like `run`. On a busy machine files answer late now and then; if a status reports that, the
+    /// command is repeated once it is over.
     fn run_on_quick_drives(&mut self, command: &str) -> (i32, Vec<String>) {
         let is_slow = |line: &String| line.contains("slower than its peers");
         let tells = |line: &str| line.contains(" is slow: ") || line.contains("as fast as its peers again");

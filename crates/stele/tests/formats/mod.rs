@@ -1,9 +1,9 @@
-//! Stored formats over time. A pool of an earlier version is opened, read completely and verified. A pool of a later
-//! version is refused by name, even if this version could read parts of it.
+//! Stored formats over time. A pool of an earlier version is opened, read completely and verified.
+//! A pool of a later version is refused by name, even if this version could read parts of it.
 //!
-//! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `pool-2.tar.xz` has the records of
-//! [`recent`] as well. `./x fixture FILE` makes one with the present formats. A changed format gets a further fixture,
-//! and an existing fixture is never made again.
+//! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `pool-2.tar.xz`
+//! has the records of [`recent`] as well. `./x fixture FILE` makes one with the present formats. A
+//! changed format gets a further fixture, and an existing fixture is never made again.
 
 mod recent;
 
@@ -210,7 +210,8 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// Writes the next label of each drive as a version with one more feature would; the previous pair stays.
+/// Writes the next label of each drive as a version with one more feature would; the previous pair
+/// stays.
 fn newer_labels(place: &Place) {
     for drive in 0..4 {
         let path = place.0.join(format!("d{drive}.img"));
@@ -271,8 +272,8 @@ fn newer_exports(place: &Place) {
     std::fs::write(&path, later).unwrap();
 }
 
-/// In each case an older part lies beside it that this version could read; using it would undo the later version's
-/// work.
+/// In each case an older part lies beside it that this version could read; using it would undo the
+/// later version's work.
 #[test]
 fn what_a_later_version_wrote_is_refused_by_name() {
     if !installed(&["xz", "--version"]) {

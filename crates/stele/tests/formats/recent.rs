@@ -1,5 +1,6 @@
-//! The records that later versions added, as the second fixture has them: classes and events, matters, waiting
-//! notifications, an inventory, a key that expires, removed versions, and a share with a locked and an open file.
+//! The records that later versions added, as the second fixture has them. They are classes and
+//! events, matters, waiting notifications, an inventory, a key that expires, removed versions, and
+//! a share with a locked and an open file.
 
 use serde_json::Value;
 
@@ -7,7 +8,8 @@ use crate::support::nfs::Client;
 use crate::support::server::good;
 use crate::support::{Place, Server, content};
 
-/// The configuration with what the records need. Nothing listens where the webhook points, so its events wait.
+/// The configuration with what the records need. Nothing listens where the webhook points, so its
+/// events wait.
 pub fn configured(text: &str) -> String {
     let text = text.replacen("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n", 1);
     format!("{text}\n[notifications.search]\nwebhook = \"http://127.0.0.1:9/events\"\n")

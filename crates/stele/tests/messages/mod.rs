@@ -1,5 +1,5 @@
-//! Alarms by mail and to webhooks, against servers on loopback that refuse at first or never answer; a `smartctl` that
-//! predicts the failure of a drive; and `stele top`.
+//! Alarms by mail and to webhooks, against servers on loopback that refuse at first or never
+//! answer; a `smartctl` that predicts the failure of a drive; and `stele top`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Alarms over TLS, to servers on loopback with certificates of the test's own authority. `SSL_CERT_FILE` names the
-//! machine's authorities.
+//! Alarms over TLS, to servers on loopback with certificates of the test's own authority.
+//! `SSL_CERT_FILE` names the machine's authorities.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -33,7 +33,8 @@ fn signed() -> Signed {
     Signed { authority: own, certificate, key }
 }
 
-/// An authority's certificate, and the configuration of a server with a certificate that it has signed.
+/// An authority's certificate, and the configuration of a server with a certificate that it has
+/// signed.
 fn authority() -> (String, Arc<ServerConfig>) {
     let Signed { authority: own, certificate, key } = signed();
     let chain = vec![CertificateDer::from(certificate.der().to_vec())];

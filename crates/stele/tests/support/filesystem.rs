@@ -49,8 +49,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Whatever `strike` does during the writes, the file system is clean afterwards, and every synced file is there. It
-/// runs at least two rounds, and for the given time.
+/// Whatever `strike` does during the writes, the file system is clean afterwards, and every synced
+/// file is there. It runs at least two rounds, and for the given time.
 pub fn survives(
     host: &mut Host,
     lasts: Duration,
@@ -77,7 +77,8 @@ pub fn survives(
             std::thread::scope(|scope| {
                 let writer = scope.spawn(|| {
                     let mut done = Vec::new();
-                    // Files are made, removed, renamed and put into directories; then they are synced one by one.
+                    // Files are made, removed, renamed and put into directories; then they are
+                    // synced one by one.
                     for number in 0u64.. {
                         let number = round * 1_000_000 + number;
                         let file = |name: &str| -> std::io::Result<()> {

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 pub use server::Server;
 
-/// A directory that is removed at the end of the test; the data directory in it is `data`, unless the test names
-/// another.
+/// A directory that is removed at the end of the test; the data directory in it is `data`, unless
+/// the test names another.
 pub struct Place(pub PathBuf);
 
 impl Place {
@@ -55,13 +55,15 @@ impl Place {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("stele {arguments:?}: {error}: {text}"))
     }
 
-    /// Whether a measurement finished. On a busy machine it need not be steady, and the generator may be late.
+    /// Whether a measurement finished. On a busy machine it need not be steady, and the generator
+    /// may be late.
     pub fn measured(output: &std::process::Output) -> bool {
         matches!(output.status.code(), Some(0 | 10 | 11))
     }
 
-    /// Runs a measurement to its end, and parses the cells among its JSON lines. The lines of rounds precede their
-    /// cell. An unsteady or void cell ends with a line that says so, and an exit code of the same kind.
+    /// Runs a measurement to its end, and parses the cells among its JSON lines. The lines of
+    /// rounds precede their cell. An unsteady or void cell ends with a line that says so, and an
+    /// exit code of the same kind.
     pub fn cells(&self, arguments: &[&str]) -> Vec<Value> {
         let output = self.stele(&[arguments, &["--json"]].concat());
         assert!(Place::measured(&output), "stele {arguments:?}: {output:?}");
@@ -114,7 +116,8 @@ impl Place {
         Server::start(self, &["serve"]).unwrap_or_else(|said| panic!("{said}"))
     }
 
-    /// A pool of `count` file drives of 256 MiB in enclosures of one, with a 2+1 archive, by `stele pool create`.
+    /// A pool of `count` file drives of 256 MiB in enclosures of one, with a 2+1 archive, by
+    /// `stele pool create`.
     pub fn pool(&self, count: usize) -> Value {
         self.pool_of(count, "2+1")
     }
@@ -193,7 +196,8 @@ pub fn content(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Whether a program is installed. If not, the test is left out, except when everything must be tested.
+/// Whether a program is installed. If not, the test is left out, except when everything must be
+/// tested.
 pub fn installed(probe: &[&str]) -> bool {
     let found = Command::new(probe[0]).args(&probe[1..]).env("PATH", clients()).stdin(Stdio::null()).output();
     let found = found.is_ok_and(|output| output.status.success());

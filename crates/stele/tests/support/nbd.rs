@@ -1,5 +1,5 @@
-//! NBD by hand, with only the parts that a test needs: one request at a time over a Unix socket or TCP, with simple
-//! replies. And a host that knows the expected content of every block.
+//! NBD by hand, with only the parts that a test needs: one request at a time over a Unix socket or
+//! TCP, with simple replies. And a host that knows the expected content of every block.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -92,9 +92,9 @@ fn content(stamp: u32, place: u64) -> [u8; BLOCK] {
     block
 }
 
-/// A host that writes, zeroes, trims and reads overlapping ranges of its part of a volume, and reconnects after an
-/// interruption. Every answered request counts. After an interrupted one, each block has its old or new content, and
-/// keeps the one first seen.
+/// A host that writes, zeroes, trims and reads overlapping ranges of its part of a volume, and
+/// reconnects after an interruption. Every answered request counts. After an interrupted one, each
+/// block has its old or new content, and keeps the one first seen.
 pub struct Host {
     connect: Box<dyn Fn() -> Result<Nbd> + Send>,
     link: Option<Nbd>,

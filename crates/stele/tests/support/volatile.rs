@@ -1,5 +1,6 @@
-//! Drives with a volatile cache, and a power switch of their machine. Each is a file for the server: nbdfuse presents
-//! an NBD export of a thread of the test. At a power cut, each sector that no flush covered is kept or lost at random.
+//! Drives with a volatile cache, and a power switch of their machine. Each is a file for the
+//! server: nbdfuse presents an NBD export of a thread of the test. At a power cut, each sector that
+//! no flush covered is kept or lost at random.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Error, Read, Result, Write};
@@ -86,8 +87,8 @@ impl Drives {
         true
     }
 
-    /// Stops all drives. The cut waits up to a second for data in caches. Returns the number of sectors in caches, and
-    /// how many of them are lost.
+    /// Stops all drives. The cut waits up to a second for data in caches. Returns the number of
+    /// sectors in caches, and how many of them are lost.
     pub fn cut(&self) -> (usize, usize) {
         let begun = Instant::now();
         let mut machine = loop {

@@ -91,3 +91,32 @@ fn every_document_of_the_list_exists() {
         assert!(root.join(kept).exists(), "{kept}");
     }
 }
+
+#[test]
+fn comments_keep_the_rules_of_prose() {
+    let found = |text: &str| {
+        let mut faults = Vec::new();
+        check_comments("a.rs", text, &mut faults);
+        faults
+    };
+    let (long, words) = ("x".repeat(94), |count: usize| vec!["a"; count].join(" "));
+    for (text, expected) in [
+        (format!("    // {long}"), Some("a.rs:1: 101 columns")),
+        (format!("   // {long}"), None),
+        (format!("fn f() {{}} // {long}"), None),
+        (format!("let text = \"{long}{long}\";"), None),
+        (format!("/// {}.", words(36)), Some("a sentence of 36 words")),
+        (format!("//! {}\n//! {}.", words(12), words(12)), None),
+        // A line of code stands between two passages, also an attribute.
+        (format!("/// {}\n#[test]\n// {}.", words(15), words(21)), None),
+        (format!("// {}\n//\n// {}.", words(15), words(21)), None),
+        (format!("// {}\n// {}.", words(15), words(21)), Some("a sentence of 36 words")),
+        ("    // Nobody waits.".to_owned(), Some("'nobody'")),
+        ("    // `nobody` waits.".to_owned(), None),
+        ("/// ```\n/// somebody\n/// ```".to_owned(), None),
+    ] {
+        let faults = found(&text);
+        assert_eq!(faults.len(), usize::from(expected.is_some()), "{text}: {faults:?}");
+        assert!(expected.is_none_or(|part| faults[0].contains(part)), "{text}: {faults:?}");
+    }
+}

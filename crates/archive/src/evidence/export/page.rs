@@ -150,7 +150,8 @@ fn end(page: &mut String, count: u64) {
     }
 }
 
-/// A text that clients chose, as text: it cannot become markup, and control characters are shown as such.
+/// A text that clients chose, as text: it cannot become markup, and control characters are shown as
+/// such.
 fn shown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {

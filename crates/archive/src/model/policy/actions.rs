@@ -61,7 +61,8 @@ const GIVEN: [(&str, Gift); 43] = [
     ("PutObjectVersionTagging", Gift::Access(Access::Write)),
 ];
 
-/// Actions that a policy can only deny: they take a role, a grant for retention, or the permission to bypass.
+/// Actions that a policy can only deny: they take a role, a grant for retention, or the permission
+/// to bypass.
 const DENIED_ONLY: [&str; 20] = [
     "BypassGovernanceRetention",
     "CreateBucket",
@@ -93,7 +94,8 @@ pub(super) fn gift(action: &str) -> Option<Gift> {
     GIVEN.iter().find(|(name, _)| *name == action).map(|(_, gift)| *gift)
 }
 
-/// Reads the pattern of an action, which matches some action of S3. `allows`: and one that a policy can allow.
+/// Reads the pattern of an action, which matches some action of S3. `allows`: and one that a policy
+/// can allow.
 pub(super) fn parse(text: &str, allows: bool) -> Result<Pattern, String> {
     let pattern = pattern(text)?;
     let matches = |name: &str| pattern.matches(&format!("s3:{name}"), &RequestFacts::default());

@@ -111,7 +111,8 @@ impl Condition {
         &self.key
     }
 
-    /// Whether it holds only for requests that have certain values, and for few of them: not for half of the internet.
+    /// Whether it holds only for requests that have certain values, and for few of them: not for
+    /// half of the internet.
     pub fn is_narrow(&self) -> bool {
         let is_small = |(network, length): &(IpAddr, u8)| *length >= if network.is_ipv4() { 8 } else { 32 };
         let few = match &self.expected {
@@ -128,7 +129,8 @@ impl Condition {
             return values.is_empty() == absent;
         }
         if values.is_empty() {
-            // As on AWS: for a missing key a negated comparison holds, "all of none" too, and "any of none" does not.
+            // As on AWS: for a missing key a negated comparison holds, "all of none" too, and "any
+            // of none" does not.
             return self.if_exists
                 || match self.quantifier {
                     Quantifier::One => self.negated,
@@ -267,7 +269,8 @@ impl Order {
     }
 }
 
-/// Whether an address lies in a network. An IPv4 address that arrives in the form of IPv6 counts as IPv4.
+/// Whether an address lies in a network. An IPv4 address that arrives in the form of IPv6 counts as
+/// IPv4.
 fn is_inside(address: IpAddr, (network, length): (IpAddr, u8)) -> bool {
     match (address.to_canonical(), network.to_canonical()) {
         (IpAddr::V4(address), IpAddr::V4(network)) => {

@@ -12,7 +12,8 @@ use super::{POLICY_BYTES_MAX, Policy, Principals, Selection, Statement, actions}
 const STATEMENTS_MAX: usize = 100;
 const VERSIONS: [&str; 2] = ["2012-10-17", "2008-10-17"];
 
-/// JSON in which no object has a member twice: which of two conditions counts must not depend on the reader.
+/// JSON in which no object has a member twice: which of two conditions counts must not depend on
+/// the reader.
 #[derive(Clone, Debug)]
 enum Json {
     Text(String),
@@ -82,13 +83,14 @@ impl Policy {
         read(Scope::Bucket(bucket), json)
     }
 
-    /// Parses the policy of a session, which speaks of any buckets and names no principals. It can allow every action,
-    /// since it gives none: it limits what the session's access key may do.
+    /// Parses the policy of a session, which speaks of any buckets and names no principals. It can
+    /// allow every action, since it gives none: it limits what the session's access key may do.
     pub fn parse_session(document: &str) -> Result<Policy, String> {
         if document.len() > POLICY_BYTES_MAX {
             return Err(format!("a policy has at most {POLICY_BYTES_MAX} bytes, this one has {}", document.len()));
         }
-        // Its author is any client. With variables a request would choose the patterns, and what they cost.
+        // Its author is any client. With variables a request would choose the patterns, and what
+        // they cost.
         if document.contains("${") {
             return Err("the policy of a session has no variables".into());
         }

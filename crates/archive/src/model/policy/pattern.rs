@@ -58,7 +58,8 @@ impl Pattern {
         self.pieces.iter().all(|piece| matches!(piece, Piece::Char(_)))
     }
 
-    /// Whether the pattern matches the whole text. A variable that the request does not have matches nothing.
+    /// Whether the pattern matches the whole text. A variable that the request does not have
+    /// matches nothing.
     pub fn matches(&self, text: &str, facts: &RequestFacts) -> bool {
         let mut tokens = Vec::with_capacity(self.pieces.len());
         for piece in &self.pieces {
@@ -97,7 +98,8 @@ enum Token {
     One,
 }
 
-/// Takes time in proportion to the product of both lengths, whatever the pattern: it only ever goes back to the last `*`.
+/// Takes time in proportion to the product of both lengths, whatever the pattern: it only ever goes
+/// back to the last `*`.
 fn is_match(tokens: &[Token], text: &[char], ignore_case: bool) -> bool {
     let (mut at, mut next) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

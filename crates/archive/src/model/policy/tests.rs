@@ -200,7 +200,8 @@ fn a_policy_for_everyone_without_a_narrow_condition_is_public() {
     assert!(!policy(&narrow).is_public());
     let wide = format!(r#"{{{everyone},"Condition":{{"NotIpAddress":{{"aws:SourceIp":"10.0.0.0/8"}}}}}}"#);
     assert!(policy(&wide).is_public());
-    // Half of all addresses, a pattern that every user matches, and what every request has of itself.
+    // Half of all addresses, a pattern that every user matches, and what every request has of
+    // itself.
     for (operator, key, value) in [
         ("IpAddress", "aws:SourceIp", "128.0.0.0/1"),
         ("IpAddress", "aws:SourceIp", "2000::/3"),

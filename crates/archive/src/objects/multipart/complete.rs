@@ -64,8 +64,9 @@ impl Archive {
         self.complete_at(caller, request, None).await
     }
 
-    /// As `complete_upload`, for the file gateway: the object gets another key than its upload, and the gateway's change
-    /// takes effect with it. The gateway lets nothing else store a version of that key meanwhile.
+    /// As `complete_upload`, for the file gateway: the object gets another key than its upload, and
+    /// the gateway's change takes effect with it. The gateway lets nothing else store a version of
+    /// that key meanwhile.
     pub async fn complete_placed(
         &self,
         caller: &Caller,
@@ -96,7 +97,8 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
-        // The lock of the upload's key: parts change under it. No second one is taken, which might be the same.
+        // The lock of the upload's key: parts change under it. No second one is taken, which might
+        // be the same.
         let (bucket, lock, settled) = store.lock_settled(caller, Access::Write, &request.bucket, &request.key).await?;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
@@ -122,7 +124,8 @@ impl Archive {
             )));
         }
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
-        // The date was judged when the upload began. One that has passed since binds nothing any more.
+        // The date was judged when the upload began. One that has passed since binds nothing any
+        // more.
         let asked = upload.row.retention.filter(|retention| retention.until > store.later_now());
         let (retention, hold) = initial_retention(store, caller, &bucket, &request.key, asked, upload.row.hold)?;
         let named = &upload.row;
@@ -150,7 +153,8 @@ impl Archive {
             condition: &request.condition,
             detail: Some(format!("upload {}, {} parts", upload.id(), layout.parts.len())),
             lock,
-            // A client's parts found room before. The version is judged as it always was, by the versions alone.
+            // A client's parts found room before. The version is judged as it always was, by the
+            // versions alone.
             compared: if bucket.is_gateways(&request.key) { Counter::Held } else { Counter::Bytes },
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
             alongside: placement.as_ref().map(|placement| Arc::clone(&placement.alongside)),
@@ -159,7 +163,8 @@ impl Archive {
         let mut noting = store.compensations().begin(NoteSubject::Upload(upload))?;
         noting.placed();
         let outcome = install.plain(store, row, Some(&layout), lease, transaction).await;
-        // A compensating note takes locks whose holders may wait for a change of settings, which waits for this.
+        // A compensating note takes locks whose holders may wait for a change of settings, which
+        // waits for this.
         drop(settled);
         store.noted(noting, outcome).await
     }
@@ -226,8 +231,8 @@ impl Assembled {
     }
 }
 
-/// Checks that the request and the upload name the same checksum algorithm and type. A checksum that is not compared
-/// is refused.
+/// Checks that the request and the upload name the same checksum algorithm and type. A checksum
+/// that is not compared is refused.
 fn check_kind(upload: &UploadRow, request: &CompleteRequest) -> Result<()> {
     if let Some(kind) = request.kind
         && upload.algorithm.is_some()

@@ -10,7 +10,7 @@ use crate::model::bucket::check_key;
 use crate::model::error::Result;
 use crate::model::principal::{Access, Caller};
 use crate::model::version::{PartInfo, VersionId};
-use crate::objects::list::{Entry, LIMIT_MAX, Listing};
+use crate::objects::list::{LIMIT_MAX, Listing};
 use crate::record::part::PartRow;
 use crate::record::{PARTS, UPLOADS, decode, keys};
 use crate::store::Archive;
@@ -55,9 +55,8 @@ impl Archive {
         let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let limit = request.limit.min(LIMIT_MAX);
-        let mut page = UploadsPage::default();
         if limit == 0 {
-            return Ok(page);
+            return Ok(UploadsPage::default());
         }
         let snapshot = store.snapshot()?;
         let delimiter = request.delimiter.as_deref();
@@ -72,30 +71,19 @@ impl Archive {
                 _ => listing.skip_marker(marker),
             }
         }
-        let mut last: Option<(String, Option<String>)> = None;
-        let read = |key: &Bytes, value: &Bytes| Ok(Some((decode(UPLOADS, key, value)?, value.clone())));
-        while let Some(entry) = listing.next(read)? {
-            if page.uploads.len() + page.common_prefixes.len() == limit {
-                page.truncated = true;
-                if let Some((key, upload)) = last {
-                    page.next_key_marker = Some(key);
-                    page.next_upload_marker = upload;
-                }
-                break;
-            }
-            match entry {
-                Entry::Hidden(_) => {}
-                Entry::Prefix(common) => {
-                    last = Some((common.clone(), None));
-                    page.common_prefixes.push(common);
-                }
-                Entry::Record { key, number, row: (row, raw) } => {
-                    let info = Upload { number, row, raw }.info(bucket.name(), &key);
-                    last = Some((key, Some(info.upload.clone())));
-                    page.uploads.push(info);
-                }
-            }
-        }
-        Ok(page)
+        let read = |key: &Bytes, value: &Bytes| Ok((decode(UPLOADS, key, value)?, value.clone()));
+        let page = listing.page(limit, read, |key, number, (row, raw)| {
+            let info = Upload { number, row, raw }.info(bucket.name(), key);
+            let marker = info.upload.clone();
+            (info, marker)
+        })?;
+        let (next_key_marker, next_upload_marker) = page.last.unzip();
+        Ok(UploadsPage {
+            uploads: page.items,
+            common_prefixes: page.common_prefixes,
+            truncated: page.truncated,
+            next_key_marker,
+            next_upload_marker: next_upload_marker.flatten(),
+        })
     }
 }

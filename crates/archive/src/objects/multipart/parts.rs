@@ -1,6 +1,8 @@
-//! Writing a part: its body streams in, then it takes the place of an earlier part of the same number.
+//! Writing a part: its body streams in, then it takes the place of an earlier part of the same
+//! number.
 //!
-//! The order is that of a put: pieces and note ordered on the data volume, then the catalog's commit, then the answer.
+//! The order is that of a put: pieces and note ordered on the data volume, then the catalog's
+//! commit, then the answer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -158,7 +160,8 @@ impl Archive {
             store.cleared(cleared);
             None
         });
-        // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
+        // The flushes behind the acknowledgement: the commit's, and those of the pieces and the
+        // note.
         match committing.commit(store.with_record(change.transaction, event)).await {
             Err(CatalogError::Failed(failure)) if change.quota.contains(&failure.precondition) => {
                 return Err(bucket.over_quota(Counter::Held));

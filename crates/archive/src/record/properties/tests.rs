@@ -69,7 +69,8 @@ fn the_most_properties_at_the_longest_key_fit_a_transaction() {
     let longest = keys::version(7, &"\0".repeat(1024), 1);
     let record = Property::size(5).record_key(&longest).len();
     assert!(record <= stele_catalog::KEY_MAX, "{record}");
-    // Ten tags, the most metadata, class, hold, date and size; a version that replaces another deletes as many.
+    // Ten tags, the most metadata, class, hold, date and size; a version that replaces another
+    // deletes as many.
     let most = 2 * (10 + 64 + 4) * record;
     assert!(most < stele_catalog::TRANSACTION_MAX / 8, "{most}");
 }

@@ -1,9 +1,11 @@
 //! Which versions a search has to look at: all below its prefix, or those that the index names.
 //!
-//! The plan is made anew for each page, until one finds that nothing is quicker than the scan. A property that few versions have ends the question: the index lists them all,
-//! in the order of keys. Dates and sizes are ranges, whose records lie in another order; they are gathered and sorted,
-//! up to a limit. Of properties that many versions have, the page walks along the rarest, as the first records of each
-//! show it. What remains is the scan. Each candidate is judged by its row, so a plan can only be slow, never wrong.
+//! The plan is made anew for each page, until one finds that nothing is quicker than the scan. A
+//! property that few versions have ends the question: the index lists them all, in the order of
+//! keys. Dates and sizes are ranges, whose records lie in another order; they are gathered and
+//! sorted, up to a limit. Of properties that many versions have, the page walks along the rarest,
+//! as the first records of each show it. What remains is the scan. Each candidate is judged by its
+//! row, so a plan can only be slow, never wrong.
 //!
 //! Memory: the keys of one page, or the gathered keys up to their limit.
 
@@ -150,12 +152,14 @@ impl Below<'_> {
             let versions: Result<Vec<Bytes>> = records.iter().map(|(record, _)| version_of(record)).collect();
             merged.extend(versions?);
         }
-        // So many keys lie up to the end of each full list: none is left out before the last one taken.
+        // So many keys lie up to the end of each full list: none is left out before the last one
+        // taken.
         let more = merged.len() >= limit;
         Ok((merged.into_iter().take(limit).collect(), more))
     }
 
-    /// All versions with a property in the range, in the order of keys. None: too many records to gather.
+    /// All versions with a property in the range, in the order of keys. None: too many records to
+    /// gather.
     async fn gathered(&self, first: Property, last: Property, after: Option<&Bytes>) -> Result<Option<Vec<Bytes>>> {
         let beginning = keys::prefix(self.bucket, self.prefix);
         let mut range = first.to(last, self.bucket);

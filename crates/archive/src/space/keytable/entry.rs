@@ -12,7 +12,8 @@ pub(crate) const ENTRY: usize = 128;
 pub(crate) struct Entry {
     pub object: u64,
     pub bucket: u32,
-    /// The object's key, wrapped under its bucket's key. Zeros for a delete marker, which has no key.
+    /// The object's key, wrapped under its bucket's key. Zeros for a delete marker, which has no
+    /// key.
     pub wrapped: [u8; WRAPPED],
 }
 

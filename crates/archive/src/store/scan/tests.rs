@@ -47,7 +47,8 @@ fn groups(count: usize, of: usize) -> Counting {
     Counting { inner: catalog.snapshot().unwrap(), reads: AtomicUsize::new(0), records: AtomicUsize::new(0) }
 }
 
-/// What a listing reads for groups of records of which it uses the first `used`, then skipping the rest.
+/// What a listing reads for groups of records of which it uses the first `used`, then skipping the
+/// rest.
 #[test]
 fn a_scan_reads_little_more_than_what_it_uses() {
     // Groups, records of each, records used of each; the most reads and records.

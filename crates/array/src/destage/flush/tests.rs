@@ -35,7 +35,8 @@ fn write_blocks(fixture: &mut Fixture, volume: VolumeId, blocks: std::ops::Range
 
 #[test]
 fn a_scan_leaves_what_is_hot_in_the_cache() {
-    // The reads of the scan, each below a block where the volume's block allows it: a block is then met several times.
+    // The reads of the scan, each below a block where the volume's block allows it: a block is then
+    // met several times.
     for (name, block, length, in_order, ahead) in [
         ("whole blocks in order", 4096, 16 * KIB, true, 0),
         ("parts of blocks in order", 512, KIB, true, 0),

@@ -4,15 +4,15 @@ use super::{Labels, Register, codec};
 use crate::model::place::DriveNumber;
 
 impl Labels {
-    /// A drive that carries no label of this pool is attached here; the next commit adds it to the table. `whole`: nothing
-    /// that it should hold is lacking, since it should hold nothing yet.
+    /// A drive that carries no label of this pool is attached here; the next commit adds it to the
+    /// table. `whole`: nothing that it should hold is lacking, since it should hold nothing yet.
     pub fn attach_new(&self, drive: DriveNumber, index: usize, whole: bool, sequence: u64) {
         self.attach(drive, Register { index: Some(index), caught_up: whole, sequence, ..Register::default() });
     }
 
-    /// A drive of the pool is back. Its next label goes on from the sequence it has, so that its older pair of copies is
-    /// kept, and says no more than the label that it came with about what the drive holds, whoever commits: until
-    /// [`Labels::caught_up`].
+    /// A drive of the pool is back. Its next label goes on from the sequence it has, so that its
+    /// older pair of copies is kept. Until [`Labels::caught_up`], and whichever flow commits, that
+    /// label says no more about what the drive holds than the label that it came with.
     pub fn attach_returned(&self, drive: DriveNumber, index: usize, label: &codec::Label) {
         self.attach(
             drive,

@@ -1,6 +1,7 @@
 //! A label as bytes; see FORMAT/drive.md.
 //!
-//! Reading answers a label, or why there is none: nothing there, damage, or a format this code does not know.
+//! Reading answers a label, or why there is none: nothing there, damage, or a format this code does
+//! not know.
 
 use stele_ground::digest::crc32c;
 use stele_ground::{Bytes, DriveId, PoolId};
@@ -13,8 +14,9 @@ use crate::model::place::DriveNumber;
 pub const MAGIC: &[u8; 8] = b"STELELBL";
 /// The layout of the label itself; features inside say more.
 pub const FORMAT: u32 = 1;
-/// Incompatible feature: the label ends with what agreement in two steps needs (`promised`, `complete`, `settled`, overrides).
-/// A program that does not know it would drop these fields, and with them what protects the majority's choice.
+/// Incompatible feature: the label ends with what agreement in two steps needs (`promised`,
+/// `complete`, `settled`, overrides). A program that does not know it would drop these fields, and
+/// with them what protects the majority's choice.
 pub const TWO_STEPS: u64 = 1;
 /// Incompatible feature: slots and log groups may have XXH3 for what hosts wrote.
 pub const FINGERPRINTS: u64 = 2;
@@ -52,8 +54,8 @@ pub enum NoLabel {
     OtherFormat(u32),
 }
 
-/// What a label says of its own layout, whichever version wrote it. These fields, and the check over them, keep their places
-/// in every format.
+/// What a label says of its own layout, whichever version wrote it. These fields, and the check
+/// over them, keep their places in every format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Stamp {
     pub format: u32,
@@ -81,7 +83,8 @@ pub fn encoded(configuration: &Configuration) -> usize {
 }
 
 impl Label {
-    /// Panics when the table of drives and epochs outgrew the label; `Labels::commit` refuses earlier.
+    /// Panics when the table of drives and epochs outgrew the label; `Labels::commit` refuses
+    /// earlier.
     pub fn encode(&self) -> Shared {
         let configuration = &self.configuration;
         let length = encoded(configuration);
@@ -214,8 +217,8 @@ struct Trailer {
 }
 
 impl Trailer {
-    /// What a label without these fields stood for: its drive held everything as of its epoch, and whatever was written
-    /// counted as agreed.
+    /// What a label without these fields stood for: its drive held everything as of its epoch, and
+    /// whatever was written counted as agreed.
     fn of_former(epoch: u64) -> Trailer {
         Trailer { promised: epoch, complete: epoch, settled: epoch, overrides: Vec::new() }
     }

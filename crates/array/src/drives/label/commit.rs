@@ -16,8 +16,8 @@ impl Labels {
         agreement::holders(&self.0.configuration.borrow(), self.usable().len())
     }
 
-    /// Announces the epoch of this opening to the drives, which keep the configuration they hold. Until a majority has it
-    /// flushed nothing is written with that epoch.
+    /// Announces the epoch of this opening to the drives, which keep the configuration they hold.
+    /// Until a majority has it flushed nothing is written with that epoch.
     pub async fn promise(&self, discovery: &Discovery) -> Result<(), ArrayError> {
         let _turn = self.0.committing.lock().await;
         if self.0.io.is_disabled(Mutation::Promise) {
@@ -51,8 +51,8 @@ impl Labels {
         Ok(())
     }
 
-    /// First commit of an opening pool: the newest configuration found, with the epoch announced. Drives that missed
-    /// something are put down as such, since the commit renews their labels too.
+    /// First commit of an opening pool: the newest configuration found, with the epoch announced.
+    /// Drives that missed something are put down as such, since the commit renews their labels too.
     pub async fn claim(&self, stale: &[DriveNumber]) -> Result<(), ArrayError> {
         self.commit(|configuration| {
             configuration.clean = false;
@@ -67,10 +67,11 @@ impl Labels {
         .await
     }
 
-    /// Changes the configuration: epoch + 1, written and flushed on every usable drive; in force when a majority of the
-    /// voters of both the old and the new table hold it. One at a time, in order. At most one voter comes or goes, so that
-    /// majorities meet whichever of the two an opening finds. `Degraded` otherwise, and then this and every later commit
-    /// is refused, since either configuration may be found at the next open.
+    /// Changes the configuration: epoch + 1, written and flushed on every usable drive; in force
+    /// when a majority of the voters of both the old and the new table hold it. One at a time, in
+    /// order. At most one voter comes or goes, so that majorities meet whichever of the two an
+    /// opening finds. `Degraded` otherwise, and then this and every later commit is refused, since
+    /// either configuration may be found at the next open.
     pub async fn commit(&self, change: impl FnOnce(&mut Configuration)) -> Result<(), ArrayError> {
         let _turn = self.0.committing.lock().await;
         if let Some(error) = self.undecided() {
@@ -80,7 +81,8 @@ impl Labels {
         let mut new = old.clone();
         new.epoch = self.0.next.get();
         change(&mut new);
-        // What an override lets be written without a majority counts as in force wherever it is found.
+        // What an override lets be written without a majority counts as in force wherever it is
+        // found.
         new.settled = if self.0.override_quorum { new.epoch } else { self.0.settled.get() };
         let usable = self.usable();
         let apart = self.0.override_quorum && !majority(&old, &usable);
@@ -125,8 +127,9 @@ impl Labels {
         Ok(())
     }
 
-    /// Writes the label to these drives. Those that fail and stay attached get the same label again, for a while, until enough
-    /// hold it: a controller that resets answers all that is out with errors, and takes everything a moment later.
+    /// Writes the label to these drives. Those that fail and stay attached get the same label
+    /// again, for a while, until enough hold it: a controller that resets answers all that is out
+    /// with errors, and takes everything a moment later.
     async fn write_until(
         &self,
         new: &Configuration,
@@ -152,8 +155,8 @@ impl Labels {
         }
     }
 
-    /// Drives that are present and in the new table, and one that leaves it in order: that one counts among the former
-    /// voters, so that the others need not all answer.
+    /// Drives that are present and in the new table, and one that leaves it in order: that one
+    /// counts among the former voters, so that the others need not all answer.
     pub(super) fn takers(&self, old: &Configuration, new: &Configuration) -> Vec<DriveNumber> {
         let leaves = |at: usize, state: DriveState| {
             state == DriveState::Retired && old.drives.get(at).is_some_and(|entry| entry.state.votes())

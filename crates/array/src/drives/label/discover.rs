@@ -17,10 +17,12 @@ use crate::runtime::sync::join_all;
 pub enum Verdict {
     /// In the pool, and it missed nothing that was agreed.
     Member { number: DriveNumber },
-    /// In the pool, but it missed something that may have been agreed after `epoch`. Used; what it holds is to be brought up
-    /// to date by generation. The engine puts it down as `Filling` until that is done, since the next commit renews its label.
+    /// In the pool, but it missed something that may have been agreed after `epoch`. Used; what it
+    /// holds is to be brought up to date by generation. The engine puts it down as `Filling` until
+    /// that is done, since the next commit renews its label.
     Stale { number: DriveNumber, epoch: u64 },
-    /// In the pool, but written to under an override of the majority apart from the drives that count here.
+    /// In the pool, but written to under an override of the majority apart from the drives that
+    /// count here.
     Diverged { number: DriveNumber },
     /// In the pool's table as failed.
     Failed { number: DriveNumber },
@@ -64,7 +66,8 @@ pub struct Discovery {
     pub labels: Vec<Option<Box<Label>>>,
     /// The epoch that an opening is to announce.
     pub ballot: u64,
-    /// The newest epoch that may have been in force: drives that are complete as of it missed nothing.
+    /// The newest epoch that may have been in force: drives that are complete as of it missed
+    /// nothing.
     pub floor: u64,
     /// Driver index by drive number; members and stale drives.
     pub present: BTreeMap<DriveNumber, usize>,
@@ -96,9 +99,10 @@ pub enum Reading {
 /// Places of a drive that hold its label.
 pub const LABEL_COPIES: usize = 4;
 
-/// Reads the four copies on the drive at a driver index. Where one is from a later version, so is the drive: the pair beside it
-/// is what that version found, and whoever went on from it would undo what was written since. Another format counts where two
-/// copies have it, which are written as a pair: of one alone it is damage, since no check covers that field.
+/// Reads the four copies on the drive at a driver index. Where one is from a later version, so is
+/// the drive: the pair beside it is what that version found, and an opening that went on from it
+/// would undo what was written since. Another format counts where two copies have it, which are
+/// written as a pair: of one alone it is damage, since no check covers that field.
 pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
     let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(io, index, size, copy))).await;
     let mut best: Option<Label> = None;
@@ -135,8 +139,9 @@ pub async fn read_copy(io: &Io, index: usize, size: Bytes, copy: usize) -> Resul
     bytes.map(|bytes| Label::decode(&bytes.freeze())).map_err(|error| error.to_string())
 }
 
-/// Reads all labels. Refuses when no drive carries a label of a pool (`Missing`), when drives of several pools are as many
-/// as those of the largest (`Invalid`), or when an unknown feature forbids it (`Refused`).
+/// Reads all labels. Refuses when no drive carries a label of a pool (`Missing`), when drives of
+/// several pools are as many as those of the largest (`Invalid`), or when an unknown feature
+/// forbids it (`Refused`).
 pub async fn discover(io: &Io, drives: &[Attached]) -> Result<Discovery, ArrayError> {
     let readings = join_all(drives.iter().enumerate().map(|(at, drive)| read_label(io, at, drive.geometry.size))).await;
     judge(drives, &readings)
@@ -239,7 +244,8 @@ fn choose_pool(drives: &[Attached], readings: &[Reading]) -> Result<PoolId, Arra
     }
 }
 
-/// The highest epoch; of several proposals with one epoch (none of them agreed), the one on most drives.
+/// The highest epoch; of several proposals with one epoch (none of them agreed), the one on most
+/// drives.
 fn choose_configuration(pool: PoolId, readings: &[Reading]) -> Option<Configuration> {
     let of_pool = || readings.iter().filter_map(label).map(|l| &l.configuration).filter(|c| c.pool == pool);
     let newest = of_pool().map(|configuration| configuration.epoch).max()?;

@@ -1,7 +1,9 @@
-//! Drives that do not answer and are kept, since the pool cannot do without them: labels do not wait for them.
+//! Drives that do not answer and are kept, since the pool cannot do without them: labels do not
+//! wait for them.
 //!
-//! A label that such a drive has been given stays with it, and no other goes there before it has answered: a label never
-//! lands on a newer one. The drive counts as one that failed to take the label.
+//! A label that such a drive has been given stays with it, and no other goes there before it has
+//! answered: a label never lands on a newer one. The drive counts as one that failed to take the
+//! label.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +49,8 @@ impl Silence {
         }
     }
 
-    /// What becomes of a label for the drive. It is not begun while the drive does not answer, and not waited for.
+    /// What becomes of a label for the drive. It is not begun while the drive does not answer, and
+    /// not waited for.
     pub async fn or(
         &self,
         drive: DriveNumber,
@@ -74,7 +77,8 @@ impl Labels {
         self.0.silence.note(drives, self.0.io.now());
     }
 
-    /// Drives are looked at every few seconds. One that has answered since what was out on it is not silent any more.
+    /// Drives are looked at every few seconds. One that has answered since what was out on it is
+    /// not silent any more.
     pub(super) fn look_whether_it_answers(&self, drive: DriveNumber) {
         let (io, Some(index)) = (&self.0.io, self.register(drive).index) else { return };
         let Some(since) = self.0.silence.since(drive) else { return };

@@ -143,7 +143,8 @@ fn a_newer_label_beside_an_older_one_counts() {
     assert!(refused.to_string().contains("newer version"), "{refused}");
 }
 
-/// The label's check does not cover the format: what flips it in one copy is damage, and the copies beside it count.
+/// The label's check does not cover the format: what flips it in one copy is damage, and the copies
+/// beside it count.
 #[test]
 fn another_format_counts_where_a_pair_of_copies_has_it() {
     for copies in 1..=2 {
@@ -373,7 +374,8 @@ fn labelled_drives_are_not_overwritten_by_a_new_pool() {
 
 #[test]
 fn a_label_of_the_former_kind_is_read_and_renewed() {
-    // Drive 1 of a pool of four that was closed in order, as version 0.1.0 wrote it before agreement took two steps.
+    // Drive 1 of a pool of four that was closed in order, as version 0.1.0 wrote it before
+    // agreement took two steps.
     let bytes = Buffer::copy_of(include_bytes!("fixtures/one-step.label")).freeze();
     let label = Label::decode(&bytes).expect("read");
     let configuration = &label.configuration;

@@ -1,9 +1,9 @@
 //! Group commit: groups depart in order, land in any order, and are acknowledged in order.
 //!
-//! A group departs when none is on its way, after every task that was ready has had its turn to append; behind others only
-//! when it is large; one whose records all linger waits for one that does not. Small groups that overtake each other would
-//! share the drives' flushes among fewer records: eight writers of 4 KiB then wait for 13,000 flushes a second instead of
-//! 5,000.
+//! A group departs when none is on its way, after every task that was ready has had its turn to
+//! append. It departs behind others only when it is large. One whose records all linger waits for
+//! one that does not. Small groups that overtake each other would share the drives' flushes among
+//! fewer records: eight writers of 4 KiB then wait for 13,000 flushes a second instead of 5,000.
 
 use stele_media::{MediaError, MediaFault, Priority, Shared};
 
@@ -38,7 +38,8 @@ impl LogState {
         offset < to && from < offset + total
     }
 
-    /// Where the next group of so many bytes goes: behind the head, or at the ring's start where it does not fit.
+    /// Where the next group of so many bytes goes: behind the head, or at the ring's start where it
+    /// does not fit.
     fn place_of(&self, total: u64) -> u64 {
         if self.head + total > self.ring { 0 } else { self.head }
     }

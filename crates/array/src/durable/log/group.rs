@@ -1,7 +1,8 @@
 //! A log group as bytes: header, records, zeros up to a multiple of 4096. See FORMAT/log.md.
 //!
-//! The header's CRC covers the payload's fingerprint and the CRC of the group before, so that groups form a chain which no stale lap
-//! and no abandoned branch of an earlier opening can continue.
+//! The header's CRC covers the payload's fingerprint and the CRC of the group before, so that
+//! groups form a chain which no stale lap and no abandoned branch of an earlier opening can
+//! continue.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,8 +22,8 @@ const TAG_AT: usize = 92;
 /// A group is closed when the next record would take it past this.
 pub const TARGET: usize = 256 << 10;
 
-/// How a group's records are told from whatever else may lie there. They hold what hosts wrote, of which a CRC may not tell two
-/// versions apart.
+/// How a group's records are told from whatever else may lie there. They hold what hosts wrote, of
+/// which a CRC may not tell two versions apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Payload {
     /// CRC-32C, of groups that version 0.1.0 wrote.
@@ -62,7 +63,8 @@ pub struct Header {
     pub previous: u32,
     /// What the records must be.
     pub payload: Payload,
-    /// What only drives of the pool can have in it: see [`tag_of`]. Zero in groups of versions up to 0.1.0.
+    /// What only drives of the pool can have in it: see [`tag_of`]. Zero in groups of versions up
+    /// to 0.1.0.
     pub tag: u32,
     /// CRC of the header.
     pub crc: u32,
@@ -129,8 +131,9 @@ impl Header {
     }
 }
 
-/// The tag of the header at the start of `bytes`, by a secret of the pool; never 0. Hosts' bytes lie in the ring as they came, and
-/// may look like a header in all else: pool identity and CRC are no secrets.
+/// The tag of the header at the start of `bytes`, by a secret of the pool; never 0. Hosts' bytes
+/// lie in the ring as they came, and may look like a header in all else: pool identity and CRC are
+/// no secrets.
 pub fn tag_of(bytes: &[u8], secret: u64) -> u32 {
     bind_fingerprint(fingerprint(&bytes[12..TAG_AT]), secret).max(1)
 }

@@ -1,17 +1,18 @@
 //! Groups that wait for what follows.
 //!
-//! Whoever writes something and then its name (an object, then its record in the catalog) needs both durable, the first not
-//! without the second. Were the first group to depart at once, the second would wait for the whole of it. So a record may
-//! linger: it has its place in the order at once, and its group departs with the next record that is urgent, when it
-//! is large, or after [`LINGER_MAX`], in case nothing follows.
+//! A writer that writes something and then its name (an object, then its record in the catalog)
+//! needs both durable, the first not without the second. Were the first group to depart at once,
+//! the second would wait for the whole of it. So a record may linger: it has its place in the order
+//! at once. Its group departs with the next record that is urgent, when it is large, or after
+//! [`LINGER_MAX`], in case nothing follows.
 
 use stele_ground::Duration;
 
 use super::Log;
 use crate::model::place::Lsn;
 
-/// How long a group waits at most. Several times what a catalog needs to answer with its journal, and nothing beside what a
-/// writer waits who is left alone with it.
+/// How long a group waits at most. Several times what a catalog needs to answer with its journal,
+/// and nothing beside what a writer waits who is left alone with it.
 pub const LINGER_MAX: Duration = Duration::from_millis(1);
 
 /// When a record's group departs.
@@ -21,12 +22,12 @@ pub enum FlushUrgency {
     Now,
     /// With a record that follows, or after [`LINGER_MAX`].
     Linger,
-    /// With whatever departs next: nobody waits for it, and were it lost in a crash nothing would be.
+    /// With whatever departs next: no task waits for it, and a crash that loses it loses nothing.
     Whenever,
 }
 
 impl Log {
-    /// Somebody waits for the record: its group lingers no longer.
+    /// A task waits for the record: its group lingers no longer.
     pub(super) fn urge(&self, lsn: Lsn) {
         let mut state = self.change();
         if let Some(filling) = state.filling.as_mut().filter(|filling| filling.first <= lsn && !filling.urgent) {
@@ -53,7 +54,7 @@ impl Log {
         });
     }
 
-    /// When the group that lingers must depart. None: none does, and nobody looks after one any more.
+    /// When the lingering group must depart. None: no group lingers, and no task looks after one.
     fn lingers_until(&self) -> Option<stele_ground::Instant> {
         let mut state = self.change();
         let until = state

@@ -1,8 +1,9 @@
 //! Which drives carry the log, and how one is replaced.
 //!
-//! An epoch change waits until every departed group has landed or failed, writes those groups to the newcomers as well,
-//! and has a majority of the labels agree that later groups lie on the new members. Only then is anything acknowledged again,
-//! so that an acknowledged group always lies on all members of its epoch, or of the one after.
+//! An epoch change waits until every departed group has landed or failed, and writes those groups
+//! to the newcomers as well. It has a majority of the labels agree that later groups lie on the new
+//! members. Only then is anything acknowledged again, so that an acknowledged group always lies on
+//! all members of its epoch, or of the one after.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +17,15 @@ use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
 use crate::runtime::sync::join_all;
 
-/// How long the log goes on without a lacking member before it asks the other drives again: at first, and at most.
+/// How long the log goes on without a lacking member before it asks the other drives again: at
+/// first, and at most.
 const REFILL_FIRST: Duration = Duration::from_secs(60);
 const REFILL_MAX: Duration = Duration::from_secs(3600);
 /// So often, which takes a day; after that a drive that comes, or the next loss, begins anew.
 const REFILLS: u32 = 28;
 
-/// How often a member that answers is asked to leave: what was under way may have made it a member again.
+/// How often a member that answers is asked to leave: what was under way may have made it a member
+/// again.
 const LEAVES: u32 = 3;
 
 /// Replicas there should be.
@@ -30,8 +33,8 @@ pub fn wanted(labels: &Labels) -> usize {
     labels.configuration().replicas().min(labels.usable().len())
 }
 
-/// Fewer than m + 1 members, or than all drives that answer, are too few to acknowledge anything, unless the operator
-/// accepted it.
+/// Fewer than m + 1 members, or than all drives that answer, are too few to acknowledge anything,
+/// unless the operator accepted it.
 pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError> {
     let least = if labels.is_disabled(Mutation::LogMembers) { 1 } else { labels.holders() };
     if members.len() >= least || labels.overridden() && !members.is_empty() {
@@ -43,8 +46,8 @@ pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError
     )))
 }
 
-/// `keep` and as many more usable drives as are wanted: those with the newest label first, from the enclosures least used,
-/// then by number.
+/// `keep` and as many more usable drives as are wanted: those with the newest label first, from the
+/// enclosures least used, then by number.
 pub fn choose(labels: &Labels, keep: &[DriveNumber], avoid: &BTreeSet<DriveNumber>) -> Vec<DriveNumber> {
     let wanted = wanted(labels);
     let usable = labels.lasting();
@@ -94,7 +97,8 @@ impl Log {
         self.mend();
     }
 
-    /// Drives came, returned, or more replicas are wanted: fills up the members, if any lack. Answers when done.
+    /// Drives came, returned, or more replicas are wanted: fills up the members, if any lack.
+    /// Answers when done.
     pub async fn replenish(&self) -> Result<(), ArrayError> {
         loop {
             let landed = self.0.landed.changed();
@@ -119,8 +123,8 @@ impl Log {
         !self.state().read_only && choose(&self.0.labels, &members, &BTreeSet::new()).len() > members.len()
     }
 
-    /// A drive that could not take over the log may be able to later: without this a log that lacks a member would lack it
-    /// until a drive comes.
+    /// A drive that could not take over the log may be able to later: without this a log that lacks
+    /// a member would lack it until a drive comes.
     fn refill_later(&self) {
         if !self.could_be_fuller() || self.stopped().is_some() || std::mem::replace(&mut self.change().refilling, true)
         {
@@ -141,8 +145,8 @@ impl Log {
         });
     }
 
-    /// A drive that answers is to carry the log no more. Answers when later groups lie on others. An error where no other
-    /// drive takes its place: then it carries the log as before.
+    /// A drive that answers is to carry the log no more. Answers when later groups lie on others.
+    /// An error where no other drive takes its place: then it carries the log as before.
     pub async fn leave(&self, drive: DriveNumber) -> Result<(), ArrayError> {
         // What is under way may make it a member.
         self.replenish().await?;
@@ -208,7 +212,7 @@ impl Log {
                 (kept, answering, avoid, state.unwanted.clone(), state.next_group, oldest)
             };
             let members = choose(&self.0.labels, &kept, &avoid);
-            // A drive that leaves the pool needs nobody in its place as long as enough drives carry the log.
+            // A drive that leaves the pool needs no successor while enough drives carry the log.
             let may_go = {
                 let (configuration, state) = (self.0.labels.configuration(), self.state());
                 let leaves = |m: &&DriveNumber| configuration.drives.get(usize::from(m.0)).is_some_and(|e| e.leaving);
@@ -216,7 +220,7 @@ impl Log {
             };
             let is_enough = members.len() + may_go >= answering && enough(&self.0.labels, &members).is_ok();
             if members.len() < answering && !is_enough {
-                // A member that answers stays where nobody takes its place.
+                // A member that answers stays where no drive takes its place.
                 let mut state = self.change();
                 state.unwanted.clear();
                 if !state.members.iter().any(|member| state.lost.contains(member)) {
@@ -226,7 +230,8 @@ impl Log {
                 continue;
             }
             if let Err(error) = enough(&self.0.labels, &members) {
-                // A controller that resets answers all that is out with errors, and takes everything a moment later.
+                // A controller that resets answers all that is out with errors, and takes
+                // everything a moment later.
                 if self.0.io.now() >= until || !self.ask_lost_again().await {
                     return Err(error);
                 }
@@ -234,7 +239,7 @@ impl Log {
             }
             let newcomers = &members[kept.len()..];
             if newcomers.is_empty() && members == self.state().members {
-                // Nobody who was asked could come.
+                // No drive that was asked could come.
                 let mut state = self.change();
                 state.lost.clear();
                 state.unwanted.clear();
@@ -252,7 +257,7 @@ impl Log {
             state.epoch = epoch;
             state.thin_below = next_group;
             state.counters.epoch_changes += 1;
-            // Whoever is no member any more may become one again once it is usable.
+            // A drive that is no member any more may become one again once it is usable.
             let members = state.members.clone();
             state.lost.retain(|lost| members.contains(lost));
             state.unwanted.retain(|drive| !unwanted.contains(drive));
@@ -260,8 +265,9 @@ impl Log {
         }
     }
 
-    /// Writes what is not acknowledged once more to members that failed and are still attached, after a while: those that
-    /// take it count again, and so do other drives that failed. False where no such drive is attached.
+    /// Writes what is not acknowledged once more to members that failed and are still attached,
+    /// after a while: those that take it count again, and so do other drives that failed. False
+    /// where no such drive is attached.
     async fn ask_lost_again(&self) -> bool {
         let lost: Vec<DriveNumber> = {
             let usable = self.0.labels.usable();
@@ -320,7 +326,8 @@ impl Log {
         !answers.contains(&false)
     }
 
-    /// Makes the groups that are not acknowledged durable on the newcomers; false when one of those failed.
+    /// Makes the groups that are not acknowledged durable on the newcomers; false when one of those
+    /// failed.
     async fn copy_flights(&self, newcomers: &[DriveNumber]) -> bool {
         let flights: Vec<(u64, u64, Shared)> =
             self.state().flights.iter().map(|f| (f.sequence, f.offset, f.bytes.clone())).collect();

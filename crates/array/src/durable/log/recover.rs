@@ -1,10 +1,11 @@
 //! Reading the log back after a crash.
 //!
-//! From the checkpoint's position on, each group is taken from any member that has it whole and in the chain. The first
-//! group that nobody has ends the log, provided that no member ever published a watermark beyond: then it was
-//! acknowledged and is lost, which is refused by name. Before the log serves again, every live group is on every member
-//! and flushed (a process killed without a power cut leaves groups that were never flushed), and a new epoch keeps what was
-//! cut off from ever being continued. A crash anywhere in here is recovered by doing it again: what is written before
+//! From the checkpoint's position on, each group is taken from any member that has it whole and in
+//! the chain. The first group that no member has ends the log. Where a member ever published a
+//! watermark beyond, that group was acknowledged and is lost, which is refused by name. Before the
+//! log serves again, every live group is on every member and flushed: a process killed without a
+//! power cut leaves groups that were never flushed. A new epoch keeps what was cut off from ever
+//! being continued. A crash anywhere in here is recovered by doing it again: what is written before
 //! the epoch commit is only bytes that were accepted anyway.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,8 +47,8 @@ struct Walk {
     live: Vec<Live>,
     /// By live group: which members have it.
     holders: Vec<BTreeSet<DriveNumber>>,
-    /// The newest groups as they were read, at most [`WINDOW`]: what was on its way when the power went may lie on one
-    /// drive only, and that drive may not give it a second time.
+    /// The newest groups as they were read, at most [`WINDOW`]: what was on its way when the power
+    /// went may lie on one drive only, and that drive may not give it a second time.
     newest: VecDeque<Shared>,
     next_lsn: Option<Lsn>,
     /// Makes the tags of the pool's groups.
@@ -58,10 +59,11 @@ struct Walk {
 }
 
 impl Log {
-    /// Reads all replicas from `from` on and hands every durable record to `sink`, in order; then copies live groups to
-    /// members that lack them, flushes, and begins a new epoch (a label commit). `Damaged` names the members when
-    /// a group that was acknowledged is nowhere whole; then what `sink` was given is void. Nothing is written when
-    /// `read_only`, and the log then refuses appends.
+    /// Reads all replicas from `from` on and hands every durable record to `sink`, in order; then
+    /// copies live groups to members that lack them, flushes, and begins a new epoch (a label
+    /// commit). `Damaged` names the members when a group that was acknowledged is nowhere whole;
+    /// then what `sink` was given is void. Nothing is written when `read_only`, and the log then
+    /// refuses appends.
     pub async fn recover(
         io: &Io,
         labels: &Labels,
@@ -114,7 +116,8 @@ impl Log {
     }
 }
 
-/// What a header must have to count as one of the log, outside of the chain: a host may have written it.
+/// What a header must have to count as one of the log, outside of the chain: a host may have
+/// written it.
 #[derive(Clone, Copy)]
 struct Witness {
     pool: PoolId,
@@ -201,8 +204,9 @@ impl Walk {
         let reads = self.readers.iter_mut().map(|reader| async move {
             let here = reader.group(offset, &expected).await.map(|(header, bytes)| (offset, header, bytes));
             match here {
-                // The writer goes back to the start of the ring where a group does not fit before its end, and only there:
-                // a drive that reads or wrote in the wrong place may show it at the start all the same.
+                // The writer goes back to the start of the ring where a group does not fit before
+                // its end, and only there. A drive that reads or wrote in the wrong place may show
+                // it at the start all the same.
                 None if !first => reader
                     .group(0, &expected)
                     .await
@@ -310,7 +314,8 @@ impl Walk {
         state
     }
 
-    /// Puts every live group onto every member that lacks it, and flushes all members. Answers a member that failed.
+    /// Puts every live group onto every member that lacks it, and flushes all members. Answers a
+    /// member that failed.
     async fn replicate(&mut self, labels: &Labels, members: &[DriveNumber]) -> Result<Option<DriveNumber>, ArrayError> {
         let readers: BTreeMap<DriveNumber, usize> = self.members.iter().copied().zip(0..).collect();
         let older = self.live.len() - self.newest.len();
@@ -363,7 +368,8 @@ impl Walk {
     }
 }
 
-/// What is said of an acknowledged group that nobody has whole. Which drives took it is known as long as a label says so.
+/// What is said of an acknowledged group that no member has whole. Which drives took it is known as
+/// long as a label says so.
 fn hole(missing: u64, watermark: u64, members: &[DriveNumber], looked_at: &[DriveNumber]) -> String {
     let whereabouts = match (members, looked_at) {
         ([], []) => "no label says which drives took it, and no drive that holds the log is here".to_string(),

@@ -17,7 +17,8 @@ impl Log {
         let kept: Vec<DriveNumber> = state.members.iter().copied().filter(|member| *member != drive).collect();
         let mut unwanted = avoid.clone();
         unwanted.insert(drive);
-        // One that did not take the newest label may have been pulled, although no request says so yet.
+        // One that did not take the newest label may have been pulled, although no request says so
+        // yet.
         unwanted.extend(self.0.labels.usable().into_iter().filter(|drive| !self.0.labels.is_up_to_date(*drive)));
         if membership::choose(&self.0.labels, &kept, &unwanted).len() < state.members.len() {
             return;

@@ -1,4 +1,5 @@
-//! Reading the ring of one member: whole groups that continue the chain, and anything that claims to be a group.
+//! Reading the ring of one member: whole groups that continue the chain, and anything that claims
+//! to be a group.
 
 use stele_ground::{BLOCK, PoolId};
 use stele_media::{Priority, Shared};
@@ -47,7 +48,7 @@ impl RingReader {
         RingReader { io: io.clone(), index, ring, start: 0, window: Shared::new(), priority, chunk: CHUNK }
     }
 
-    /// Reads nothing ahead: for whoever wants single groups, and none that is being written behind them.
+    /// Reads nothing ahead: the caller wants single groups, and none being written behind them.
     pub fn only_what_is_asked(self) -> RingReader {
         RingReader { chunk: 0, ..self }
     }
@@ -84,7 +85,8 @@ impl RingReader {
         group::is_whole(&header, &bytes).then_some((header, bytes))
     }
 
-    /// Every header in a stretch of the ring that is admitted. What a whole group holds is no header, whatever it looks like.
+    /// Every header in a stretch of the ring that is admitted. What a whole group holds is no
+    /// header, whatever it looks like.
     pub async fn headers(
         &mut self,
         from: u64,
@@ -108,7 +110,8 @@ impl RingReader {
         }
     }
 
-    /// Whether anything in a stretch of the ring looks like a header of the pool's groups, or cannot be read.
+    /// Whether anything in a stretch of the ring looks like a header of the pool's groups, or
+    /// cannot be read.
     pub async fn may_have_groups(&mut self, from: u64, to: u64, pool: PoolId) -> bool {
         match self.bytes(from, to - from).await {
             Some(bytes) => bytes.chunks(BLOCK).any(|b| Header::decode(b).is_some_and(|header| header.pool == pool)),

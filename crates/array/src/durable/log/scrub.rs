@@ -15,7 +15,8 @@ use crate::model::{ArrayError, Scrubbed};
 #[derive(Default)]
 struct Pass {
     repaired: u64,
-    /// Members that were given a moment: a drive that fails for good is not waited for at every group.
+    /// Members that were given a moment: a drive that fails for good is not waited for at every
+    /// group.
     waited_for: BTreeSet<DriveNumber>,
     /// Groups that no member has whole.
     nowhere: Vec<u64>,
@@ -25,10 +26,10 @@ struct Pass {
 }
 
 impl Log {
-    /// Compares every group that is durable now on all members and rewrites damaged copies; groups that come meanwhile
-    /// are the next pass's, or a busy pool would never see the end. What cannot be put right keeps it from nothing else: a
-    /// group that is whole nowhere is reported, since until the next checkpoint a crash would lose it, and so is a member
-    /// that takes no copy.
+    /// Compares every group that is durable now on all members and rewrites damaged copies; groups
+    /// that come meanwhile are the next pass's, or a busy pool would never see the end. What cannot
+    /// be put right keeps it from nothing else. A group that is whole nowhere is reported, since
+    /// until the next checkpoint a crash would lose it, and so is a member that takes no copy.
     pub async fn scrub(&self) -> Scrubbed {
         let _turn = self.0.scrubbing.lock().await;
         let mut pass = Pass::default();
@@ -55,8 +56,8 @@ impl Log {
         Some(live)
     }
 
-    /// The group that holds the (durable) record, from the first member that has it whole. None where it was trimmed, or no
-    /// member has it.
+    /// The group that holds the (durable) record, from the first member that has it whole. None
+    /// where it was trimmed, or no member has it.
     pub async fn group_of(&self, lsn: Lsn) -> Option<(Header, Shared)> {
         let (live, members) = {
             let state = self.state();
@@ -86,7 +87,8 @@ impl Log {
         reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc)
     }
 
-    /// Whether the member has the group whole. One that has not is asked once more: a passing error is no damage.
+    /// Whether the member has the group whole. One that has not is asked once more: a passing error
+    /// is no damage.
     async fn group_asked_twice(&self, member: DriveNumber, live: Live, pass: &mut Pass) -> Option<(Header, Shared)> {
         let first = self.group_on(member, live, Priority::Scrub).await;
         if first.is_some() || live.sequence < self.state().thin_below {

@@ -1,6 +1,8 @@
-//! Ring space: promised before it is needed, so that what lets the log shrink again never waits for space.
+//! Ring space: promised before it is needed, so that what lets the log shrink again never waits for
+//! space.
 //!
-//! Nobody waits without end. A wait ends with an error when nothing was trimmed for as long as the waiting task's patience.
+//! No task waits without end. A wait ends with an error when nothing was trimmed for as long as the
+//! waiting task's patience.
 
 use futures_util::future::{Either, select};
 use stele_ground::{Bytes, Duration, Instant};
@@ -16,15 +18,15 @@ pub enum Purpose {
     Host,
     /// Destage, rebuild and administration: leaves a 32nd, at least 16 KiB, to what follows.
     Inside,
-    /// Appending anew what cannot be destaged: leaves half of that for checkpoints. Whoever waits for room in the log must not
-    /// stand in the way of it.
+    /// Appending anew what cannot be destaged: leaves half of that for checkpoints. Tasks that wait
+    /// for room in the log must not stand in the way of it.
     Relog,
     /// What lets the log shrink again: may use all.
     Checkpoint,
 }
 
-/// Waits for room end after so long without a trim. A driver may take half a minute to give up a drive that does not answer,
-/// and several drives may do that one after the other.
+/// Waits for room end after so long without a trim. A driver may take half a minute to give up a
+/// drive that does not answer, and several drives may do that one after the other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 const NO_ROOM: &str = "the log has had no room for a change for a while; see the alarms, and bring missing drives back";
@@ -57,8 +59,8 @@ impl Log {
         self.take(bytes, purpose)
     }
 
-    /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can never hold as much,
-    /// the reason when the log has stopped.
+    /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can
+    /// never hold as much, the reason when the log has stopped.
     pub async fn reserve(&self, bytes: u64, purpose: Purpose) -> Result<Reservation, ArrayError> {
         self.reserve_within(bytes, purpose, PATIENCE).await
     }
@@ -78,7 +80,8 @@ impl Log {
                 Bytes(limit)
             )));
         }
-        // Counted from before the turn, and in line too: whoever is first there may have more patience than those behind him.
+        // Counted from before the turn, and in line too: the first in line may have more patience
+        // than those behind it.
         let since = self.0.io.now();
         let turn = self.0.turns[purpose as usize].lock();
         futures_util::pin_mut!(turn);
@@ -106,7 +109,7 @@ impl Log {
         }
     }
 
-    /// When somebody who has waited since then loses patience; the error where he has.
+    /// When a task that has waited since then loses patience; the error where it has.
     fn until(&self, since: Instant, patience: Duration) -> Result<Instant, ArrayError> {
         let until = since.max(self.trimmed_at()) + patience;
         if self.0.io.now() >= until { Err(ArrayError::Degraded(NO_ROOM.into())) } else { Ok(until) }

@@ -1,4 +1,5 @@
-//! The log on simulated drives that lose power, tear writes, break and vanish. The twin is a plain list of records.
+//! The log on simulated drives that lose power, tear writes, break and vanish. The twin is a plain
+//! list of records.
 
 use super::*;
 use crate::drives::label::{Configuration, Discovery, discover};
@@ -151,7 +152,8 @@ impl Bench {
         }
     }
 
-    /// Appends so many records from several tasks at once, trimming on the way, until done or the power goes.
+    /// Appends so many records from several tasks at once, trimming on the way, until done or the
+    /// power goes.
     fn work(&mut self, opened: &Opened, count: usize) -> End {
         let shared = Rc::new(RefCell::new((std::mem::take(&mut self.twin), self.acknowledged, self.anchor)));
         let records: VecDeque<Record> = (0..count).map(|_| self.record()).collect();

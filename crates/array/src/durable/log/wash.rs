@@ -1,16 +1,17 @@
 //! Overwriting what the ring no longer needs.
 //!
-//! A trimmed group stays in the ring until the head comes round again, which on an idle pool is never: what was written over
-//! on its volume can still be read there, a destroyed key too. Washing writes zeros over every byte that no live group
-//! occupies, on every drive that is there, members or not: a drive may have been one.
+//! A trimmed group stays in the ring until the head comes round again, which on an idle pool is
+//! never. What was written over on its volume can still be read there, a destroyed key too. Washing
+//! writes zeros over every byte that no live group occupies, on every drive that is there, members
+//! or not: a drive may have been one.
 //!
-//! It goes through the ring in fixed pieces. Of each, what is live at that moment was written after the washing began, and
-//! the rest is overwritten, while no group departs into that piece. So one way through is enough, and each byte that was not
-//! live at its beginning is zeros, or newer.
+//! It goes through the ring in fixed pieces. Of each, what is live at that moment was written after
+//! the washing began, and the rest is overwritten, while no group departs into that piece. So one
+//! way through is enough, and each byte that was not live at its beginning is zeros, or newer.
 //!
-//! Failure model: a crash leaves a part unwashed and no group harmed; whoever asked asks again. Zeros are written, not
-//! discarded, so that file systems and drives overwrite what they hold in place; what a drive keeps in cells it has replaced
-//! by others is beyond the reach of any write.
+//! Failure model: a crash leaves a part unwashed and no group harmed; the caller asks again. Zeros
+//! are written, not discarded, so that file systems and drives overwrite what they hold in place;
+//! what a drive keeps in cells it has replaced by others is beyond the reach of any write.
 
 use stele_media::{Buffer, MediaError, Priority, Shared};
 
@@ -54,7 +55,8 @@ impl Log {
         self.0.io.write(index, LOG_AT + at, vec![zeros], Priority::Scrub).await
     }
 
-    /// Keeps groups from departing into a piece, and answers what of it is free: places and lengths.
+    /// Keeps groups from departing into a piece, and answers what of it is free: places and
+    /// lengths.
     fn hold_back(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         let mut state = self.change();
         state.washing = Some((from, to));

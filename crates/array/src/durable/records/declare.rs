@@ -1,11 +1,13 @@
-//! One list declares all records: it gives the enum, the bytes in both directions, the names, and the layout that FORMAT
-//! describes.
+//! One list declares all records: it gives the enum, the bytes in both directions, the names, and
+//! the layout that FORMAT describes.
 //!
-//! Fields stand in the order in which they are stored, in the form of their type ([`super::field::Field`]), or:
+//! Fields stand in the order in which they are stored, in the form of their type
+//! ([`super::field::Field`]), or:
 //!
 //! - `as u32`, `as u64`: a small value in so many bits
 //! - `as list`: the items, one after the other; `as bytes`: data, which nothing follows
-//! - `[count FIELD]`, `[length FIELD]`: the number of items of a later list, or of bytes of later data, in 32 bits
+//! - `[count FIELD]`, `[length FIELD]`: the number of items of a later list, or of bytes of later
+//!   data, in 32 bits
 //! - `[zero N]`: N bytes that are zero
 //! - `; spare N`, behind the last field: N bytes that are zero, and that a reader does without
 
@@ -63,7 +65,8 @@ macro_rules! records {
                 }
             }
 
-            /// Kind and name of each record, and the sizes of the fields before the first whose size varies.
+            /// Kind and name of each record, and the sizes of the fields before the first whose
+            /// size varies.
             #[cfg(test)]
             const LAYOUTS: &'static [(u8, &'static str, &'static [&'static [usize]])] = &[
                 $(($kind, $name, &[$($($(before_sizes!($($before)+),)* field_sizes!($type $(, $form)?),)*)?])),*

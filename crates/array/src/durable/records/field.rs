@@ -38,7 +38,8 @@ pub trait Wide: Sized {
     fn of(number: u64) -> Option<Self>;
 }
 
-/// A list whose number of items was read before it. Absurd numbers are refused before memory is taken.
+/// A list whose number of items was read before it. Absurd numbers are refused before memory is
+/// taken.
 pub fn list<T: Field>(r: &mut Reader, count: usize) -> Option<Vec<T>> {
     r.can_hold(count, T::least()).then(|| (0..count).map(|_| T::decode(r)).collect::<Option<_>>())?
 }

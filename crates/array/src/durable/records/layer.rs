@@ -8,11 +8,13 @@ use crate::formats::codec::{Reader, Writer};
 /// What a new layer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// `former`, the volume's layer so far, is snapshot `name`; the new layer takes the volume's writes.
+    /// `former`, the volume's layer so far, is snapshot `name`; the new layer takes the volume's
+    /// writes.
     Snapshot,
     /// The new layer is volume `name` on snapshot `base`.
     Clone,
-    /// The new layer, on snapshot `base`, is the volume in the place of `former`, which is given up.
+    /// The new layer, on snapshot `base`, is the volume in the place of `former`, which is given
+    /// up.
     Rollback,
 }
 

@@ -192,7 +192,8 @@ fn the_format_lists_each_record_as_it_is_declared() {
     assert_eq!(listed, declared.collect::<Vec<_>>());
 }
 
-/// A row of the table of records. Its fields end in their size in bytes, apart from what parentheses explain.
+/// A row of the table of records. Its fields end in their size in bytes, apart from what
+/// parentheses explain.
 fn listed(line: &str) -> Option<(u8, String, Vec<usize>)> {
     let cells: Vec<&str> = line.split('|').map(str::trim).collect();
     let ["", kind, name, _, body, ""] = cells.as_slice() else { return None };

@@ -1,10 +1,16 @@
 //! Checkpoints: a consistent cut, stored while changes go on.
 //!
-//! Order, and why: places are taken and rows made at the cut (a cell freed after the cut must not carry pages, since
-//! after a crash its former owner has it back); pages, then chunks, then index pages are written where nothing is that
-//! any anchor refers to; flush; the log is durable up to the cut; the anchor goes to all drives; flush; and only then the
-//! former places are free and the log is trimmed. A crash before the anchor is durable somewhere opens from the former
-//! checkpoint, which is untouched; afterwards from this one, and both with a log that reaches back far enough.
+//! Order, and why:
+//!
+//! 1. Places are taken and rows made at the cut. A cell freed after the cut must not carry pages,
+//!    since after a crash its former owner has it back.
+//! 2. Pages, then chunks, then index pages are written where nothing is that any anchor refers to.
+//! 3. A flush, and the log is durable up to the cut.
+//! 4. The anchor goes to all drives, and a flush.
+//! 5. Only then the former places are free and the log is trimmed.
+//!
+//! A crash before the anchor is durable somewhere opens from the former checkpoint, which is
+//! untouched. A crash afterwards opens from this one. Both have a log that reaches back far enough.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -32,10 +38,12 @@ const RUN: usize = 32;
 const PLENTY: u32 = 256;
 /// Runs on their way at once.
 const RUNS: u64 = 16;
-/// Copies of a page at most: the widest mirror there is. In a pool that survives four losses these are m + 1.
+/// Copies of a page at most: the widest mirror there is. In a pool that survives four losses these
+/// are m + 1.
 const COPIES_MAX: usize = 5;
 
-/// A checkpoint between cut and durable anchor. Dropped unfinished, it changes nothing: its pages are dirty again.
+/// A checkpoint between cut and durable anchor. Dropped unfinished, it changes nothing: its pages
+/// are dirty again.
 pub struct Checkpoint {
     table: Table,
     log: Log,
@@ -65,8 +73,9 @@ pub fn checkpoint_cost(log: &Log) -> u64 {
 }
 
 impl Table {
-    /// The cut. Pays its record from `paid_from` (`checkpoint_cost` bytes of `Purpose::Checkpoint`); without it the cut is
-    /// the next record, whatever that is. Panics while another checkpoint is under way.
+    /// The cut. Pays its record from `paid_from` (`checkpoint_cost` bytes of
+    /// `Purpose::Checkpoint`); without it the cut is the next record, whatever that is. Panics
+    /// while another checkpoint is under way.
     pub fn begin_checkpoint(
         &self,
         log: &Log,
@@ -185,7 +194,8 @@ impl Table {
         }
     }
 
-    /// Every drive that answers has so many units free that a few for the tables' convenience are not missed.
+    /// Every drive that answers has so many units free that a few for the tables' convenience are
+    /// not missed.
     fn has_plenty(&self) -> bool {
         let layout = self.0.layout.read();
         self.0.labels.usable().into_iter().all(|drive| {
@@ -216,8 +226,9 @@ impl Table {
         self.copies_wanted().min(self.0.labels.usable().len()).min(self.0.copies_most.get().0)
     }
 
-    /// While what this answers lives, pages get no more copies than now: a drive that joins is to take the place of another, and
-    /// rows as wide as both together would find no room without either.
+    /// While what this answers lives, pages get no more copies than now. A drive that joins is to
+    /// take the place of another, and rows as wide as both together would find no room without
+    /// either.
     pub fn keep_width(&self) -> impl Drop + use<> {
         struct Kept(Rc<Inner>);
         impl Drop for Kept {
@@ -235,7 +246,8 @@ impl Table {
         if self.0.labels.overridden() { 2 } else { self.0.labels.holders().min(COPIES_MAX) }
     }
 
-    /// Copies that some page has, and those it should have on as many drives as the pool has, where that is more.
+    /// Copies that some page has, and those it should have on as many drives as the pool has, where
+    /// that is more.
     pub fn lacks_copies(&self) -> Option<(usize, usize)> {
         let voters = self.0.labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
         let wanted = self.copies_wanted().min(voters);
@@ -245,8 +257,9 @@ impl Table {
         (least < wanted).then_some((least, wanted))
     }
 
-    /// Calls pages that lie on fewer drives than they could changed, so that the next checkpoint puts them on more; as many
-    /// as may be dirty at once. Answers how many pages there are of that kind.
+    /// Calls pages that lie on fewer drives than they could changed, so that the next checkpoint
+    /// puts them on more; as many as may be dirty at once. Answers how many pages there are of that
+    /// kind.
     pub async fn touch_narrow(&self) -> Result<usize, ArrayError> {
         let copies = self.copies();
         let (mut all, mut pages) = (0, BTreeSet::new());
@@ -300,7 +313,8 @@ impl Checkpoint {
         self.sequence
     }
 
-    /// Makes it durable and trims the log. On an error the pages are dirty again and the former checkpoint holds.
+    /// Makes it durable and trims the log. On an error the pages are dirty again and the former
+    /// checkpoint holds.
     pub async fn write(mut self) -> Result<(), ArrayError> {
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -435,7 +449,8 @@ impl Checkpoint {
         })?;
         self.anchoring = true;
         self.table.spread_anchor(self.sequence, bytes).await?;
-        // Each drive counted has answered a flush after its anchor was written, so what it replaces is free.
+        // Each drive counted has answered a flush after its anchor was written, so what it replaces
+        // is free.
         self.log.trim(replay);
         Ok(())
     }
@@ -496,8 +511,8 @@ impl Drop for Checkpoint {
         store.directory.dirty_index.extend(self.index.iter().copied());
         store.released.append(&mut self.released);
         if self.anchoring {
-            // It may be what the next open finds, so its places stay until the next anchor is durable, and that one
-            // goes to the same slot, so that the former anchor stays as well.
+            // It may be what the next open finds, so its places stay until the next anchor is
+            // durable, and that one goes to the same slot, so that the former anchor stays as well.
             store.released.append(&mut self.places);
             store.sequence = self.sequence + 1;
         } else {

@@ -1,7 +1,7 @@
 //! The directory: where each page lies, and the digest it must have.
 //!
-//! Kept in memory whole, 16 bytes a page, in chunks of 1024. A chunk is stored as a page itself; so are the index pages that
-//! say where the chunks lie; the anchor says where those are.
+//! Kept in memory whole, 16 bytes a page, in chunks of 1024. A chunk is stored as a page itself; so
+//! are the index pages that say where the chunks lie; the anchor says where those are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,8 @@ impl Entry {
     }
 }
 
-/// The digest of a stored page, bound to pool, name and checkpoint: an older version or another page does not verify.
+/// The digest of a stored page, bound to pool, name and checkpoint: an older version or another
+/// page does not verify.
 pub fn digest_of(pool: PoolId, id: PageId, sequence: u32, bytes: &[u8]) -> u32 {
     digest::bind_fingerprint(digest::fingerprint(bytes), context_of(pool, id, sequence))
 }
@@ -68,8 +69,9 @@ fn context_of(pool: PoolId, id: PageId, sequence: u32) -> u64 {
     digest::context(digest::context(pool, name), u64::from(sequence))
 }
 
-/// Whether these bytes are the page that the entry describes. Entries of anchors of format 1 have a CRC-32C. A host's blocks
-/// that hold a CRC of themselves have that of zeros: where one lay before, on a drive that missed the page, it verified.
+/// Whether these bytes are the page that the entry describes. Entries of anchors of format 1 have a
+/// CRC-32C. A host's blocks that hold a CRC of themselves have that of zeros: where one lay before,
+/// on a drive that missed the page, it verified.
 pub fn verifies(pool: PoolId, id: PageId, entry: Entry, bytes: &[u8]) -> bool {
     entry.digest == digest_of(pool, id, entry.sequence, bytes)
         || entry.digest == digest::bound(bytes, context_of(pool, id, entry.sequence))

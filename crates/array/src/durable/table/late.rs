@@ -1,13 +1,15 @@
 //! Pages left out of a checkpoint.
 //!
-//! A small write changes a few digests, and the page around them is 16 KiB on each of m + 2 drives. So the table remembers
-//! which words of a page have changed since it was stored, and a checkpoint may append those words to the log, behind its
-//! cut, instead of storing the page. Whoever opens from its anchor finds the page as it was stored before, and then the
-//! record with every word that has changed since; the next checkpoint appends them all again, or stores the page. The page stays
+//! A small write changes a few digests, and the page around them is 16 KiB on each of m + 2 drives.
+//! So the table remembers which words of a page have changed since it was stored, and a checkpoint
+//! may append those words to the log, behind its cut, instead of storing the page. An opening from
+//! its anchor finds the page as it was stored before, and then the record with every word that has
+//! changed since; the next checkpoint appends them all again, or stores the page. The page stays
 //! dirty, and in memory, meanwhile. A page changed otherwise than by words is always stored.
 //!
-//! How much may be left out is the log's affair: what the checkpoint's reservation holds beyond the cost of its own record.
-//! The pages with the fewest changes are left out first: they save the most for each byte of log.
+//! How much may be left out is the log's affair: what the checkpoint's reservation holds beyond the
+//! cost of its own record. The pages with the fewest changes are left out first: they save the most
+//! for each byte of log.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -66,7 +68,8 @@ impl PageRef {
 }
 
 impl Page {
-    /// The words that differ from the page as it is stored; none where it has to be stored, or has not changed.
+    /// The words that differ from the page as it is stored; none where it has to be stored, or has
+    /// not changed.
     fn words(&self) -> Option<Vec<(u16, u32)>> {
         let mut changes = self.changes.borrow_mut();
         let Changes::Words(words) = &mut *changes else { return None };
@@ -84,8 +87,8 @@ impl Page {
 }
 
 impl Table {
-    /// Leaves dirty pages out of the checkpoint at whose cut this is called, as far as the reservation pays for their
-    /// words. Answers them, and the last record that holds some.
+    /// Leaves dirty pages out of the checkpoint at whose cut this is called, as far as the
+    /// reservation pays for their words. Answers them, and the last record that holds some.
     pub(super) fn leave_out(
         &self,
         cache: &Cache,

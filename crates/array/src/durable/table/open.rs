@@ -44,9 +44,10 @@ fn lacks_voters(labels: &Labels) -> bool {
 }
 
 impl Table {
-    /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the
-    /// layout. Unless `read_only`, the anchor is taken up: written again as the newest of all. `Damaged` when no drive holds a
-    /// valid anchor, or a directory page is nowhere whole; `Refused` when a later version wrote one.
+    /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the
+    /// table's own rows into the layout. Unless `read_only`, the anchor is taken up: written again
+    /// as the newest of all. `Damaged` when no drive holds a valid anchor, or a directory page is
+    /// nowhere whole; `Refused` when a later version wrote one.
     ///
     /// The newest is that of the highest (epoch, sequence), on whichever drive it is found.
     pub async fn open(
@@ -60,8 +61,8 @@ impl Table {
         let pool = labels.configuration().pool;
         let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index, pool));
         let (found, later): (Vec<_>, Vec<_>) = join_all(reads).await.into_iter().unzip();
-        // An older one beside a newer version's is what that version went on from. A single one is damage, or was cut off
-        // before anything rested on it: what counts is on a quorum.
+        // An older one beside a newer version's is what that version went on from. A single one is
+        // damage, or was cut off before anything rested on it: what counts is on a quorum.
         let later: Vec<u32> = later.concat();
         if later.len() >= anchor::LATER_MIN {
             return Err(newer(later[0]));
@@ -84,21 +85,24 @@ impl Table {
                     return Ok((table, opened));
                 }
                 Err(error) if !read_only && lacks_voters(labels) => {
-                    // Their replicas may be what is missing. Going on from an older anchor would write over this one.
+                    // Their replicas may be what is missing. Going on from an older anchor would
+                    // write over this one.
                     return Err(ArrayError::Damaged(format!(
                         "{error}; drives are missing that may hold it: return them and open the pool again"
                     )));
                 }
-                // An older anchor is as good, if the log still reaches back to it, which its recovery decides.
+                // An older anchor is as good, if the log still reaches back to it, which its
+                // recovery decides.
                 Err(error) => problem = error,
             }
         }
         Err(problem)
     }
 
-    /// Writes the anchor with the epoch of this opening and the next sequence, to the other slot of every drive. What is
-    /// written from here on rests on it, so it is on its quorum; and a newer one that lies on drives that are not here, from a
-    /// checkpoint that was cut off, is older from now on: its places are used for other things.
+    /// Writes the anchor with the epoch of this opening and the next sequence, to the other slot of
+    /// every drive. What is written from here on rests on it, so it is on its quorum. A newer one
+    /// that lies on drives that are not here, from a checkpoint that was cut off, is older from now
+    /// on: its places are used for other things.
     async fn take_up(&self, anchor: &Anchor) -> Result<u64, ArrayError> {
         let epoch = self.0.labels.configuration().epoch;
         // A switch of tests leaves it as old as it was.

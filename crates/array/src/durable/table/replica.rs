@@ -1,4 +1,5 @@
-//! The copies of a page: reading whichever verifies, repairing the others, and moving them off a drive.
+//! The copies of a page: reading whichever verifies, repairing the others, and moving them off a
+//! drive.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +19,8 @@ use crate::space::layout::Row;
 const BATCH: usize = 64;
 
 impl Table {
-    /// The page's bytes from the first replica that verifies; others that do not are repaired in the background.
+    /// The page's bytes from the first replica that verifies; others that do not are repaired in
+    /// the background.
     pub(super) async fn read_verified(&self, id: PageId, entry: Entry) -> Result<Buffer, ArrayError> {
         let Some(place) = entry.place() else { return Ok(Buffer::zeroed(PAGE)) };
         self.read_among(id, entry, place, &self.cells(place)).await
@@ -88,7 +90,8 @@ impl Table {
         }
     }
 
-    /// Writes a verified page over bad replicas. The caller holds `writing` and knows that the place is still the page's.
+    /// Writes a verified page over bad replicas. The caller holds `writing` and knows that the
+    /// place is still the page's.
     async fn repair(&self, place: PagePlace, bad: &[DriveNumber], bytes: &Shared) -> u64 {
         let mut repaired = 0;
         for cell in self.cells(place).into_iter().filter(|cell| bad.contains(&cell.drive)) {
@@ -139,9 +142,10 @@ impl Table {
         self.0.labels.configuration().cell_at(cell) + u64::from(place.index) * PAGE as u64
     }
 
-    /// Moves the table's own strips off a drive that is lost, or leaves: for every table row with a member there, a
-    /// spare is chosen, filled from a verified replica and put in its place; durable with the next checkpoint, which
-    /// `wants_checkpoint` asks for. Returns rows moved. `Full` when a row finds no drive.
+    /// Moves the table's own strips off a drive that is lost, or leaves. For every table row with a
+    /// member there, a spare is chosen, filled from a verified replica and put in its place. The
+    /// move is durable with the next checkpoint, which `wants_checkpoint` asks for. Returns rows
+    /// moved. `Full` when a row finds no drive.
     pub async fn evacuate(&self, drive: DriveNumber) -> Result<u64, ArrayError> {
         let mut moved = 0;
         loop {
@@ -204,7 +208,8 @@ impl Table {
         if self.flush(cell.drive).await { Ok(()) } else { Err(gone()) }
     }
 
-    /// After an anchor that names the replacements is durable: they become the members, and the former cells are free.
+    /// After an anchor that names the replacements is durable: they become the members, and the
+    /// former cells are free.
     pub(super) fn settle_rows(&self, rows: &[RowId]) {
         let mut layout = self.0.layout.write();
         for row in rows {
@@ -217,9 +222,10 @@ impl Table {
         }
     }
 
-    /// Reads every replica of every page and of the directory and repairs what does not verify; for scrub. Calls `progress`
-    /// with pages done and in all now and then, and stops early when it answers false. Returns replicas repaired. A page
-    /// that fails keeps it from no other one: the first error is the answer at the end.
+    /// Reads every replica of every page and of the directory and repairs what does not verify; for
+    /// scrub. Calls `progress` with pages done and in all now and then, and stops early when it
+    /// answers false. Returns replicas repaired. A page that fails keeps it from no other one: the
+    /// first error is the answer at the end.
     pub async fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
         let mut total = self.0.store.borrow().directory.count_all();
         let (mut done, mut repaired) = (0, Ok(0));
@@ -250,8 +256,8 @@ impl Table {
         repaired
     }
 
-    /// Compares the newest anchor on all usable drives and writes it again where it is missing or damaged; for scrub.
-    /// Returns copies repaired.
+    /// Compares the newest anchor on all usable drives and writes it again where it is missing or
+    /// damaged; for scrub. Returns copies repaired.
     pub async fn scrub_anchors(&self) -> Result<u64, ArrayError> {
         // No checkpoint writes an anchor meanwhile.
         let _turn = self.0.writing.lock().await;
@@ -265,7 +271,8 @@ impl Table {
         }));
         let reads: Vec<_> = reads.await.into_iter().flatten().collect();
         let pool = self.0.labels.configuration().pool;
-        // On a drive that was away lies what was given up while it was: with a lower epoch, whatever its sequence.
+        // On a drive that was away lies what was given up while it was: with a lower epoch,
+        // whatever its sequence.
         let ours = |anchor: &Anchor| anchor.pool == pool;
         let whole = reads.iter().filter_map(|(_, read)| read.as_ref()).filter(|(anchor, _)| ours(anchor));
         let Some((_, newest)) = whole.max_by_key(|(anchor, _)| (anchor.epoch, anchor.sequence)) else {

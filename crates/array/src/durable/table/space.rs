@@ -1,8 +1,9 @@
 //! Places for pages: the table's own rows, cut into pages.
 //!
-//! A place is given out once and comes back when no anchor that could be opened refers to it any more. Places are given
-//! from the longest free runs, so that a checkpoint writes few runs, and short gaps are left until they have grown together:
-//! with the lowest places first, checkpoints of random writes soon consist of single pages, four drive writes each.
+//! A place is given out once and comes back when no anchor that could be opened refers to it any
+//! more. Places are given from the longest free runs, so that a checkpoint writes few runs, and
+//! short gaps are left until they have grown together. With the lowest places first, checkpoints of
+//! random writes soon consist of single pages, four drive writes each.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,8 @@ impl PageSpace {
         self.rows.iter().filter(|(row, _)| fit(**row)).map(|(_, units)| u64::from(units.free())).sum()
     }
 
-    /// So many free places in rows that `fit`, from the longest runs, in order; none when there are not as many.
+    /// So many free places in rows that `fit`, from the longest runs, in order; none when there are
+    /// not as many.
     pub fn take(&mut self, wanted: usize, fit: &dyn Fn(RowId) -> bool) -> Option<Vec<PagePlace>> {
         let mut runs: Vec<(u32, PagePlace)> = Vec::new();
         for (row, units) in self.rows.iter().filter(|(row, units)| units.free() > 0 && fit(**row)) {

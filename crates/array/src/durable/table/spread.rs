@@ -1,4 +1,5 @@
-//! Bringing an anchor to its quorum: to as many drives that one is left whatever the pool is to survive.
+//! Bringing an anchor to its quorum: to as many drives that one is left whatever the pool is to
+//! survive.
 
 use stele_media::{Priority, Shared};
 
@@ -9,8 +10,8 @@ use crate::model::mutation::Mutation;
 use crate::runtime::sync::join_all;
 
 impl Table {
-    /// Writes the anchor of this sequence to every usable drive and flushes it. `Degraded` where fewer drives have it then
-    /// than must: nothing may rest on it.
+    /// Writes the anchor of this sequence to every usable drive and flushes it. `Degraded` where
+    /// fewer drives have it then than must: nothing may rest on it.
     pub(super) async fn spread_anchor(&self, sequence: u64, bytes: Shared) -> Result<(), ArrayError> {
         let inner = &self.0;
         let at = anchor::slot_at(sequence);

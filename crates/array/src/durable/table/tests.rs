@@ -1,5 +1,6 @@
-//! The table with a log beside it, as the engine uses them: records and page changes in one step, checkpoints while changes go
-//! on, power cuts anywhere. The twin is a list of changes; its state at any LSN is computed by replaying it from the start.
+//! The table with a log beside it, as the engine uses them: records and page changes in one step,
+//! checkpoints while changes go on, power cuts anywhere. The twin is a list of changes; its state
+//! at any LSN is computed by replaying it from the start.
 
 use super::*;
 use crate::drives::label::{Configuration, discover};

@@ -191,7 +191,8 @@ fn what_other_volumes_have_taken_is_not_fetched() {
     assert_eq!(fetched(1 << 17, 4), Some(1 << 16..3 << 16), "two stripes are left");
 }
 
-/// Readers in turn, each in a part of its own, of a cold volume of 96 MiB. Answers the volume's detail.
+/// Readers in turn, each in a part of its own, of a cold volume of 96 MiB. Answers the volume's
+/// detail.
 fn in_turn(readers: u64, cache: u64, length: u64) -> VolumeDetail {
     let size = 96 * MIB;
     let options = OpenOptions { block_cache: Bytes(cache), ..OpenOptions::default() };

@@ -37,7 +37,8 @@ fn what_a_drive_missed_is_written_again_after_the_snapshot_is_deleted() {
         let volume = fixture.create_volume(spec("a", "mirror-2", SIZE)).id;
         fixture.write(volume, 0, &pattern(1, SIZE as usize)).expect("written");
         fixture.command(Command::Checkpoint).expect("a checkpoint");
-        // Dirty when the snapshot is made: it goes to the snapshot's layer. In stripes of every row.
+        // Dirty when the snapshot is made: it goes to the snapshot's layer. In stripes of every
+        // row.
         for at in (0..SIZE).step_by(48 << 10) {
             fixture.write(volume, at, &pattern(at + 2, 4096)).expect("written");
         }

@@ -106,7 +106,8 @@ impl Chance {
         }
     }
 
-    /// The power went while the command was under way: it was carried out or not, and the list says which.
+    /// The power went while the command was under way: it was carried out or not, and the list says
+    /// which.
     fn settle(&mut self, cut: Cut) -> bool {
         self.fixture.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
         let list = self.fixture.list();

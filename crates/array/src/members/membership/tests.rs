@@ -40,7 +40,8 @@ fn a_write_that_lost_its_drives_is_answered_when_the_pool_becomes_read_only() {
     let mut fixture = Fixture::new(4, 4, 2);
     let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
-    // Half of the drives go while a whole stripe is on its way: no majority can agree on their loss.
+    // Half of the drives go while a whole stripe is on its way: no majority can agree on their
+    // loss.
     let write = |at: u64| Op::Write { at, data: vec![Buffer::copy_of(&pattern(at, 32 << 10)).freeze()], fua: false };
     let (_, answers) =
         fixture.submit_all_and(volume, (0..8).map(|at| write(at * (32 << 10))).collect(), |test_drives, pool| {
@@ -146,7 +147,8 @@ fn a_drive_is_not_given_up_while_stripes_need_it() {
     assert!(fixture.read(volume, 0, 4 << 20).expect("read") == data);
 }
 
-/// A drive that is replaced under its number is told of as one that left, so that its driver lets go of the device.
+/// A drive that is replaced under its number is told of as one that left, so that its driver lets
+/// go of the device.
 #[test]
 fn a_drive_given_up_and_replaced_has_left() {
     let mut fixture = Fixture::new(7, 7, 8);

@@ -64,7 +64,8 @@ fn a_drive_taken_back_counts_only_when_it_is_filled() {
         fixture.crash().expect("opened");
         let health = fixture.status().drives[3].health;
         assert!(matches!(health, DriveHealth::Failed | DriveHealth::Stale | DriveHealth::Healthy), "{health:?}");
-        // Without as many drives as the code tolerates: what the drive holds must not be taken for current.
+        // Without as many drives as the code tolerates: what the drive holds must not be taken for
+        // current.
         assert!(fixture.read(volume, 0, SIZE).expect("read") == data, "after {moment} operations");
         fixture.idle();
         if fixture.status().drives[3].health == DriveHealth::Failed {

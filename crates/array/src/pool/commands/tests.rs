@@ -144,7 +144,8 @@ fn holders(fixture: &Fixture, drives: usize, bytes: &[u8]) -> usize {
 
 #[test]
 fn a_washed_log_holds_nothing_that_was_written_over() {
-    // Whole stripes, written past the log; most of a stripe, destaged at once; and little of one, in place.
+    // Whole stripes, written past the log; most of a stripe, destaged at once; and little of one,
+    // in place.
     for (seed, length) in [(0, 32 * KIB), (1, 28 * KIB), (2, 8 * KIB), (3, 4 * KIB)] {
         let mut fixture = Fixture::new(6, 6, seed);
         let owned = VolumeSpec { owner: Some("archive".into()), ..spec("v", "2+1", 8 << 20) };
@@ -185,8 +186,8 @@ fn a_log_is_washed_under_writes_and_nothing_acknowledged_is_lost() {
     }
 }
 
-/// A discard of the last, partial stripe waits for its turn while the volume grows: what is written behind the old end since
-/// then is none of its business.
+/// A discard of the last, partial stripe waits for its turn while the volume grows: what is written
+/// behind the old end since then is none of its business.
 #[test]
 fn a_volume_that_grows_beside_a_discard_of_its_end_keeps_what_is_written_behind_it() {
     let (begin, end) = (1 << 20, (1 << 20) + 64 * KIB as u64);

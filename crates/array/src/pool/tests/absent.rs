@@ -1,5 +1,6 @@
-//! More drives absent than the code survives, at every moment of a destage, running and across a power cut: whatever does
-//! not need them answers, nothing waits, nothing is invented, and when they return nothing is missing.
+//! More drives absent than the code survives, at every moment of a destage, running and across a
+//! power cut. Whatever does not need them answers, nothing waits, nothing is invented, and when
+//! they return nothing is missing.
 
 use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
@@ -75,7 +76,8 @@ impl Scene {
         }
     }
 
-    /// The mirror reads and writes; blocks of the wide volume are right, or an error that names them.
+    /// The mirror reads and writes; blocks of the wide volume are right, or an error that names
+    /// them.
     fn check_degraded(&mut self, case: &str) {
         let Scene { fixture, data, catalog, model } = self;
         assert!(fixture.read(*catalog, 0, 1 << 20).expect("the catalog answers") == pattern(1, 1 << 20), "{case}");

@@ -1,5 +1,5 @@
-//! What the drives agree on: histories of cuts, absences and returns within what a pool is to survive. The rules are those
-//! of SEMANTICS/agreement.md.
+//! What the drives agree on: histories of cuts, absences and returns within what a pool is to
+//! survive. The rules are those of SEMANTICS/agreement.md.
 
 use stele_ground::Duration;
 
@@ -41,7 +41,8 @@ fn patient(drives: usize, enclosures: u32, seed: u64) -> Fixture {
     fixture
 }
 
-/// Opens the pool and cuts the power when only this drive holds the newest label. False where that does not come about.
+/// Opens the pool and cuts the power when only this drive holds the newest label. False where that
+/// does not come about.
 fn torn_opening(fixture: &mut Fixture, only: usize) -> bool {
     let saved: Vec<TestDrive> = fixture.test_drives.drives.clone();
     let live: Vec<usize> = (0..saved.len()).filter(|drive| !saved[*drive].gone).collect();
@@ -117,7 +118,8 @@ fn an_anchor_is_on_its_quorum_before_anything_rests_on_it() {
         let with: Vec<usize> = (0..6).filter(|drive| anchor(&fixture, *drive) > before).collect();
         let (Err(_), [only]) = (ended, &with[..]) else { continue };
         histories += 1;
-        // All drives are there: the pool opens from the anchor that one of them has, and acknowledges.
+        // All drives are there: the pool opens from the anchor that one of them has, and
+        // acknowledges.
         fixture.open().expect("opened with all");
         fixture.write(volume, 12288, &pattern(4, 4096)).expect("written");
         // The power goes again, and takes that drive along.
@@ -309,7 +311,8 @@ fn a_checkpoint_does_not_count_before_its_anchor_is_on_its_quorum() {
 
 #[test]
 fn nothing_is_acknowledged_by_fewer_log_members_than_may_be_lost() {
-    // Three of four drives are a majority, but two members are not m + 1, and all four drives answer.
+    // Three of four drives are a majority, but two members are not m + 1, and all four drives
+    // answer.
     let mut fixture = patient(4, 4, 5);
     let volume = fixture.create_volume(spec("a", "mirror-3", 4 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
@@ -338,7 +341,8 @@ fn where_fewer_drives_answer_than_may_be_lost_all_of_them_hold_what_is_acknowled
         fixture.crash().unwrap_or_else(|error| panic!("{code} without {first:?}: {error:?}"));
         assert_eq!(*fixture.pool.state(), State::Ready { read_only: false }, "{code} without {first:?}");
         fixture.write(volume, 8192, &pattern(4, 4096)).expect("written");
-        // The stale drives return, and as many of the others go: any one that was there tells what was acknowledged.
+        // The stale drives return, and as many of the others go: any one that was there tells what
+        // was acknowledged.
         let saved: Vec<TestDrive> = fixture.test_drives.drives.clone();
         for keep in tolerated..drives {
             fixture.test_drives.drives = saved.clone();
@@ -405,7 +409,8 @@ fn a_checkpoint_that_was_cut_off_and_passed_over_is_never_opened() {
         let with: Vec<usize> = (0..6).filter(|drive| anchor(&fixture, *drive) > before).collect();
         let (Err(_), [only]) = (ended, &with[..]) else { continue };
         histories += 1;
-        // Without that drive the pool goes on from the checkpoint before, and uses what the cut one referred to.
+        // Without that drive the pool goes on from the checkpoint before, and uses what the cut one
+        // referred to.
         fixture.test_drives.drives[*only].gone = true;
         assert_eq!(fixture.open(), Ok(()), "seed {seed}");
         for at in 2..8u64 {

@@ -1,5 +1,5 @@
-//! Errors of many drives at once that pass, as when a controller resets or a cable comes loose: nothing is given up for
-//! them, and writes go on when they are over.
+//! Errors of many drives at once that pass, as when a controller resets or a cable comes loose:
+//! nothing is given up for them, and writes go on when they are over.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,8 @@ fn what_drives_with_passing_errors_hold_is_never_given_up_for_a_write() {
     }
 }
 
-/// While none of them answers, their strips are not taken for moved into spare space, so that the last can not be spared.
+/// While none of them answers, their strips are not taken for moved into spare space, so that the
+/// last can not be spared.
 #[test]
 fn drives_that_hang_are_given_up_only_as_far_as_the_code_tolerates() {
     for (code, drives, hung) in [("8+2", 16, 3), ("4+2", 13, 3), ("2+1", 8, 2), ("mirror-2", 6, 2)] {
@@ -87,7 +88,8 @@ fn drives_that_hang_are_given_up_only_as_far_as_the_code_tolerates() {
             let failed = fixture.status().drives.iter().filter(|drive| drive.health == DriveHealth::Failed).count();
             assert!(failed < hung, "{code}: {failed} after {minute} minutes");
         }
-        // A controller may come back just when it is asked for a label. Of a mirror's drives none is: a write needs no read.
+        // A controller may come back just when it is asked for a label. Of a mirror's drives none
+        // is: a write needs no read.
         for drive in &members {
             let drive = &mut fixture.test_drives.drives[*drive];
             (drive.wakes_at_label, drive.is_cut) = (true, code != "mirror-2");

@@ -1,4 +1,5 @@
-//! Pools of version 0.1.0, whose slots have CRC-32C: they are read, and what is written to them moves away from it.
+//! Pools of version 0.1.0, whose slots have CRC-32C: they are read, and what is written to them
+//! moves away from it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -59,7 +60,8 @@ fn a_stripe_with_former_digests_moves_when_it_is_written() {
     }
 }
 
-/// A block that ends with its own CRC-32C, as some file systems make them: all such blocks have the same CRC-32C.
+/// A block that ends with its own CRC-32C, as some file systems make them: all such blocks have the
+/// same CRC-32C.
 fn sealed(seed: u64) -> Vec<u8> {
     let mut block = pattern(seed, 4092);
     block.extend(crc32c(&block).to_le_bytes());

@@ -1,4 +1,5 @@
-//! Bytes in the log's ring that look like its groups and are not: what a host wrote, and what another history of the pool left.
+//! Bytes in the log's ring that look like its groups and are not: what a host wrote, and what
+//! another history of the pool left.
 
 use stele_ground::digest::crc32c;
 use stele_ground::{BLOCK, DriveId, VolumeId};
@@ -9,7 +10,8 @@ use crate::drives::label::LOG_AT;
 use crate::model::Command;
 use crate::testing::{Fixture, pattern, spec};
 
-/// A header as the format's page describes it, of the fixture's pool, by somebody who knows all that the pool shows.
+/// A header as the format's page describes it, of the fixture's pool, by a forger who knows all
+/// that the pool shows.
 fn forged(epoch: u64, sequence: u64, watermark: u64, tag: u32) -> Vec<u8> {
     let mut bytes = vec![0; 96];
     bytes[..8].copy_from_slice(b"STELEGRP");
@@ -30,7 +32,8 @@ fn member(fixture: &Fixture) -> usize {
     members.first().map(|member| usize::from(member.0)).expect("a member")
 }
 
-/// Writes a header so that it lies where a group could begin: a group's first record has the host's bytes at 120.
+/// Writes a header so that it lies where a group could begin: a group's first record has the host's
+/// bytes at 120.
 fn plant(fixture: &mut Fixture, volume: VolumeId, at: u64, header: &[u8]) {
     let mut block = pattern(at, BLOCK);
     block[BLOCK - 120..][..header.len()].copy_from_slice(header);
@@ -50,7 +53,8 @@ fn what_a_host_wrote_does_not_keep_the_pool_from_opening() {
     let known = groups(&fixture, member(&fixture)).into_iter();
     let newest = known.map(|(_, header)| header).max_by_key(|header| header.sequence).expect("groups");
     let (epoch, next) = (newest.epoch, newest.sequence + 1);
-    // What makes no sense, what could be a group of the future, and what has something in every field.
+    // What makes no sense, what could be a group of the future, and what has something in every
+    // field.
     let forgeries = [
         forged(1, 1, 1 << 63, 0),
         forged(epoch, next + 300, next + 299, 0),

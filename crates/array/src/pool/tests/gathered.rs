@@ -1,4 +1,5 @@
-//! Pieces that writers in order send are written as whole stripes, and nobody waits for a rest that does not come.
+//! Pieces that writers in order send are written as whole stripes, and no writer waits for a rest
+//! that does not come.
 
 use stele_ground::{Bytes, Dice, Duration, VolumeId};
 use stele_media::{Buffer, Op};
@@ -57,7 +58,7 @@ fn pieces_in_order_are_written_as_whole_stripes() {
         let (_, answers) = fixture.submit_all(volume, in_order(&data, lengths));
         all_good(answers);
         let status = fixture.status();
-        // The first piece finds nobody under way, and the last may have nobody behind it.
+        // The first piece finds no other under way, and the last may have none behind it.
         let whole = counted(&status, "full stripes");
         assert!(whole + 2 >= STRIPES as u64, "{lengths:?}: {whole} whole stripes");
         assert!(counted(&status, "log bytes") <= 3 * STRIPE as u64, "{lengths:?}: {:?}", status.counters);

@@ -1,4 +1,5 @@
-//! Generations: no slot ever has the same one twice, also where the row that it is in has been freed and its number used again.
+//! Generations: no slot ever has the same one twice, also where the row that it is in has been
+//! freed and its number used again.
 
 use std::cell::RefCell;
 use std::rc::Rc;

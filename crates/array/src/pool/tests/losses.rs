@@ -1,4 +1,5 @@
-//! More drives lost than a code survives: the work ends, what cannot be read is counted, and it is told of once.
+//! More drives lost than a code survives: the work ends, what cannot be read is counted, and it is
+//! told of once.
 
 use stele_ground::{Bytes, Duration, VolumeId};
 
@@ -51,7 +52,8 @@ fn unreadable(fixture: &mut Fixture, volume: VolumeId, stripe: usize) -> u64 {
 #[test]
 fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
     for how in ["pulled", "one by one", "failed", "reopened", "replaced"] {
-        // Single strips, so that those of the first drive have not all moved before the third is pulled.
+        // Single strips, so that those of the first drive have not all moved before the third is
+        // pulled.
         let run = Bytes(if how == "failed" { 16 << 10 } else { 4 << 20 });
         let (mut fixture, volume) =
             made_with(12, OpenOptions { seed: 1, background_run: run, ..OpenOptions::default() });

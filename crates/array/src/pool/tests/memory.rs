@@ -1,4 +1,4 @@
-//! Memory that changes by itself while writes wait in it: nobody reads it, nothing is destaged from it.
+//! Memory that changes by itself while writes wait in it: no read and no destage uses it.
 
 use stele_ground::{Bytes, VolumeId};
 use stele_media::MediaFault;

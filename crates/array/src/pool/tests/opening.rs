@@ -8,7 +8,8 @@ use crate::engine::Engine;
 use crate::model::{ArrayError, CreateOptions, DriveStatus, OpenOptions};
 use crate::space::layout::RowClass;
 
-/// What came of a pool that is created otherwise than by default, on six drives in three enclosures.
+/// What came of a pool that is created otherwise than by default, on six drives in three
+/// enclosures.
 fn created(options: OpenOptions, change: impl FnOnce(&mut CreateOptions)) -> (Fixture, Result<(), NoAnswer>) {
     let mut fixture = Fixture::begin(6, 3, 1, options, change);
     let ended = fixture.settle();

@@ -1,5 +1,5 @@
-//! Each protection of a whole pool is taken away in turn, and a workload that is fine with it must notice.
-//! (Log, table and the reuse of slots have such tests of their own beside them.)
+//! Each protection of a whole pool is taken away in turn, and a workload that is fine with it must
+//! notice. (Log, table and the reuse of slots have such tests of their own beside them.)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -102,7 +102,7 @@ fn write_through(mutations: Mutations, seed: u64) -> bool {
     holds_after_a_cut(fixture, volume, &model)
 }
 
-/// Where one digest covers a strip, a torn destage takes blocks with it that nobody wrote.
+/// Where one digest covers a strip, a torn destage takes blocks with it that no host was writing.
 fn cut_destage(mutations: Mutations, seed: u64) -> bool {
     let mut fixture = Fixture::new(8, 8, seed);
     let volume = fixture.create_volume(VolumeSpec { digest: DigestUnit::Strip, ..spec("a", "4+2", 1 << 20) }).id;
@@ -120,7 +120,8 @@ fn cut_destage(mutations: Mutations, seed: u64) -> bool {
     holds_after_a_cut(fixture, volume, &model)
 }
 
-/// Writes at once that fill several groups, the first of which reaches no drive before the power goes.
+/// Writes at once that fill several groups, the first of which reaches no drive before the power
+/// goes.
 fn many_groups(mutations: Mutations, seed: u64) -> bool {
     let mut fixture = Fixture::new(8, 8, seed);
     let volume = fixture.create_volume(spec("a", "3+1", 4 << 20)).id;
@@ -153,7 +154,8 @@ fn many_groups(mutations: Mutations, seed: u64) -> bool {
     })
 }
 
-/// Writes over many stripes, some of them whole ones, and the power goes in one: all of it is there or nothing of it.
+/// Writes over many stripes, some of them whole ones, and the power goes in one: all of it is there
+/// or nothing of it.
 fn whole_writes(mutations: Mutations, seed: u64) -> bool {
     let mut fixture = Fixture::new(8, 8, seed);
     let volume = fixture.create_volume(spec("a", "4+2", 2 << 20)).id;
@@ -223,7 +225,8 @@ fn memory(mutations: Mutations, seed: u64) -> bool {
     spoilt && fixture.read(volume, 0, model.len()).is_ok_and(|read| read == model)
 }
 
-/// Contents on one volume, and the name of each on another as soon as the content is ordered: no name without its content.
+/// Contents on one volume, and the name of each on another as soon as the content is ordered: no
+/// name without its content.
 fn names(mutations: Mutations, seed: u64) -> bool {
     let mut fixture = Fixture::new(8, 8, seed);
     let contents = fixture.create_volume(spec("contents", "4+2", 2 << 20)).id;

@@ -1,4 +1,5 @@
-//! Redo records: in several groups of columns, in a pool opened read-only, and older ones behind newer ones in the log.
+//! Redo records: in several groups of columns, in a pool opened read-only, and older ones behind
+//! newer ones in the log.
 
 use std::rc::Rc;
 
@@ -17,7 +18,8 @@ use crate::testing::{Fixture, NoAnswer, pattern, spec};
 const SIZE: usize = 16 << 20;
 const STRIPE: usize = 4 << 20;
 
-/// Stripes so wide that a destage in place takes two groups of columns, with 200 dirty columns in each.
+/// Stripes so wide that a destage in place takes two groups of columns, with 200 dirty columns in
+/// each.
 fn wide(seed: u64) -> (Fixture, VolumeId, Vec<u8>) {
     let mut fixture = Fixture::new(9, 9, seed);
     fixture.options.rebuild_after = Duration::from_secs(3600);
@@ -111,8 +113,8 @@ fn a_drive_lost_while_redo_is_put_in_place_does_not_stop_the_opening() {
     }
 }
 
-/// The images stay while their stripe is dirty, and reads lay them over what drives give: a strip that missed them looks right
-/// then, and is not.
+/// The images stay while their stripe is dirty, and reads lay them over what drives give: a strip
+/// that missed them looks right then, and is not.
 #[test]
 fn a_drive_that_missed_redone_images_is_filled() {
     let mut missed = 0;
@@ -158,7 +160,8 @@ fn placed(pool: &Pool, key: StripeKey) -> Vec<bool> {
 /// Where strips lie on the fixture's drives.
 const STRIPS: std::ops::Range<u64> = 12 << 20..62 << 20;
 
-/// A pool with one stripe that owes two images of its first block: the older one is on its strips, the newer one not yet.
+/// A pool with one stripe that owes two images of its first block: the older one is on its strips,
+/// the newer one not yet.
 struct Twice {
     fixture: Fixture,
     key: StripeKey,
@@ -180,7 +183,8 @@ fn twice(seed: u64) -> Twice {
     fixture.command(Command::Close).expect("closed");
     fixture.open().expect("opened");
     let mut away = fixture.drives_of_a_row();
-    // The image of the first version is in the log when the second is written, and then too many drives leave.
+    // The image of the first version is in the log when the second is written, and then too many
+    // drives leave.
     fixture.write(volume, 0, &pattern(100, 4 * KIB)).expect("written");
     fixture.test_drives.held = Some(STRIPS);
     fixture.begin_command(Command::Checkpoint);
@@ -193,7 +197,8 @@ fn twice(seed: u64) -> Twice {
     fixture.test_drives.held = None;
     fixture.pass(Duration::from_millis(50));
     assert_eq!(placed(&fixture.pool, key), [false]);
-    // One returns, and goes again when the image of the second version is in the log, and not on its strips.
+    // One returns, and goes again when the image of the second version is in the log, and not on
+    // its strips.
     fixture.begin_to_give_back(away[0]);
     away[0] = fixture.test_drives.drives.len() - 1;
     fixture.test_drives.run_pool(&mut fixture.pool, &mut Vec::new(), |_, pool| placed(pool, key).len() == 2);
@@ -223,7 +228,8 @@ impl Twice {
         assert!(done.get(), "the older image was appended again");
     }
 
-    /// All drives return after a power cut: the newer version is there, in memory and on the drives.
+    /// All drives return after a power cut: the newer version is there, in memory and on the
+    /// drives.
     fn check(mut self) {
         for drive in &self.away {
             self.fixture.test_drives.drives[*drive].gone = false;

@@ -1,5 +1,6 @@
-//! Stripes that cannot be destaged while drives are away: what waits for them in the log keeps nobody else from it, no wait
-//! is without end, and when the drives are back everything is finished.
+//! Stripes that cannot be destaged while drives are away. What waits for them in the log keeps no
+//! other writer from it, no wait is without end, and when the drives are back everything is
+//! finished.
 
 use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, MediaFault, Op};
@@ -13,7 +14,8 @@ use crate::testing::{Fixture, NoAnswer, pattern, spec};
 const STRIPE: usize = 128 * KIB;
 const CATALOG: usize = 1 << 20;
 
-/// A pool of twelve drives, or more, in six enclosures whose log has 8 MiB, and which gives no drive up.
+/// A pool of twelve drives, or more, in six enclosures whose log has 8 MiB, and which gives no
+/// drive up.
 struct Scene {
     fixture: Fixture,
     data: VolumeId,
@@ -49,7 +51,8 @@ fn write(at: usize, data: &[u8]) -> Op {
 }
 
 impl Scene {
-    /// Changes of so many bytes in every stripe, all at once, of which the power or drives may take some.
+    /// Changes of so many bytes in every stripe, all at once, of which the power or drives may take
+    /// some.
     fn burst(&mut self, bytes: usize) {
         let stripes = self.model.len() / STRIPE;
         let pieces: Vec<Vec<u8>> = (0..stripes).map(|stripe| pattern(7000 + stripe as u64, bytes)).collect();
@@ -132,7 +135,8 @@ fn a_mirror_goes_around_the_log_while_a_third_lost_drive_keeps_stripes_from_thei
     assert!(stuck > 0, "nothing waited for the drives");
 }
 
-/// Three drives go so many operations after destage began. Answers the bytes of images that wait for them.
+/// Three drives go so many operations after destage began. Answers the bytes of images that wait
+/// for them.
 fn lose_in_destage(case: u64, after: u64) -> u64 {
     let digest = if case.is_multiple_of(2) { DigestUnit::Block } else { DigestUnit::Strip };
     let mut scene = scene(case, 4 << 20, digest);
@@ -164,8 +168,9 @@ fn a_mirror_goes_around_the_log_while_redo_images_wait_for_drives() {
     assert!(owed > 0, "no case left images waiting");
 }
 
-/// Moments at which the log filled up for good: its last room was kept for stripes that could not use it, the oldest record was
-/// no dirty block but an image, its destage lacked room for the record of its end, or stood in line behind the patient.
+/// Moments at which the log filled up for good. Its last room was kept for stripes that could not
+/// use it. Or the oldest record was no dirty block but an image. Or its destage lacked room for the
+/// record of its end, or stood in line behind the patient.
 #[test]
 fn a_log_filled_by_what_waits_is_emptied_from_its_oldest_record_on() {
     for (case, after) in [(0, 114), (1, 36), (1, 110), (3, 62)] {
@@ -234,7 +239,7 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
             continue;
         }
         silent += 1;
-        // Nobody says that they have gone.
+        // No event says that they have gone.
         drives.iter().for_each(|drive| scene.fixture.test_drives.drives[*drive].gone = true);
         for _ in 0..16 {
             scene.mirror_goes_on(&format!("seed {seed}"));
@@ -255,7 +260,8 @@ fn table_rows(fixture: &Fixture) -> Vec<Vec<usize>> {
 
 #[test]
 fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_drives_return() {
-    // Three drives on which every row of the tables has a member: nowhere is left to write pages to.
+    // Three drives on which every row of the tables has a member: nowhere is left to write pages
+    // to.
     let found = (0..8).find_map(|seed| {
         let scene = full_scene(seed, 0);
         let rows = table_rows(&scene.fixture);

@@ -16,7 +16,8 @@ fn what_a_read_shows_of_a_stripe_under_way_outlives_a_power_cut() {
         fixture.write(volume, 0, &old).expect("written");
         fixture.command(Command::Close).expect("closed");
         fixture.open().expect("opened, with nothing cached");
-        // A whole stripe goes to a new slot; its tag is that of an operation which was answered long ago.
+        // A whole stripe goes to a new slot; its tag is that of an operation which was answered
+        // long ago.
         let op = Op::Write { at: 0, data: vec![Buffer::copy_of(&new).freeze()], fua: false };
         let request = Request { tag: 0, op, priority: Priority::Host, deadline: None };
         fixture.pool.event(Event::Submit { volume, request });

@@ -1,4 +1,5 @@
-//! Drives that do not belong to the pool, or no longer fit into it: named with the reason, and not used.
+//! Drives that do not belong to the pool, or no longer fit into it: named with the reason, and not
+//! used.
 
 use crate::model::{AlarmKind, Command, DriveHealth};
 use crate::testing::drives::TestDrive;

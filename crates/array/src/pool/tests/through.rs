@@ -1,4 +1,5 @@
-//! Write-through: when an operation is answered its strips are on their drives, and the log is not needed for it.
+//! Write-through: when an operation is answered its strips are on their drives, and the log is not
+//! needed for it.
 
 use std::rc::Rc;
 
@@ -68,8 +69,9 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
     }
 }
 
-/// Eight writers, each of which writes its next block of the same stripe when its last one is answered. They begin one after
-/// another, so that each comes while the destage for another is under way.
+/// Eight writers, each of which writes its next block of the same stripe when its last one is
+/// answered. They begin one after another, so that each comes while the destage for another is
+/// under way.
 #[test]
 fn writers_of_one_stripe_share_its_destages() {
     const WRITERS: u64 = 8;

@@ -1,7 +1,8 @@
 //! Requests that a drive does not answer: noticing them, and answering in the drive's place.
 //!
-//! A request answered in the drive's place stays owed: its number is not used again before the driver hands it back, and
-//! the drive is not taken in again while it owes any, so that no write of before lands on what came after.
+//! A request answered in the drive's place stays owed: its number is not used again before the
+//! driver hands it back. The drive is not taken in again while it owes any, so that no write of
+//! before lands on what came after.
 
 use stele_ground::Instant;
 use stele_media::{Completion, MediaError, MediaFault, Op};
@@ -43,7 +44,8 @@ impl Io {
         self.answer_for(drive, |_| true, || gone(drive));
     }
 
-    /// Answers reads that went out before this with an error: their drive is needed and does not answer.
+    /// Answers reads that went out before this with an error: their drive is needed and does not
+    /// answer.
     pub fn fail_reads(&self, drive: usize, before: Instant) {
         let silent = || MediaError::new(MediaFault::Retry, format!("drive at index {drive} does not answer"));
         let reads = |out: &super::Slot| out.reads && out.submitted < before;
@@ -102,7 +104,7 @@ impl Io {
         }
     }
 
-    /// Wakes whoever looks after drives that work.
+    /// Wakes the watch flow, which looks after drives that work.
     pub(super) fn watch(&self) {
         if !self.0.watching.replace(true) {
             self.0.busy.wake_all();

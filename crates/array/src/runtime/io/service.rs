@@ -1,7 +1,8 @@
 //! What a drive has done, and how long its reads take beside those of its peers.
 //!
-//! The mean follows slowly (a 32nd a read), so that it tells the drive and not its last request. Beside it stand the last
-//! 32 reads as late or not: one stall among quick reads moves the mean, but does not make a slow drive.
+//! The mean follows slowly (a 32nd a read), so that it tells the drive and not its last request.
+//! Beside it stand the last 32 reads as late or not: one stall among quick reads moves the mean,
+//! but does not make a slow drive.
 
 use stele_ground::{Duration, Instant};
 use stele_media::Op;
@@ -17,7 +18,8 @@ pub struct Service {
     pub reads: u64,
     /// From handing out to completion.
     pub mean: Duration,
-    /// Mean of the same spans, each divided by the requests that were out: a drive with a longer queue is no slower drive.
+    /// Mean of the same spans, each divided by the requests that were out: a drive with a longer
+    /// queue is no slower drive.
     pub share: Duration,
     /// One bit for each of the last reads that were compared, the newest lowest: it was late.
     late: u32,
@@ -44,8 +46,8 @@ impl Service {
     }
 }
 
-/// What came in with the events of a turn, before its time was told: reckoned with the time of the turn before, a request that
-/// was alone on its drive would have taken none.
+/// What came in with the events of a turn, before its time was told: reckoned with the time of the
+/// turn before, a request that was alone on its drive would have taken none.
 #[derive(Default)]
 pub(super) struct Untimed {
     pub ended: Vec<Ended>,

@@ -1,8 +1,10 @@
-//! Choosing the drives of a row: least filled, least often together, within the enclosure rule, ties by seeded dice.
+//! Choosing the drives of a row: least filled, least often together, within the enclosure rule,
+//! ties by seeded dice.
 //!
-//! The aim is an even rebuild: when a drive is lost, every other drive holds about equally many rows with it. A greedy
-//! choice over the counts of pairs comes close enough (the worst load is below 1.15 of the mean; see the tests), and unlike
-//! a fixed design it keeps working while drives come, go and differ in size.
+//! The aim is an even rebuild: when a drive is lost, every other drive holds about equally many
+//! rows with it. A greedy choice over the counts of pairs comes close enough (the worst load is
+//! below 1.15 of the mean; see the tests). Unlike a fixed design it keeps working while drives
+//! come, go and differ in size.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +20,8 @@ pub struct Candidate {
     pub total: u32,
 }
 
-/// How many members one enclosure may get: `most` (the strips that may be lost), or the least that still fits `width`
-/// members; none when the candidates are too few.
+/// How many members one enclosure may get: `most` (the strips that may be lost), or the least that
+/// still fits `width` members; none when the candidates are too few.
 pub fn enclosure_limit(candidates: &[Candidate], width: usize, most: usize) -> Option<usize> {
     let mut count: BTreeMap<u32, usize> = BTreeMap::new();
     for candidate in candidates {
@@ -38,14 +40,14 @@ pub fn choose(
 ) -> Option<Vec<usize>> {
     let limit = enclosure_limit(candidates, width, most_per_enclosure)?;
     let mut left: Vec<Candidate> = candidates.to_vec();
-    // Ties fall to whoever the dice put first.
+    // Ties fall to the drive that the dice put first.
     dice.shuffle(&mut left);
     let mut crowd: BTreeMap<u32, usize> = BTreeMap::new();
     let mut chosen: Vec<usize> = Vec::with_capacity(width);
     // Rows shared with those chosen so far, by place in `left`.
     let mut shared: Vec<u64> = vec![0; left.len()];
     while chosen.len() < width {
-        // Whoever is picked takes exactly one of the places that the limit leaves, so the rest always fits.
+        // Each pick takes exactly one of the places that the limit leaves, so the rest always fits.
         let open = |candidate: &Candidate| crowd.get(&candidate.enclosure).copied().unwrap_or(0) < limit;
         let best = (0..left.len())
             .filter(|at| !chosen.contains(&left[*at].drive) && open(&left[*at]))
@@ -60,8 +62,10 @@ pub fn choose(
     Some(chosen)
 }
 
-/// Sharing few rows and being little filled weigh alike (a drive in r rows shares r * (width - 1) with all others), both
-/// in proportion to the drive's size, so that drives of unlike size fill up together.
+/// What speaks against a candidate: the rows that it shares with the chosen, four times, and how
+/// much of it is used. A drive in r rows shares r * (width - 1) with all others, so use counts as
+/// often. Both count in proportion to the drive's size, so that drives of unlike size fill up
+/// together.
 fn cost(candidate: &Candidate, shared: u64, width: usize) -> u64 {
     let rows = shared * 4 + u64::from(candidate.used) * (width as u64 - 1);
     (rows << 16) / u64::from(candidate.total.max(1))

@@ -1,7 +1,9 @@
-//! Rows that break the enclosure rule: more of their strips in one enclosure than their code can lose.
+//! Rows that break the enclosure rule: more of their strips in one enclosure than their code can
+//! lose.
 //!
-//! A row is chosen within the rule where the drives with room allow it, and beyond it where they do not: storing with less
-//! safety comes before not storing. Drives that are added, freed, replaced or said to be elsewhere change what they allow.
+//! A row is chosen within the rule where the drives with room allow it, and beyond it where they do
+//! not: storing with less safety comes before not storing. Drives that are added, freed, replaced
+//! or said to be elsewhere change what they allow.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +37,8 @@ impl Layout {
         self.crowd(row) <= row.class.code.tolerates()
     }
 
-    /// Which rows break the rule, and which of them although the `allowed` drives could keep it, whatever room they have.
+    /// Which rows break the rule, and which of them although the `allowed` drives could keep it,
+    /// whatever room they have.
     pub fn crowding(&self, allowed: &dyn Fn(DriveNumber) -> bool) -> Crowding {
         let drives = self.drives_that(allowed, |_, _| true);
         let mut kept: BTreeMap<RowClass, bool> = BTreeMap::new();
@@ -52,8 +55,9 @@ impl Layout {
         crowding
     }
 
-    /// True when there is room for the row's stripes within the rule: now, where the reserve may be used for a moment, and
-    /// also without the reserve as soon as the row's own cells are free.
+    /// True when there is room for the row's stripes within the rule. There is room now, where the
+    /// reserve may be used for a moment, and also without the reserve as soon as the row's own
+    /// cells are free.
     pub fn can_spread(&self, row: RowId, allowed: &dyn Fn(DriveNumber) -> bool) -> bool {
         let Some(row) = self.rows.get(&row) else { return false };
         let now = self.drives_that(allowed, |_, drive| drive.units.free() > 0);

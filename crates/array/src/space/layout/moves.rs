@@ -1,4 +1,5 @@
-//! Which row's stripes move next when drives were added, and whether a drive can be emptied onto the others.
+//! Which row's stripes move next when drives were added, and whether a drive can be emptied onto
+//! the others.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +9,25 @@ use super::{Drive, Layout, Row, RowClass, RowKind};
 use crate::drives::label::Configuration;
 use crate::model::place::{DriveNumber, RowId};
 
-/// What moving a row must gain, for each cell that goes elsewhere, in units of a drive's fill: less would only shuffle.
+/// What moving a row must gain, for each cell that goes elsewhere, in units of a drive's fill: less
+/// would only shuffle.
 const GAIN_MIN: u64 = 2;
 
-/// The sum of the squares of all drives' fills is what moves make smaller: this is its growth by one more unit, scaled.
+/// The sum of the squares of all drives' fills is what moves make smaller: this is its growth by
+/// one more unit, scaled.
 fn weight(drive: &Drive, units: u64) -> u64 {
     (units << 24) / u64::from(drive.units.total().max(1))
 }
 
 impl Layout {
-    /// As `choose_row`, for a row whose cells come free elsewhere soon after: for so long it may use the reserve. In a full
-    /// pool there is no other way to make use of a drive that was added.
+    /// As `choose_row`, for a row whose cells come free elsewhere soon after: for so long it may
+    /// use the reserve. In a full pool there is no other way to make use of a drive that was added.
     pub fn choose_row_to_move(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<Row> {
         self.choose(class, allowed, true)
     }
 
-    /// The row whose stripes should move so that drives fill alike, with the least filled drives that may take them in view;
-    /// none when nothing is gained any more.
+    /// The row whose stripes should move so that drives fill alike, with the least filled drives
+    /// that may take them in view; none when nothing is gained any more.
     pub fn heaviest_row(&self, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<RowId> {
         let load = |row: &Row| -> u64 {
             row.members.iter().filter_map(|member| self.drives.get(usize::from(member.cell.drive.0))).map(fill).sum()
@@ -55,8 +58,9 @@ impl Layout {
         open().map(|drive| u64::from(drive.units.used()).saturating_sub(share(drive))).sum::<u64>() * self.unit_size
     }
 
-    /// Whether everything that lies on these drives finds other cells, under a configuration that lets them take no more.
-    /// `absorbed` says of how many rows of a class the stripes fit in other rows. Err: which code does not fit.
+    /// Whether everything that lies on these drives finds other cells, under a configuration that
+    /// lets them take no more. `absorbed` says of how many rows of a class the stripes fit in other
+    /// rows. Err: which code does not fit.
     pub fn can_empty(
         &self,
         configuration: &Configuration,

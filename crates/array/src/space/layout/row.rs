@@ -30,8 +30,8 @@ pub struct RowClass {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
     pub cell: StripCell,
-    /// Where strips move to while the member's drive is lost or being replaced; which strips have moved is an
-    /// exception bit in each slot's entry.
+    /// Where strips move to while the member's drive is lost or being replaced; which strips have
+    /// moved is an exception bit in each slot's entry.
     pub replacement: Option<StripCell>,
 }
 
@@ -57,7 +57,8 @@ impl RowClass {
         self.strip * self.code.data() as u64
     }
 
-    /// True when a volume can have this shape: then at least one slot's entry fits a page of the table.
+    /// True when a volume can have this shape: then at least one slot's entry fits a page of the
+    /// table.
     fn is_of_a_volume(self) -> bool {
         let unit = match self.unit {
             unit if unit == self.strip => DigestUnit::Strip,

@@ -1,12 +1,13 @@
-//! The layout as the table and the engine share it: the table makes, moves and frees the rows of its own pages.
+//! The layout as the table and the engine share it: the table makes, moves and frees the rows of
+//! its own pages.
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use super::Layout;
 
-/// Cheap to clone. Guards are short: none is held over a wait, which the lint `await_holding_refcell_ref` checks. Decision
-/// record 034 says why it is not in the engine's core.
+/// Cheap to clone. Guards are short: none is held over a wait, which the lint
+/// `await_holding_refcell_ref` checks. Decision record 034 says why it is not in the engine's core.
 #[derive(Clone)]
 pub struct SharedLayout(Rc<RefCell<Layout>>);
 

@@ -50,7 +50,8 @@ fn fill(layout: &mut Layout, class: RowClass) -> usize {
     rows
 }
 
-/// The worst read load of any other drive, over the mean, when a drive is lost; the worst over all drives.
+/// The worst read load of any other drive, over the mean, when a drive is lost; the worst over all
+/// drives.
 fn rebuild_spread(layout: &Layout) -> f64 {
     let count = layout.drives.len();
     let spread = |lost: usize| {
@@ -79,7 +80,8 @@ fn rebuild_load_is_even_for_every_number_of_drives() {
         (24, "mirror-3"),
         (60, "4+2"),
     ] {
-        // A third of what a drive would have by default is enough for the mean to be told from the dice.
+        // A third of what a drive would have by default is enough for the mean to be told from the
+        // dice.
         let mut layout = Layout::new(&configuration(drives, if drives > 60 { 1300 } else { 2600 }, 2));
         let rows = fill(&mut layout, class(code));
         let spread = rebuild_spread(&layout);
@@ -144,7 +146,8 @@ fn ordinary_rows_leave_the_reserve_and_it_holds_the_lost_drives() {
                 }
             }
         }
-        // 8+2 on 12 drives has no distinct drive left after a loss of two for no row at all: two are free of each.
+        // 8+2 on 12 drives has no distinct drive left after a loss of two for no row at all: two
+        // are free of each.
         assert_eq!(unplaced, 0, "{drives} drives, {code}");
         layout.check();
         for drive in &lost {

@@ -1,4 +1,5 @@
-//! Drives that do not take a write and stay: what they hold of it is old, and counts for nothing until it was written again.
+//! Drives that do not take a write and stay: what they hold of it is old, and counts for nothing
+//! until it was written again.
 
 use stele_ground::Duration;
 use stele_ground::digest::crc32c;
@@ -8,7 +9,8 @@ use crate::testing::{Fixture, pattern, spec};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A pool that waits long before it gives a missing drive up, with a volume full of what is not dirty.
+/// A pool that waits long before it gives a missing drive up, with a volume full of what is not
+/// dirty.
 fn patient(code: &str, seed: u64) -> (Fixture, stele_ground::VolumeId) {
     let options = OpenOptions { rebuild_after: DAY, ..OpenOptions::default() };
     let mut fixture = Fixture::blank(6, 6, seed, options);
@@ -79,6 +81,23 @@ fn a_drive_that_missed_a_write_is_not_called_whole_before_it_has_it() {
 }
 
 #[test]
+fn a_drive_that_misses_writes_is_told_once_and_says_so() {
+    let (mut fixture, volume) = patient("4+2", 9);
+    fixture.test_drives.drives[3].fails_writes = true;
+    for stripe in 0..4 {
+        fixture.write(volume, stripe << 16, &pattern(stripe, 64 << 10)).expect("acknowledged");
+    }
+    let told: Vec<String> = fixture
+        .alarms
+        .iter()
+        .filter(|alarm| alarm.kind == AlarmKind::DriveStale && alarm.drive == Some(3))
+        .map(|alarm| alarm.message.clone())
+        .collect();
+    assert_eq!(told, ["drive 3 missed a write; what it missed is written again"]);
+    assert_eq!(fixture.status().drives[3].note, told[0]);
+}
+
+#[test]
 fn stripes_that_lack_a_strip_count_as_exposed_until_it_is_written() {
     let (mut fixture, volume) = patient("5+1", 1);
     assert_eq!(critical(&fixture), 0);
@@ -126,8 +145,9 @@ fn a_drive_that_goes_on_failing_is_given_up_and_rebuilt() {
     assert_eq!((critical(&fixture), fixture.scrub()), (0, (0, 0)));
 }
 
-/// Blocks as file systems, databases and test programs write them: a head that counts the versions, the CRC-32C of that head,
-/// and the rest. The CRC-32C of the whole block is the same for all versions.
+/// Blocks as file systems, databases and test programs write them: a head that counts the versions,
+/// the CRC-32C of that head, and the rest. The CRC-32C of the whole block is the same for all
+/// versions.
 fn self_checked(version: u64, length: usize) -> Vec<u8> {
     let mut bytes = pattern(7, length);
     for block in bytes.chunks_mut(stele_ground::BLOCK) {

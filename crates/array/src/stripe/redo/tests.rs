@@ -22,7 +22,8 @@ fn slot(index: u32) -> SlotId {
 fn images_that_are_repeated_are_the_same_in_records_of_bounded_size() {
     let key = StripeKey { volume: stele_ground::VolumeId(1), stripe: 5 };
     let write = |strip: usize, at: usize, data: Vec<Shared>| StripWrite { strip, at, data };
-    // Pieces of 100 KiB, two in a record; one of 600 KiB, in three; and a last one that fits behind the rest of it.
+    // Pieces of 100 KiB, two in a record; one of 600 KiB, in three; and a last one that fits behind
+    // the rest of it.
     let writes = vec![
         write(0, 8 * KIB, vec![piece(1, 100 * KIB), piece(2, 100 * KIB)]),
         write(3, 0, vec![piece(3, 100 * KIB), piece(4, 600 * KIB), piece(5, 100 * KIB)]),
@@ -54,7 +55,8 @@ fn images_that_are_repeated_are_the_same_in_records_of_bounded_size() {
     assert_eq!(sizes, [200, 100, 256, 256, 188]);
 }
 
-/// Whose images lie over what: those of the slot and generation alone, of the strip, on units that do not verify.
+/// Whose images lie over what: those of the slot and generation alone, of the strip, on units that
+/// do not verify.
 #[test]
 fn images_lie_over_units_of_their_slot_that_do_not_verify() {
     let mut fixture = Fixture::new(6, 3, 1);

@@ -44,8 +44,8 @@ fn parity_that_is_not_of_its_data_is_encoded_again() {
     assert!(fixture.read(volume, 0, 1 << 20).expect("read") == data);
 }
 
-/// Two written blocks of a strip with a block between them that was never written, and cannot be read: the fixture, the
-/// volume, and the drive.
+/// Two written blocks of a strip with a block between them that was never written, and cannot be
+/// read: the fixture, the volume, and the drive.
 fn with_a_bad_place_between(seed: u64) -> (Fixture, stele_ground::VolumeId, usize) {
     let mut fixture = Fixture::new(7, 7, seed);
     let volume = fixture.create_volume(spec("a", "4+2", 4 << 20)).id;

@@ -1,4 +1,5 @@
-//! What a pool says of a drive that is not well: what is wrong, since when, what was done, and what to do next.
+//! What a pool says of a drive that is not well: what is wrong, since when, what was done, and what
+//! to do next.
 
 use stele_ground::Instant;
 
@@ -149,7 +150,8 @@ impl Engine {
         }
     }
 
-    /// The drive's enclosure, if it has several drives and none of them answers: then the path is the likelier cause.
+    /// The drive's enclosure, if it has several drives and none of them answers: then the path is
+    /// the likelier cause.
     fn enclosure_is_silent(&self, drive: DriveNumber) -> Option<u32> {
         let configuration = self.drives.labels.configuration();
         let enclosure = configuration.drives.get(usize::from(drive.0))?.enclosure;

@@ -18,12 +18,13 @@ use crate::space::layout::RowKind;
 
 /// Drives with requests out are looked at so often.
 pub const LOOK_EVERY: Duration = Duration::from_secs(4);
-/// A request that is still out at the look after so many others is not waited for any more: after 16 to 20 seconds, above
-/// the seven that a drive may try to read a bad place, and below the thirty after which operating systems reset it. Looks
-/// are counted, not time, so that a machine that stood still blames no drive.
+/// A request that is still out at the look after so many others is not waited for any more. That is
+/// after 16 to 20 seconds: above the seven that a drive may try to read a bad place, and below the
+/// thirty after which operating systems reset it. Looks are counted, not time, so that a machine
+/// that stood still blames no drive.
 const LOOKS_MAX: u32 = 4;
-/// A drive that was let go so often within an hour is taken back an hour later: each time it is brought up to date, and
-/// one that comes and goes would keep the others busy.
+/// A drive that was let go so often within an hour is taken back an hour later. Each time it is
+/// brought up to date, and one that comes and goes would keep the others busy.
 const DEPARTURES_MAX: usize = 3;
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -87,7 +88,8 @@ impl Serving {
         {
             tracing::info!("{drive} is not taken back: {note}");
             engine.io.let_go(index);
-            // Another drive may have its place by now, or it still does not answer: a later look sees.
+            // Another drive may have its place by now, or it still does not answer: a later look
+            // sees.
             if engine.drives.index(drive).is_none() && engine.drive_state(drive).votes() {
                 let at = engine.io.now() + Duration(LOOK_EVERY.0 * u64::from(LOOKS_MAX));
                 engine.hospital.ask_again(index, drive, at);
@@ -97,8 +99,8 @@ impl Serving {
 }
 
 impl Engine {
-    /// Indexes of drives whose oldest request has been out for too long; none while no drive answers at all, which is no
-    /// fault of a drive's.
+    /// Indexes of drives whose oldest request has been out for too long; none while no drive
+    /// answers at all, which is no fault of a drive's.
     fn find_overdue(&self) -> Vec<usize> {
         let mut overdue = Vec::new();
         let mut answering = 0;
@@ -218,8 +220,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Why the drive cannot be spared, if so: a stripe or a page of the tables could not be read, the log would have too few members,
-    /// or the labels no majority.
+    /// Why the drive cannot be spared, if so: a stripe or a page of the tables could not be read,
+    /// the log would have too few members, or the labels no majority.
     pub fn can_do_without(&self, drive: DriveNumber) -> Result<(), String> {
         if !self.drive_state(drive).votes() || self.io.is_disabled(Mutation::Needed) {
             return Ok(());
@@ -227,7 +229,8 @@ impl Engine {
         self.check_can_lose(drive).map_err(|error| error.to_string())?;
         let configuration = self.drives.labels.configuration();
         let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
-        // One that did not take the newest label may have been pulled, although no request says so yet.
+        // One that did not take the newest label may have been pulled, although no request says so
+        // yet.
         let answers = |other: &DriveNumber| *other != drive && self.drives.labels.is_up_to_date(*other);
         let left = self.drives.labels.usable().into_iter().filter(answers).count();
         if left * 2 <= voters && !self.drives.labels.overridden() {

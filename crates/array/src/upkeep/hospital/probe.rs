@@ -1,4 +1,5 @@
-//! Drives that were found slow are read now and then, so that they show that they are well again while no host reads them.
+//! Drives that were found slow are read now and then, so that they show that they are well again
+//! while no host reads them.
 
 use std::rc::Rc;
 
@@ -9,7 +10,8 @@ use crate::engine::Engine;
 use crate::model::place::DriveNumber;
 
 const PROBE_EVERY: Duration = Duration::from_secs(4);
-/// As many as are looked at to call a drive well, at places far apart, so that no memory of the drive's answers for it.
+/// As many as are looked at to call a drive well, at places far apart, so that no memory of the
+/// drive's answers for it.
 const READS: u64 = 8;
 
 impl Engine {
@@ -30,7 +32,7 @@ impl Engine {
         }
     }
 
-    /// What is read serves nothing; an error is met again by whoever needs the place.
+    /// What is read serves nothing; a reader that needs the place meets an error again.
     async fn probe(&self, drive: DriveNumber, round: u64) {
         let size = self.drives.labels.configuration().drives.get(usize::from(drive.0)).map(|entry| entry.size);
         let Some(size) = size else { return };

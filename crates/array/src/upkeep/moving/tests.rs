@@ -134,7 +134,7 @@ fn a_drive_is_emptied_while_hosts_write_and_leaves() {
     assert_eq!(status.drives.iter().map(|drive| drive.index).collect::<Vec<_>>(), [0, 1, 2, 3, 5, 6, 7, 8]);
     assert_eq!(names(&status), ["drives/4"]);
     assert!(scene.fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::DriveRemoved && alarm.drive == Some(4)));
-    // Whatever happens to it then matters to nobody.
+    // Whatever happens to it then does not matter to the pool.
     scene.fixture.test_drives.erase(4, 0, 64 << 20);
     scene.check("emptied");
     scene.fixture.crash().expect("opened");
@@ -387,7 +387,8 @@ fn snapshots_clones_and_what_waits_nameless_move_with_their_rows() {
         let Ok(crate::model::Reply::Volume(clone)) = fixture.command(clone) else { panic!("no clone") };
         let mut cloned = second.1.clone();
         change(&mut fixture, clone.id, &mut cloned);
-        // The layer given up has stripes that others see through it, or is taken apart while its rows move.
+        // The layer given up has stripes that others see through it, or is taken apart while its
+        // rows move.
         fixture.command(Command::RollBackVolume { volume: "a".into(), snapshot: "first".into() }).expect("rolled back");
         model = first.1.clone();
         change(&mut fixture, volume, &mut model);

@@ -1,12 +1,15 @@
-//! How many rows and stripes the rebuild works on at once, and how much may not be lost any further.
+//! How many rows and stripes the rebuild works on at once, and how much may not be lost any
+//! further.
 //!
-//! A row keeps its own drives busy and no others: for all drives to take part, and for a rebuild to be the faster the more
-//! drives there are, several rows are worked on side by side, those first whose drives have the least to do. The rows are
-//! always of one urgency: nothing that can wait takes a turn from what cannot. Nobody waits for the slowest: who is done
-//! with a run takes the next one of its row, and who is done with a row the next row.
+//! A row keeps its own drives busy and no others. All drives are to take part, and a rebuild is to
+//! be the faster the more drives there are. So several rows are worked on side by side, those first
+//! whose drives have the least to do. The rows are always of one urgency: nothing that can wait
+//! takes a turn from what cannot. No lane waits for the slowest: a lane that is done with a run
+//! takes the next one of its row, and a worker that is done with a row the next row.
 //!
-//! A run waits for its slowest source, so a drive idles unless it has several to serve: see `ROWS_OF_DRIVE`. While hosts
-//! are active that would be a long line before them: then a row has one run at a time, and a short one.
+//! A run waits for its slowest source, so a drive idles unless it has several to serve: see
+//! `ROWS_OF_DRIVE`. While hosts are active that would be a long line before them: then a row has
+//! one run at a time, and a short one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +26,10 @@ use crate::model::ArrayError;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
 use crate::space::layout::{Row, RowClass, RowKind};
 
-/// Rows worked on at once for each drive, and in all; also rows whose strips go to one drive, so that at most so many times
-/// `RUNS_OF_ROW` runs wait in its line, and a flush that fails is charged to it as often at most. With two the drives of a hard-drive pool are busy half of the time,
-/// with four nearly always (docs/decisions/025-rebuild-by-runs.md).
+/// Rows worked on at once for each drive, and in all; also rows whose strips go to one drive. So at
+/// most so many times `RUNS_OF_ROW` runs wait in its line, and a flush that fails is charged to it
+/// as often at most. With two the drives of a hard-drive pool are busy half of the time, with four
+/// nearly always (docs/decisions/025-rebuild-by-runs.md).
 pub(super) const ROWS_OF_DRIVE: usize = 4;
 const ROWS_MAX: usize = 64;
 /// Runs of a row worked on at once: while one is computed and written, the drives read the next.
@@ -144,7 +148,8 @@ impl Engine {
         };
         // Rows of other shapes come after these: how many fit into memory depends on the shape.
         let fits = |task: &&Task| layout.row(task.row).is_some_and(|row| Some(row.class) == class.shape);
-        // A drive that is filled is the target of all rows: more at once would only make its line longer, and hosts wait in it.
+        // A drive that is filled is the target of all rows: more at once would only make its line
+        // longer, and hosts wait in it.
         let target = |task: &Task| target_of(layout.row(task.row)?, task, |drive| self.drives.index(drive).is_some());
         let mut targets: BTreeMap<DriveNumber, usize> = BTreeMap::new();
         for drive in busy.values().filter_map(target) {
@@ -157,8 +162,8 @@ impl Engine {
         waiting.filter(fits).filter(has_room).min_by_key(crowd).copied()
     }
 
-    /// Every stripe of the row gets its strip right. `Again` when some could not be at this time, or other rows are more
-    /// urgent now: the row stays queued.
+    /// Every stripe of the row gets its strip right. `Again` when some could not be at this time,
+    /// or other rows are more urgent now: the row stays queued.
     pub(super) async fn for_each_stripe(
         self: &Rc<Self>,
         task: Task,
@@ -245,8 +250,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the run may move so many bytes; false when the pass ends instead. Drives that are lost meanwhile end the
-    /// wait, which at a low rate may be long: something may be more urgent now.
+    /// Waits until the run may move so many bytes; false when the pass ends instead. Drives that
+    /// are lost meanwhile end the wait, which at a low rate may be long: something may be more
+    /// urgent now.
     async fn wait_for_turn(&self, pass: &Pass, bytes: u64, done: &Done) -> Result<bool, ArrayError> {
         let at = self.turn(bytes, pass.task.left == 0);
         loop {
@@ -264,7 +270,8 @@ impl Engine {
         }
     }
 
-    /// The pass has ended; so it does when drives were lost since, and something has less redundancy left than its row had.
+    /// The pass has ended; so it does when drives were lost since, and something has less
+    /// redundancy left than its row had.
     fn is_ended(&self, pass: &Pass, done: &Done) -> bool {
         let losses = self.membership.lost();
         let is_overtaken = !pass.ended.get()
@@ -301,7 +308,8 @@ impl Engine {
         rows.into_iter().map(|row| u64::from(self.look(|core| core.space.used(row)))).sum()
     }
 
-    /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell counts once all have moved to it.
+    /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell
+    /// counts once all have moved to it.
     pub fn strips_without(&self, row: &Row, lost: impl Fn(DriveNumber) -> bool) -> usize {
         let gone = |cell: StripCell| lost(cell.drive) || !self.drives.is_sound(cell.drive);
         let members = row.members.iter().enumerate().filter(|(at, member)| {
@@ -311,7 +319,8 @@ impl Engine {
         members.count()
     }
 
-    /// Stripes that have a slot; and of them those that may lose no further strip without loss of data.
+    /// Stripes that have a slot; and of them those that may lose no further strip without loss of
+    /// data.
     pub fn exposure(&self) -> (u64, u64) {
         let layout = self.layout.read();
         let exposed = |row: &Row| self.strips_without(row, |_| false) >= row.class.code.tolerates();

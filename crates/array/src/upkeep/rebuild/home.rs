@@ -1,8 +1,9 @@
 //! What is lost of a strip in a spare cell may still lie at home.
 //!
-//! The drive of the spare cell may be away when the home drive returns. Or the strip moved with gaps, because too many drives
-//! failed their reads at that time. Nothing has overwritten what lies at home, since the cell belongs to the same row. So the
-//! units that the spare cell lacks are looked for there. Their digests tell whether they are what was stored last.
+//! The drive of the spare cell may be away when the home drive returns. Or the strip moved with
+//! gaps, because too many drives failed their reads at that time. Nothing has overwritten what lies
+//! at home, since the cell belongs to the same row. So the units that the spare cell lacks are
+//! looked for there. Their digests tell whether they are what was stored last.
 
 use stele_media::Priority;
 
@@ -11,7 +12,8 @@ use crate::formats::entry::{DigestKind, LOST};
 use crate::stripe::{Columns, StripPlace, Stripe};
 
 impl Engine {
-    /// Takes the lost units of the member's strip from its home where they verify there. False when there were none.
+    /// Takes the lost units of the member's strip from its home where they verify there. False when
+    /// there were none.
     pub(super) async fn find_at_home(
         &self,
         of: &Stripe,

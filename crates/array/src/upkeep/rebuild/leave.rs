@@ -1,13 +1,15 @@
 //! A spare cell on a drive that is lost too: its member needs another one.
 //!
-//! The exceptions of the row's stripes say which strips lie in the member's replacement, whichever cell that is. Were the cell
-//! changed for another one, they would say of strips that nobody ever wrote there that they lie in it: reads would take
-//! whatever the new cell's drive holds for damage of that drive, and the rebuild would take them for moved. So each strip is
-//! recorded as being at home again, which is lost as well: from then on it is absent, and is rebuilt like any other. Only when
-//! no strip is left in the cell is it given up. A crash in between leaves strips that are at home and strips in the cell, and
-//! the next opening goes on with that.
+//! The exceptions of the row's stripes say which strips lie in the member's replacement, whichever
+//! cell that is. Were the cell changed for another one, they would say of strips that were never
+//! written there that they lie in it. Reads would take whatever the new cell's drive holds for
+//! damage of that drive, and the rebuild would take them for moved. So each strip is recorded as
+//! being at home again, which is lost as well: from then on it is absent, and is rebuilt like any
+//! other. Only when no strip is left in the cell is it given up. A crash in between leaves strips
+//! that are at home and strips in the cell, and the next opening goes on with that.
 //!
-//! Nothing is let go that cannot be computed from elsewhere: the drive of the cell may still return.
+//! Nothing is let go that cannot be computed from elsewhere: the drive of the cell may still
+//! return.
 
 use std::rc::Rc;
 
@@ -41,12 +43,14 @@ impl Engine {
     /// Gives the member's spare cell up.
     pub(super) async fn leave_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<Leave, ArrayError> {
         self.rebuilding.forget_moved(task.row, task.member);
-        // What is allocated in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
+        // What is allocated in the row meanwhile is to lie in the cell too, so that only the second
+        // pass sees the last of it.
         let left = self.leave_strips(task, false).await?;
         if left != Leave::Done {
             return Ok(left);
         }
-        // Before the row is frozen: what makes room in the log may itself wait for a slot of the row.
+        // Before the row is frozen: what makes room in the log may itself wait for a slot of the
+        // row.
         let room = self.log.reserve(self.log.cost(&given_up(task)), Purpose::Inside).await?;
         self.step(|core| core.space.freeze(task.row, true));
         let result = self.leave_frozen(task, row, room).await;
@@ -69,8 +73,9 @@ impl Engine {
         Ok(left)
     }
 
-    /// Waits a moment until no slot of the frozen row is on its way. False where one is for longer: its writer may wait for
-    /// room in the log, and whoever would make that for a slot of this row.
+    /// Waits a moment until no slot of the frozen row is on its way. False where one is for longer:
+    /// its writer may wait for room in the log, and the flow that would make that for a slot of
+    /// this row.
     pub(super) async fn are_slots_let_go(&self, row: RowId) -> Result<bool, ArrayError> {
         let until = self.io.now() + HELD_MAX;
         while self.look(|core| core.space.is_held_any(row)) {
@@ -102,8 +107,9 @@ impl Engine {
         };
         let Some(head) = moved().await? else { return Ok(Leave::Done) };
         let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else { return Ok(Leave::Again) };
-        // While the row is frozen nobody is waited for: the writer of the stripe may itself wait for a slot of this row.
-        // The next attempt waits for it before it freezes the row.
+        // While the row is frozen the rebuild waits for no lock: the writer of the stripe may
+        // itself wait for a slot of this row. The next attempt waits for it before it freezes the
+        // row.
         let guard = match is_frozen {
             true => self.locks.try_exclusive(volume.id, head.stripe),
             false => Some(self.locks.exclusive(volume.id, head.stripe).await),
@@ -124,7 +130,8 @@ impl Engine {
         }
         let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: false };
         let cost = self.log.cost(&record);
-        // No more than for writers is the log waited for; the next attempt waits for it before it freezes the row.
+        // No more than for writers is the log waited for; the next attempt waits for it before it
+        // freezes the row.
         let room = match is_frozen {
             true => self.log.try_reserve(cost, Purpose::Inside),
             false => Some(self.log.reserve(cost, Purpose::Inside).await?),

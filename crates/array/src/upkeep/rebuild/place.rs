@@ -1,5 +1,5 @@
-//! One strip of a stripe goes to where it belongs, under the stripe's lock: what is not plain of a run, and what hosts had
-//! to have reconstructed.
+//! One strip of a stripe goes to where it belongs, under the stripe's lock: what is not plain of a
+//! run, and what hosts had to have reconstructed.
 
 use std::rc::Rc;
 
@@ -72,9 +72,10 @@ impl Engine {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
-            // The way home gives the spare cell up, and what its drive cannot read just now with it. The way to the spare cell
-            // gives up what lies at home: from then on the strip would count as redundancy, and another drive, which
-            // cannot read just now either, as one that can be spared.
+            // The way home gives the spare cell up, and what its drive cannot read just now with
+            // it. The way to the spare cell gives up what lies at home. From then on the strip
+            // would count as redundancy, and another drive, which cannot read just now either, as
+            // one that can be spared.
             if of.hopes_for(&columns) && moved != to_spare && !self.may_discard(&of, &columns).await? {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 self.rebuilding.wait_for_looks();
@@ -86,7 +87,7 @@ impl Engine {
             }
         }
         let in_place = moved == to_spare;
-        // What verifies only under an image that it is owed is not there: nobody keeps the image for long.
+        // What verifies only under an image that it is owed is not there: images do not stay long.
         let mut amiss = columns.repair.iter().chain(&columns.owed);
         let whole = amiss.all(|(strip, _)| *strip != member) && columns.lost.is_empty();
         let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(Placed::Again) };
@@ -121,8 +122,8 @@ impl Engine {
         Ok(Placed::There)
     }
 
-    /// The stripe is not in the slot any more. Where a snapshot was deleted, the slot may be that of the layer above it now:
-    /// then its strips are still to be placed.
+    /// The stripe is not in the slot any more. Where a snapshot was deleted, the slot may be that
+    /// of the layer above it now: then its strips are still to be placed.
     async fn after_hand_over(&self, slot: SlotId, key: StripeKey) -> Result<Placed, ArrayError> {
         let Some(shape) = self.row_shape(slot) else { return Ok(Placed::There) };
         let head = self.slot_head(&shape, slot).await?;

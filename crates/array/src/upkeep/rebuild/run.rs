@@ -1,14 +1,18 @@
-//! Strips of neighbouring slots go to where they belong together: one request of each source, one to the target.
+//! Strips of neighbouring slots go to where they belong together: one request of each source, one
+//! to the target.
 //!
 //! What may go wrong, and what keeps it from doing harm:
 //!
-//! 1. A host changes a stripe while its strips are read and computed. No lock keeps it from that, and what was computed may
-//!    be old. `is_still` is asked again before the write and, for strips that move, in the step that records it: what is
-//!    old is never where anything refers to. Stripes with CRC-32C digests, which may not tell, are left to `place_strip`.
-//! 2. A slot is freed while its strip is on its way to the target, and another stripe is written there. A shared lock of
-//!    the stripe is held from `is_still` until the write is flushed; freeing a slot takes the exclusive one.
+//! 1. A host changes a stripe while its strips are read and computed. No lock keeps it from that,
+//!    and what was computed may be old. `is_still` is asked again before the write and, for strips
+//!    that move, in the step that records it: what is old is never where anything refers to.
+//!    Stripes with CRC-32C digests, which may not tell, are left to `place_strip`.
+//! 2. A slot is freed while its strip is on its way to the target, and another stripe is written
+//!    there. A shared lock of the stripe is held from `is_still` until the write is flushed;
+//!    freeing a slot takes the exclusive one.
 //! 3. A crash before the record: the strip is rebuilt again, for the entry names the place it had.
-//! 4. A drive or a digest fails: the strip is left to `place_strip`, which notes what failed, under the stripe's lock.
+//! 4. A drive or a digest fails: the strip is left to `place_strip`, which notes what failed, under
+//!    the stripe's lock.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -42,8 +46,8 @@ struct Move {
 }
 
 impl Engine {
-    /// Brings the member's strips of these slots to the replacement (`to_spare`), or home. Answers the slots that are left
-    /// to `place_strip`.
+    /// Brings the member's strips of these slots to the replacement (`to_spare`), or home. Answers
+    /// the slots that are left to `place_strip`.
     pub(super) async fn place_run(
         self: &Rc<Self>,
         task: Task,
@@ -139,7 +143,7 @@ impl Engine {
                 let of = &pictured.of;
                 let _looked_at = self.pages_of(pictured).await?;
                 let pages = self.pages_for(&record(pictured)).await?;
-                // From here on nothing waits. Whoever holds the lock may be about to change the stripe.
+                // Nothing waits from here on. A lock holder may be about to change the stripe.
                 let free = !self.locks.is_held(of.volume, of.stripe);
                 if free && self.is_still(pictured) && self.target(of, member, to_spare) == Some(*target) {
                     self.append(&record(pictured), &pages, &mut reservation);
@@ -156,8 +160,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes strips, all on one drive and those at neighbouring places with one request, and flushes them. Answers those
-    /// that are durable. The drive is charged with one error at most, however many requests failed or joined the flush.
+    /// Writes strips, all on one drive and those at neighbouring places with one request, and
+    /// flushes them. Answers those that are durable. The drive is charged with one error at most,
+    /// however many requests failed or joined the flush.
     async fn write_neighbours(&self, run: &[Pictured], moves: Vec<Move>) -> Vec<Move> {
         let Some(cell) = moves.first().map(|first| first.target.cell) else { return Vec::new() };
         let Some(index) = self.drives.index(cell.drive) else { return Vec::new() };

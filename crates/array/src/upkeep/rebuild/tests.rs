@@ -22,7 +22,8 @@ fn engine(fixture: &Fixture) -> Rc<Engine> {
     Rc::clone(&fixture.pool.serving().expect("it is open").engine)
 }
 
-/// A pool whose runs are single strips, so that there is much to see between the first and the last.
+/// A pool whose runs are single strips, so that there is much to see between the first and the
+/// last.
 fn step_by_step(drives: usize, seed: u64) -> Fixture {
     let options = OpenOptions { seed, background_run: Bytes(16 << 10), ..OpenOptions::default() };
     let mut fixture = Fixture::blank(drives, drives as u32, seed, options);
@@ -109,7 +110,8 @@ fn a_drive_that_returns_while_another_is_filled_makes_both_whole() {
     }
 }
 
-/// Unaided, a scrub has to find everything in its place: what it finds is charged to drives that did nothing wrong.
+/// Unaided, a scrub has to find everything in its place: what it finds is charged to drives that
+/// did nothing wrong.
 fn nothing_is_wrong(fixture: &mut Fixture, lost: &[usize], context: &str) {
     assert_eq!(fixture.scrub(), (0, 0), "{context}");
     let status = fixture.status();
@@ -321,7 +323,8 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
     fixture.pull(&[4]);
     let engine = engine(&fixture);
     let stripes = (24 << 20) / (32 << 10);
-    // Which strip of a stripe was lost, whether it has moved, and whether the row has its spare cell.
+    // Which strip of a stripe was lost, whether it has moved, and whether the row has its spare
+    // cell.
     let lost = |stripe: u64| {
         let (page, at) = Engine::map_page_id(volume, stripe);
         let map::Home::Slot(slot) = engine.table.cached(page)?.read(|bytes| map::get(bytes, at)) else { return None };
@@ -334,7 +337,8 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
     let moved = || (0..stripes).filter(|stripe| lost(*stripe).is_some_and(|(_, moved, _)| moved)).count();
     for _ in 0..20_000 {
         fixture.run_operations(1);
-        // A stripe whose row has its spare cell already, and whose turn is not soon. Nobody reads parity.
+        // A stripe whose row has its spare cell already, and whose turn is not soon. Reads pass
+        // parity by.
         let is_next = |stripe: &u64| matches!(lost(*stripe), Some((0 | 1, false, true)));
         let Some(stripe) = (0..stripes).rev().find(is_next) else { continue };
         let before = moved();
@@ -363,7 +367,8 @@ fn what_hosts_write_while_runs_move_is_what_stands() {
         fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
         let [one, other] = two_of_a_row(&fixture);
         fixture.pull(&[one]);
-        // Whole stripes go to other slots, and free those whose strips are on their way; parts change them in place.
+        // Whole stripes go to other slots, and free those whose strips are on their way; parts
+        // change them in place.
         for round in 0..6 {
             fixture.run_operations(moment * 5 + round * 40);
             for stripe in (round as usize..data.len() / STRIPE).step_by(3) {

@@ -108,7 +108,8 @@ fn after_a_scrub_the_last_checkpoint_names_only_what_the_scrub_read() {
         fixture.write(deleted, 0, &pattern(2, 64 << 10)).expect("written");
         fixture.command(Command::Checkpoint).expect("a checkpoint");
         fixture.command(Command::DeleteVolume { name: "deleted".into() }).expect("deleted");
-        // Two drives lose all but their labels. The pages of the deleted volume are in the last checkpoint alone.
+        // Two drives lose all but their labels. The pages of the deleted volume are in the last
+        // checkpoint alone.
         let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
         let units = engine.drives.labels.configuration().cell_at(StripCell::default());
         (0..2).for_each(|drive| fixture.test_drives.erase_from(drive, units));

@@ -1,13 +1,14 @@
 //! Which reads of a volume are parts of streams, for hundreds of readers in turn.
 //!
-//! A read that ended where another begins makes that one its next. Some such reads in a row make a stream. Reads that are no
-//! streams yet wait in a table in which each has one of two places, given by its end: a random read costs one look and one
-//! store there, and nothing is searched. Its entry is lost when others take the place, and then the reader is recognised some
-//! reads later. Known streams are never displaced by reads that are none: they lie in a map of their own, with a limit, and
-//! leave it when the volume was read so many times without them.
+//! A read that ended where another begins makes that one its next. Some such reads in a row make a
+//! stream. Reads that are no streams yet wait in a table in which each has one of two places, given
+//! by its end. A random read costs one look and one store there, and nothing is searched. Its entry
+//! is lost when others take the place, and then the reader is recognised some reads later. Known
+//! streams are never displaced by reads that are none: they lie in a map of their own, with a
+//! limit, and leave it when the volume was read so many times without them.
 //!
-//! The longer ends are remembered, the likelier a random read begins at one of them by chance. So of reads that are far apart
-//! more in a row make a stream.
+//! The longer ends are remembered, the likelier a random read begins at one of them by chance. So
+//! of reads that are far apart more in a row make a stream.
 //!
 //! All of it is in memory and lost with the process. Nothing depends on it but time.
 
@@ -16,15 +17,19 @@ use std::hash::BuildHasher;
 
 use crate::cache::FixedState;
 
-/// Streams of a volume known at once. Further readers are read from the drives as they ask, until one of these has ended.
+/// Streams of a volume known at once. Further readers are read from the drives as they ask, until
+/// one of these has ended.
 pub const STREAMS_MAX: usize = 512;
-/// Pairs of places for reads that may become streams: enough that the readers of one turn seldom take each other's.
+/// Pairs of places for reads that may become streams: enough that the readers of one turn seldom
+/// take each other's.
 const PAIRS: usize = 1024;
-/// Reads in a row that make a stream, if at most so many reads of the volume lie between two of them; and else.
+/// Reads in a row that make a stream, if at most so many reads of the volume lie between two of
+/// them; and else.
 const ROW: u32 = 3;
 const NEAR: u64 = 16;
 const ROW_FAR: u32 = 6;
-/// A stream that was not read for so many reads of the volume has ended: with all streams in turn, every fourth read is enough.
+/// A stream that was not read for so many reads of the volume has ended: with all streams in turn,
+/// every fourth read is enough.
 pub const KEPT: u64 = 4 * STREAMS_MAX as u64;
 /// Ended streams are looked for once in so many reads, so that a read costs a few looks on average.
 const SWEEP: u64 = 256;
@@ -101,8 +106,8 @@ impl Streams {
         self.known.len()
     }
 
-    /// Offset before which all is in the cache or on its way, of the stream that goes on at `next`. None of what has no place
-    /// among the streams: nothing is fetched for it.
+    /// Offset before which all is in the cache or on its way, of the stream that goes on at `next`.
+    /// None of what has no place among the streams: nothing is fetched for it.
     pub fn fetched(&self, next: u64) -> Option<u64> {
         self.known.get(&next).map(|stream| stream.fetched)
     }

@@ -13,7 +13,8 @@ use crate::verify;
 
 const BLOCK: u64 = 64 << 10;
 
-/// A volume of stripes, its snapshots, and what was read of it. A stripe that is not there reads as zeros.
+/// A volume of stripes, its snapshots, and what was read of it. A stripe that is not there reads as
+/// zeros.
 #[derive(Default)]
 struct Array {
     size: u64,
@@ -252,8 +253,8 @@ fn what_cannot_be_read_is_listed_and_all_else_is_saved() {
     let last = array.size / BLOCK;
     array.write(last, random(77, BLOCK as usize));
     let first = save_it(&repository, &array.snapshot(1)).unwrap();
-    // Written since, and lost: two blocks side by side, one alone, and the last one. Stripe 6 is lost too, but the first
-    // backup has it, and it did not change.
+    // Written since, and lost: two blocks side by side, one alone, and the last one. Stripe 6 is
+    // lost too, but the first backup has it, and it did not change.
     for stripe in [60, 120, last] {
         array.write(stripe, random(100 + stripe, BLOCK as usize));
     }
@@ -270,7 +271,8 @@ fn what_cannot_be_read_is_listed_and_all_else_is_saved() {
     assert!(second.description.issues.iter().all(|is| is.path == b"stele-volumes/vm"));
     array.bad.remove(&(6 * 16));
     restored(&repository, &second, &array, 2);
-    // The next backup goes on from the complete one, although the other one is later, and reads what changed since.
+    // The next backup goes on from the complete one, although the other one is later, and reads
+    // what changed since.
     array.bad.clear();
     array.write(180, random(200, BLOCK as usize));
     let taken = array.snapshot(3);

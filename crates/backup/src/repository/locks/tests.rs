@@ -38,7 +38,8 @@ fn a_locked_snapshot_locks_old_and_new_segments_alike() {
     check(&repository, &store, &saved.id);
 }
 
-/// The order of the writes: after a crash at any of them, what is listed and locked is whole and locked.
+/// The order of the writes: after a crash at any of them, what is listed and locked is whole and
+/// locked.
 #[test]
 fn a_crash_leaves_no_locked_snapshot_that_needs_unlocked_content() {
     for changes in 0.. {
@@ -89,7 +90,8 @@ fn a_stored_snapshot_is_locked_with_all_that_it_needs() {
     assert!(matches!(repository.lock_stored(&second.id, UNTIL), Err(BackupError::Missing(_))));
 }
 
-/// As for a new snapshot: after a crash at any change, what shows a lock has all that it needs locked as long.
+/// As for a new snapshot: after a crash at any change, what shows a lock has all that it needs
+/// locked as long.
 #[test]
 fn a_crash_while_a_stored_snapshot_is_locked_leaves_no_half() {
     for changes in 0.. {

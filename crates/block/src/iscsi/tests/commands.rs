@@ -214,7 +214,8 @@ fn an_atomic_write_is_asked_for_as_one_or_refused() {
     assert_eq!((status, sense(&said)), (2, (5, 0x2000)), "a drive that keeps no write whole");
 }
 
-/// The parameter list of a copy between units by their names: segments as (from, to, at, at, blocks).
+/// The parameter list of a copy between units by their names: segments as (from, to, at, at,
+/// blocks).
 pub(super) fn copy_list(names: &[[u8; 8]], segments: &[(u16, u16, u64, u64, u16)]) -> Vec<u8> {
     let mut list =
         [1, 0, 0, names.len() as u8 * 32, 0, 0, 0, 0, 0, 0, 0, segments.len() as u8 * 28, 0, 0, 0, 0].to_vec();

@@ -1,4 +1,5 @@
-//! Commands that a task management function ends before their turn has come: none of them runs later.
+//! Commands that a task management function ends before their turn has come: none of them runs
+//! later.
 
 use super::turns::reset;
 use super::*;
@@ -33,7 +34,8 @@ fn a_reset_ends_the_commands_that_wait_for_their_turn_and_those_on_their_way() {
     for kind in [2, 4, 5, 6] {
         let mut bench = Bench::new();
         let (one, two) = two(&mut bench);
-        // Command 1 is on its way; 2 waits for it. The function was sent after both, 3 after the function.
+        // Command 1 is on its way; 2 waits for it. The function was sent after both, 3 after the
+        // function.
         write(&mut bench, one, 2);
         bench.send(one, function(3, kind), &[]);
         assert_eq!(answered(&mut bench, one), 0);

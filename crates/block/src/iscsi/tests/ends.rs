@@ -1,5 +1,5 @@
-//! The ends of commands and sessions: fencing, resets, changed and withdrawn exports. Who ends commands of others is
-//! answered when none of them can reach the volume any more.
+//! The ends of commands and sessions: fencing, resets, changed and withdrawn exports. Who ends
+//! commands of others is answered when none of them can reach the volume any more.
 
 use super::commands::copy_list;
 use super::neighbours::Site;
@@ -276,7 +276,8 @@ fn a_withdrawn_export_answers_the_commands_under_way() {
     assert!(host.turn().end);
 }
 
-/// Two hosts: one copies 2 MiB from `a` to `b`, the other is logged in to `b`. The first read waits in the volume.
+/// Two hosts: one copies 2 MiB from `a` to `b`, the other is logged in to `b`. The first read waits
+/// in the volume.
 fn of(name: &str) -> Profile {
     let mut id = [0; 16];
     id[15] = name.as_bytes()[0];

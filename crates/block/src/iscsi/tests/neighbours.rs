@@ -1,5 +1,5 @@
-//! The targets that a copy may reach: the initiator must be logged in there, and its proof here must suffice for that
-//! login.
+//! The targets that a copy may reach: the initiator must be logged in there, and its proof here
+//! must suffice for that login.
 
 use std::sync::Arc;
 

@@ -139,8 +139,8 @@ fn who_does_not_read_or_send_what_was_asked_for_holds_a_bounded_amount_and_holds
         let connection = &bench.connections[&slow.serial];
         connection.under_way + connection.out.bytes() as u64
     };
-    // Reads of 2 MiB, as many as the window takes, whose data the client does not take. One of them would delay every
-    // other.
+    // Reads of 2 MiB, as many as the window takes, whose data the client does not take. One of them
+    // would delay every other.
     for number in 1..=100 {
         let mut header = command(number, number, &read10(0, 4096), None, 2 << 20);
         if number == 90 {

@@ -105,7 +105,8 @@ fn a_refused_write_takes_its_payload_with_it() {
     }
 }
 
-/// With overflow checks, as under the fuzzer, the end of the named range must not be computed as a sum.
+/// With overflow checks, as under the fuzzer, the end of the named range must not be computed as a
+/// sum.
 #[test]
 fn a_flush_may_name_any_range() {
     let stage = Stage::new();

@@ -4,8 +4,8 @@ use stele_media::{MemoryDrive, serve};
 use super::*;
 use crate::embedded::layout::Format;
 
-/// Compares with a plain vector, with syncs, growth and shrinking in between, and reads back through a second area as
-/// well.
+/// Compares with a plain vector, with syncs, growth and shrinking in between, and reads back
+/// through a second area as well.
 #[test]
 fn the_area_reads_what_was_written() {
     let mut dice = Dice::new(1);
@@ -19,7 +19,8 @@ fn the_area_reads_what_was_written() {
             0 => {
                 let length = dice.below(64) * BLOCK;
                 area.set_length(length).unwrap();
-                // Content beyond the length is gone; after growth that space is written before it is read.
+                // Content beyond the length is gone; after growth that space is written before it
+                // is read.
                 let known = twin.len().min(length as usize);
                 twin.resize(length as usize, 0);
                 for page in known / BLOCK as usize..length as usize / BLOCK as usize {

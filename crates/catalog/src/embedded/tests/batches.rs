@@ -1,4 +1,5 @@
-//! Transactions that share a batch: refused together, within the journal's limit, and never forgotten in a queue.
+//! Transactions that share a batch: refused together, within the journal's limit, and never
+//! forgotten in a queue.
 
 use std::sync::{Arc, Mutex, OnceLock};
 

@@ -1,5 +1,5 @@
-//! Power cuts at every write and flush, and again during recovery. After each, the catalog must hold all acknowledged
-//! transactions, and nothing but a prefix of the requested ones.
+//! Power cuts at every write and flush, and again during recovery. After each, the catalog must
+//! hold all acknowledged transactions, and nothing but a prefix of the requested ones.
 
 use stele_ground::{Bytes, Dice, MIB};
 
@@ -44,7 +44,8 @@ impl History {
         history
     }
 
-    /// Continues from the state after `done` transactions. Returns the number certainly done when the power goes.
+    /// Continues from the state after `done` transactions. Returns the number certainly done when
+    /// the power goes.
     fn tell(&self, catalog: &InlineCatalog, done: usize) -> usize {
         for (at, transaction) in self.transactions.iter().enumerate().skip(done) {
             let answer = catalog.commit(transaction.clone()).wait();
@@ -60,7 +61,8 @@ impl History {
     fn judge(&self, catalog: &InlineCatalog, done: usize) -> usize {
         let view = catalog.snapshot().unwrap();
         let mut at = done;
-        // The transaction in flight during the cut may have been committed; refused ones leave no trace.
+        // The transaction in flight during the cut may have been committed; refused ones leave no
+        // trace.
         while at + 1 < self.states.len() && self.states[at].commit_number() < view.commit_number() {
             at += 1;
         }
@@ -92,7 +94,8 @@ fn crash_everywhere(seed: u64, length: usize, again_every: u64) {
         let (image, sure, _) = run(&history, blank.clone(), seed ^ step, Some(step), 0);
         let mut next = 1 + step % again_every;
         loop {
-            // Cut again during or soon after recovery, each time a little later, until it completes.
+            // Cut again during or soon after recovery, each time a little later, until it
+            // completes.
             let (image, sure, _) = run(&history, image.clone(), seed ^ (step << 8) ^ next, Some(next), sure);
             crashes += 1;
             let (_, end, steps) = run(&history, image, seed, None, sure);
@@ -195,8 +198,9 @@ fn a_hole_in_the_journal_is_reported() {
     assert_eq!(reopened(Some(100)), Ok(3), "one copy of the superblock is enough");
 }
 
-/// Bytes that changed below the volume's own checks: a read may return any answer, but must not panic. (On a write to
-/// such a tree redb may abort the process. The store recovers from that crash and finds the damage again.)
+/// Bytes that changed below the volume's own checks: a read may return any answer, but must not
+/// panic. (On a write to such a tree redb may abort the process. The store recovers from that crash
+/// and finds the damage again.)
 #[test]
 fn a_changed_tree_is_damage_or_unchanged_records() {
     let volume = PowerCut::new(SIZE, formatted(), 1, None);

@@ -1,4 +1,5 @@
-//! A volume that refuses operations for a time: a full queue is waited for, and data out of reach is not called damage.
+//! A volume that refuses operations for a time: a full queue is waited for, and data out of reach
+//! is not called damage.
 
 use stele_ground::{Bytes, MIB};
 use stele_media::{MediaFault, Op};
@@ -17,7 +18,8 @@ fn options() -> Options {
     Options { cache: Bytes(0), overlay: Bytes(MIB) }
 }
 
-/// A formatted volume behind a port. It answers on the caller's thread, so nothing waits for the clock.
+/// A formatted volume behind a port. It answers on the caller's thread, so nothing waits for the
+/// clock.
 fn formatted() -> (PowerCut, Scripted) {
     let volume = PowerCut::new(SIZE, Image::default(), 0, None);
     format(&volume.handle(), &FORMAT).unwrap();
@@ -104,7 +106,8 @@ fn a_growth_whose_superblock_fails_is_taken_up_later() {
     }
 }
 
-/// A growth that was never taken up, and then another one: no copy of the superblock goes to the old end.
+/// A growth that was never taken up, and then another one: no copy of the superblock goes to the
+/// old end.
 #[test]
 fn a_second_growth_takes_up_the_first() {
     let (volume, port) = formatted();
@@ -164,7 +167,8 @@ fn a_failed_read_keeps_its_cause_and_stops_the_store() {
         let catalog = InlineCatalog::open(&port.handle(), options()).unwrap();
         (0..100).for_each(|number| drop(catalog.commit(put(number, 3000)).wait().unwrap()));
         catalog.checkpoint().unwrap();
-        // It fails once, and a full queue stays full. A volume calls data damaged, too, whose drives are away for a moment.
+        // It fails once, and a full queue stays full. A volume calls data damaged, too, whose
+        // drives are away for a moment.
         let mut failed = false;
         port.set(move |op| match op {
             Op::Read { .. } if !std::mem::replace(&mut failed, fault != MediaFault::Retry) => Fate::Fail(fault),

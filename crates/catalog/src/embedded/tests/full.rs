@@ -1,5 +1,5 @@
-//! A volume that fills up: ordinary transactions are refused in time, deletes and records continue, and space comes
-//! back.
+//! A volume that fills up: ordinary transactions are refused in time, deletes and records continue,
+//! and space comes back.
 
 use stele_ground::{Bytes, Dice, MIB};
 

@@ -1,5 +1,5 @@
-//! A volume that grows under its catalog: transactions refused for lack of space succeed, nothing is lost, and a power
-//! cut at any moment leaves a catalog that opens.
+//! A volume that grows under its catalog: transactions refused for lack of space succeed, nothing
+//! is lost, and a power cut at any moment leaves a catalog that opens.
 
 use stele_ground::{Bytes, Dice, MIB};
 
@@ -109,8 +109,8 @@ fn whatever_write_of_the_superblock_is_cut_the_last_whole_one_is_found() {
 const LENGTH: usize = 1_900_000;
 const COUNT: u32 = 11;
 
-/// Continues from the present state, and grows the volume when it is full, until the end or a power cut. Returns the
-/// volume and the number of puts that are certainly done.
+/// Continues from the present state, and grows the volume when it is full, until the end or a power
+/// cut. Returns the volume and the number of puts that are certainly done.
 fn run(size: u64, image: Image, seed: u64, step: Option<u64>, done: u32) -> (PowerCut, u32) {
     let volume = PowerCut::new(size, image, seed, step);
     let Ok(catalog) = InlineCatalog::open(&volume.handle(), options()) else {

@@ -1,5 +1,6 @@
-//! A volume that loses power. A sector of 512 bytes that no flush or forced write covered keeps any of its contents
-//! since the last one, independently of its neighbours. Everything runs on the caller's thread.
+//! A volume that loses power. A sector of 512 bytes that no flush or forced write covered keeps any
+//! of its contents since the last one, independently of its neighbours. Everything runs on the
+//! caller's thread.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -82,7 +83,8 @@ impl PowerCut {
         self.state.lock().unwrap().size
     }
 
-    /// Makes the volume larger, durably. If the power goes in this step, the volume has the old or the new size.
+    /// Makes the volume larger, durably. If the power goes in this step, the volume has the old or
+    /// the new size.
     pub fn grow(&self, size: u64) -> Result<(), MediaError> {
         let mut state = self.state.lock().unwrap();
         state.steps += 1;

@@ -1,5 +1,5 @@
-//! The cost of opening depends on the length of the journal, not on the catalog's history; also after `kill -9` of a
-//! real process.
+//! The cost of opening depends on the length of the journal, not on the catalog's history; also
+//! after `kill -9` of a real process.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -61,7 +61,8 @@ fn opening_reads_no_more_the_more_is_stored() {
         let counted = Counted { below: volume, area_at: layout.area_at, read: Arc::clone(&read) };
         let catalog = InlineCatalog::open(&Handle::new(counted), options).unwrap();
         let [journal, area] = [0, 1].map(|part: usize| read[part].load(Ordering::Relaxed));
-        // It reads every batch at most twice, and makes one pass for batches that should not be there.
+        // It reads every batch at most twice, and makes one pass for batches that should not be
+        // there.
         assert!(journal < 3 * layout.journal, "{journal} bytes of a journal of {}", layout.journal);
         area_reads.push(area);
         let view = catalog.snapshot().unwrap();
@@ -72,7 +73,8 @@ fn opening_reads_no_more_the_more_is_stored() {
     assert!(many < few + MIB / 4, "{few} bytes of a small B-tree, {many} of a large one");
 }
 
-/// The process to kill: the next test starts this one with the variable set. Without the variable it does nothing.
+/// The process to kill: the next test starts this one with the variable set. Without the variable
+/// it does nothing.
 #[test]
 fn commits_until_it_is_killed() {
     let Ok(path) = std::env::var("STELE_CATALOG_TEST") else { return };

@@ -1,5 +1,5 @@
-//! The time around a checkpoint: its space counts as taken until it is measured, and an overlay that found no room is
-//! tried again.
+//! The time around a checkpoint: its space counts as taken until it is measured, and an overlay
+//! that found no room is tried again.
 
 use stele_ground::{Bytes, MIB};
 
@@ -11,7 +11,8 @@ use crate::{CatalogError, Receipt, Table, Template, Transaction};
 
 const RECORDS: Table = Table(1);
 
-/// Checkpoints in two steps: the survey happens when the writer waits. Without room, a start does nothing.
+/// Checkpoints in two steps: the survey happens when the writer waits. Without room, a start does
+/// nothing.
 struct Steps {
     checkpointer: Checkpointer,
     unmeasured: bool,

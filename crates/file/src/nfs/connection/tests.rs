@@ -113,7 +113,8 @@ async fn beyond_its_limits_a_connection_stops_reading() {
 async fn beyond_the_limit_of_all_a_connection_has_one_call_at_a_time() {
     let of_all = Options { all_bytes_max: 8 * 4096, ..Options::default() };
     let of_address = Options { address_bytes_max: 8 * 4096, ..Options::default() };
-    // Eight calls of the first connection, and those of one of the same address and of one of another.
+    // Eight calls of the first connection, and those of one of the same address and of one of
+    // another.
     for (options, expected) in [(of_all, [8, 1, 1]), (of_address, [8, 1, 8])] {
         let (server, first, _, file) = gated(options).await;
         let addresses = ["10.1.2.3:701", "10.1.2.4:700"].map(|address| address.parse().unwrap());
@@ -226,7 +227,8 @@ async fn a_stuck_client_is_given_up() {
     assert!((8..12).contains(&seconds(begun)), "{}", seconds(begun));
 }
 
-/// A client that asks for a megabyte and takes so many bytes of the answer each second, and how its connection ended.
+/// A client that asks for a megabyte and takes so many bytes of the answer each second, and how its
+/// connection ended.
 async fn slow(bytes: usize) -> (ConnectionEnd<DuplexStream>, u64) {
     let options = Options {
         record_patience: Duration::from_secs(4),
@@ -388,7 +390,8 @@ async fn random_records_do_no_harm() {
     }
 }
 
-/// Takes bytes into its own memory although the stream below takes none, as TLS does. Only a later write or a flush sends them.
+/// Takes bytes into its own memory although the stream below takes none, as TLS does. Only a later
+/// write or a flush sends them.
 struct Sealed {
     below: DuplexStream,
     held: Vec<u8>,

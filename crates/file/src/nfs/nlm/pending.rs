@@ -1,8 +1,9 @@
 //! LOCKs under way, so that an UNLOCK or a CANCEL which comes meanwhile ends them too.
 //!
-//! A LOCK waits for the rights of its caller, also after its connection is gone. A client that was interrupted sends CANCEL and
-//! UNLOCK, and believes their answers. NLM has no lease: a lock granted after that would stay until the client's machine
-//! starts again. The mutex is held over the look at a call and over what it does, so that one of both comes first.
+//! A LOCK waits for the rights of its caller, also after its connection is gone. A client that was
+//! interrupted sends CANCEL and UNLOCK, and believes their answers. NLM has no lease: a lock
+//! granted after that would stay until the client's machine starts again. The mutex is held over
+//! the look at a call and over what it does, so that one of both comes first.
 //!
 //! Bounded by the requests under way on all connections.
 

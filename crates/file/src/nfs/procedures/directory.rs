@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS.
 //!
-//! The wire lists `.` and `..`, which the gateway does not: they have the cookies 1 and 2, and every other cookie is the
-//! gateway's. Cookies stay valid, so the cookie verifier is always 0.
+//! The wire lists `.` and `..`, which the gateway does not: they have the cookies 1 and 2, and
+//! every other cookie is the gateway's. Cookies stay valid, so the cookie verifier is always 0.
 
 use crate::nfs::attributes::{ATTRIBUTES, put_after};
 use crate::nfs::handle;
@@ -19,7 +19,8 @@ const VERIFIER: [u8; 8] = [0; 8];
 const ANSWER_MAX: usize = 256 << 10;
 /// Entries asked of the gateway at once.
 const ENTRIES_MAX: usize = 2048;
-/// Results around the entries: status, attributes, verifier, the end of the list and of the directory.
+/// Results around the entries: status, attributes, verifier, the end of the list and of the
+/// directory.
 const AROUND: usize = 4 + 4 + ATTRIBUTES + 8 + 4 + 4;
 /// An entry without its name: its mark, number and cookie.
 const ENTRY: usize = 4 + 8 + 8;

@@ -1,7 +1,7 @@
 //! From a record to a request under way: what is checked before any procedure runs.
 //!
-//! In this order: RPC, TLS, program, version, procedure, handle, export, network, and whether the export is read-only. The
-//! export's rules hold for every call, not only for the mount.
+//! In this order: RPC, TLS, program, version, procedure, handle, export, network, and whether the
+//! export is read-only. The export's rules hold for every call, not only for the mount.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -146,14 +146,16 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
     }
 }
 
-/// A repetition that came meanwhile gets the same answer. It is not kept: writing the same content again does no harm.
+/// A repetition that came meanwhile gets the same answer. It is not kept: writing the same content
+/// again does no harm.
 async fn write_once<F: Files>(request: Request<F>, ticket: ReplayTicket) -> Reply {
     let reply = write(request).await;
     ticket.shared(&reply.head);
     reply
 }
 
-/// Keeps the answer for a client that repeats the call. An answer that asks for another try is not kept.
+/// Keeps the answer for a client that repeats the call. An answer that asks for another try is not
+/// kept.
 async fn once<F: Files>(request: Request<F>, ticket: ReplayTicket) -> Reply {
     let reply = perform(request).await;
     let status = reply.head.get(rpc::HEAD..).and_then(|results| results.first_chunk()).copied();

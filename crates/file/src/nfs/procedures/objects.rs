@@ -133,7 +133,8 @@ pub async fn commit<F: Files>(request: &mut Request<F>, out: &mut Vec<u8>) -> Ou
     let file = request.files().commit(inode).await?;
     out.put_u32(status::OK);
     put_unknown(out, request.share(), Some(&file));
-    // Taken after the commit: writes that were lost before it are among those that it should have made durable.
+    // Taken after the commit: writes that were lost before it are among those that it should have
+    // made durable.
     out.put_fixed(&request.files().verifier());
     Ok(())
 }

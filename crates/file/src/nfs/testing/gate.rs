@@ -1,4 +1,5 @@
-//! A gateway whose reads and removals wait until the test lets them pass; writes and looks at rights too, if it says so.
+//! A gateway whose reads and removals wait until the test lets them pass; writes and looks at
+//! rights too, if it says so.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

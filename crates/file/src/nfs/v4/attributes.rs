@@ -103,7 +103,8 @@ pub const READABLE: Bitmap = Bitmap::of(&[
     SUPPATTR_EXCLCREAT,
 ]);
 
-/// Attributes that can be set, also by an exclusive OPEN: its verifier is kept beside the attributes.
+/// Attributes that can be set, also by an exclusive OPEN: its verifier is kept beside the
+/// attributes.
 pub const SETTABLE: Bitmap = Bitmap::of(&[SIZE, MODE, OWNER, OWNER_GROUP, TIME_ACCESS_SET, TIME_MODIFY_SET]);
 const WRITE_ONLY: Bitmap = Bitmap::of(&[TIME_ACCESS_SET, TIME_MODIFY_SET]);
 const SPACE: Bitmap = Bitmap::of(&[FILES_AVAIL, FILES_FREE, FILES_TOTAL, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL]);
@@ -133,7 +134,8 @@ pub fn wants_space(wanted: &Bitmap) -> bool {
     !wanted.and(&SPACE).is_empty()
 }
 
-/// Reads which attributes a client wants. Those that can only be set are refused, and unknown ones are left out.
+/// Reads which attributes a client wants. Those that can only be set are refused, and unknown ones
+/// are left out.
 pub fn wanted(reader: &mut Reader) -> Outcome<Bitmap> {
     let wanted = Bitmap::read(reader)?;
     match wanted.and(&WRITE_ONLY).is_empty() {

@@ -1,8 +1,9 @@
-//! The clients of version 4.1: who they are, and the table of all that the server remembers of them.
+//! The clients of version 4.1: who they are, and the table of all that the server remembers of
+//! them.
 //!
-//! One mutex guards the table. A change takes the time as a value and never waits. An open also counts at the share
-//! ([`crate::Files::opened`]), which is an asynchronous call. So a change that ends opens answers them as
-//! [`ClosedFile`] values, and the caller tells the share.
+//! One mutex guards the table. A change takes the time as a value and never waits. An open also
+//! counts at the share ([`crate::Files::opened`]), which is an asynchronous call. So a change that
+//! ends opens answers them as [`ClosedFile`] values, and the caller tells the share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -118,7 +119,8 @@ pub fn lock_client(client: u64) -> LockClient {
 }
 
 impl Clients {
-    /// `instance` differs from that of every earlier start, so that no number of a client comes again.
+    /// `instance` differs from that of every earlier start, so that no number of a client comes
+    /// again.
     pub fn new(secret: [u8; 32], instance: u32, locks: Arc<Locks>) -> Clients {
         let table = Table {
             clients: BTreeMap::new(),
@@ -154,7 +156,8 @@ impl Clients {
         self.table().sessions.len()
     }
 
-    /// EXCHANGE_ID: the cases of RFC 8881, section 18.35.5. `update` is EXCHGID4_FLAG_UPD_CONFIRMED_REC_A.
+    /// EXCHANGE_ID: the cases of RFC 8881, section 18.35.5. `update` is
+    /// EXCHGID4_FLAG_UPD_CONFIRMED_REC_A.
     pub fn exchange_id(
         &self,
         owner: Bytes,
@@ -224,7 +227,8 @@ impl Clients {
         (Ok(answer), ended)
     }
 
-    /// A number that no other machine guesses from its own: to know it is half of taking part in the client's sessions.
+    /// A number that no other machine guesses from its own: to know it is half of taking part in
+    /// the client's sessions.
     fn number(&self, table: &mut Table) -> u64 {
         loop {
             table.next_client += 1;
@@ -239,7 +243,8 @@ impl Clients {
         }
     }
 
-    /// Room for one more record. A record that was never confirmed holds nothing: the oldest one goes, and its client asks again.
+    /// Room for one more record. A record that was never confirmed holds nothing: the oldest one
+    /// goes, and its client asks again.
     fn make_room(&self, table: &mut Table, address: IpAddr) -> Result<Vec<ClosedFile>, u32> {
         let of_address = table.clients.values().filter(|client| client.address == address).count();
         let own = of_address >= CLIENTS_PER_ADDRESS;
@@ -303,7 +308,8 @@ impl Clients {
         self.forget(&mut table, &gone)
     }
 
-    /// Forgets the opens of a share that is served no more. Its locks are forgotten by the table of locks.
+    /// Forgets the opens of a share that is served no more. Its locks are forgotten by the table of
+    /// locks.
     pub fn forget_share(&self, share: u32) {
         let mut table = self.table();
         let mut gone = 0;
@@ -345,7 +351,8 @@ impl Table {
     }
 }
 
-/// What a keyed digest is of: the secret signs handles too, so each use has a word and a length of its own.
+/// What a keyed digest is of: the secret signs handles too, so each use has a word and a length of
+/// its own.
 pub(super) fn domain(word: &[u8], first: u64, second: u64) -> Vec<u8> {
     [word, &first.to_be_bytes(), &second.to_be_bytes()].concat()
 }

@@ -1,10 +1,11 @@
 //! COMPOUND: a call of several operations, which run one after another until one fails.
 //!
-//! Every call but those that make and end sessions begins with SEQUENCE. The answer to a call whose client wants it kept goes
-//! to its slot. An operation that changes something runs only if there is room for its results.
+//! Every call but those that make and end sessions begins with SEQUENCE. The answer to a call whose
+//! client wants it kept goes to its slot. An operation that changes something runs only if there is
+//! room for its results.
 //!
-//! Bounded: [`OPERATIONS_MAX`] operations; results of [`RESULTS_MAX`] bytes beside the content that the connection counted
-//! for the call. A READ with less room answers less content.
+//! Bounded: [`OPERATIONS_MAX`] operations; results of [`RESULTS_MAX`] bytes beside the content that
+//! the connection counted for the call. A READ with less room answers less content.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -141,7 +142,8 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Arc<Exports<F>>, peer:
     Started::Running { future: Box::pin(future), bytes: size + RESULTS_MAX + content }
 }
 
-/// The bytes of content that the answer may have beside other results: those of a READ behind SEQUENCE and PUTFH.
+/// The bytes of content that the answer may have beside other results: those of a READ behind
+/// SEQUENCE and PUTFH.
 fn content_length(arguments: &Reader) -> usize {
     let tag = opaque_length(arguments.peek(0).min(TAG_MAX as u32) as usize);
     let first = tag + 8;
@@ -230,7 +232,8 @@ async fn answer<F: Files>(
             Ok(Begun::NotKept(place)) => {
                 server.counters().repeated.fetch_add(1, Ordering::Relaxed);
                 compound.put_sequence(&place);
-                // The next operation says that its answer is gone; without one there is nothing more to say.
+                // The next operation says that its answer is gone; without one there is nothing
+                // more to say.
                 if operations > 1 {
                     let next = compound.arguments.peek(0);
                     compound.out.put_u32(if is_known(next) { next } else { number::ILLEGAL });
@@ -292,7 +295,8 @@ fn around(tag: usize) -> usize {
     HEAD + 4 + opaque_length(tag) + 4
 }
 
-/// Tells calls apart: of the same user, with the same beginning behind the tag, and the same length.
+/// Tells calls apart: of the same user, with the same beginning behind the tag, and the same
+/// length.
 fn digest(credentials: &Credentials, arguments: &Reader) -> Digest {
     let rest = arguments.rest();
     let mut hasher = blake3::Hasher::new();
@@ -456,7 +460,8 @@ impl<F: Files> Compound<F> {
                 status
             }
             Err(Failure::Denied(held)) => {
-                // Numbers, status, range, kind and client; the owner is cut to what there is room for.
+                // Numbers, status, range, kind and client; the owner is cut to what there is room
+                // for.
                 let Some(owner) = self.left().checked_sub(DENIED_LENGTH) else {
                     return self.refuse(asked, self.room_status);
                 };

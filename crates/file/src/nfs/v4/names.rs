@@ -1,7 +1,8 @@
 //! Names in requests.
 //!
-//! A name that a request makes is valid UTF-8. A name that a request looks for may be any bytes, so that a client reaches
-//! the files that other protocols made; READDIR lists such names as they are. Names are compared byte by byte.
+//! A name that a request makes is valid UTF-8. A name that a request looks for may be any bytes, so
+//! that a client reaches the files that other protocols made; READDIR lists such names as they are.
+//! Names are compared byte by byte.
 
 use bytes::Bytes;
 

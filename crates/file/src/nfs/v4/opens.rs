@@ -1,7 +1,8 @@
 //! Opens and locks of clients: what a stateid stands for.
 //!
-//! An open is a reservation in the table of locks ([`crate::locks`]), and its byte ranges are locks there. All protocols
-//! therefore see them. This module keeps what only this protocol has: the numbers of states and their sequences.
+//! An open is a reservation in the table of locks ([`crate::locks`]), and its byte ranges are locks
+//! there. All protocols therefore see them. This module keeps what only this protocol has: the
+//! numbers of states and their sequences.
 
 use bytes::Bytes;
 
@@ -42,7 +43,8 @@ pub struct LockState {
 /// A file that was opened.
 pub struct Opened {
     pub stateid: Stateid,
-    /// The use that the caller must take back from the share: one is counted for each open, the strongest one.
+    /// The use that the caller must take back from the share: one is counted for each open, the
+    /// strongest one.
     pub extra: Option<ClosedFile>,
     /// Access, denials and sequence that the owner had before.
     pub before: Option<(u32, u32, u32)>,
@@ -145,7 +147,8 @@ fn next(sequence: u32) -> u32 {
 }
 
 impl Clients {
-    /// Whether the client may open and lock now: only claims during grace, and none after RECLAIM_COMPLETE.
+    /// Whether the client may open and lock now: only claims during grace, and none after
+    /// RECLAIM_COMPLETE.
     pub fn may_claim(&self, client: u64, reclaim: bool, in_grace: bool) -> Outcome {
         let reclaimed = self.table().client(client)?.reclaimed;
         match (reclaim, in_grace, reclaimed) {
@@ -156,8 +159,8 @@ impl Clients {
         }
     }
 
-    /// Opens a file, or adds to what its owner has open. The caller has told the share of a use with this access;
-    /// the answer has the use that it must take back.
+    /// Opens a file, or adds to what its owner has open. The caller has told the share of a use
+    /// with this access; the answer has the use that it must take back.
     pub fn open(&self, client: u64, file: LockedFile, owner: &Bytes, access: u32, deny: u32) -> Outcome<Opened> {
         let mut table = self.table();
         let full = table.is_full();
@@ -189,9 +192,11 @@ impl Clients {
         Ok(Opened { stateid, extra, before })
     }
 
-    /// Takes back an open whose client learns of no success: `before` is what [`Clients::open`] found.
+    /// Takes back an open whose client learns of no success: `before` is what [`Clients::open`]
+    /// found.
     pub fn undo_open(&self, client: u64, file: LockedFile, stateid: Stateid, before: Option<(u32, u32, u32)>) {
-        // Another call of the client may have changed or ended the open meanwhile: then there is nothing to take back.
+        // Another call of the client may have changed or ended the open meanwhile: then there is
+        // nothing to take back.
         let Some((access, deny, sequence)) = before else { return drop(self.close(client, file, stateid)) };
         let mut table = self.table();
         let Ok(known) = table.client(client) else { return };
@@ -248,8 +253,8 @@ impl Clients {
         Ok(ended)
     }
 
-    /// Whether content may be read or written under this state. A read with an open for writing is allowed: a client
-    /// that caches pages reads what surrounds its write.
+    /// Whether content may be read or written under this state. A read with an open for writing is
+    /// allowed: a client that caches pages reads what surrounds its write.
     pub fn check_use(&self, client: u64, file: LockedFile, stateid: Stateid, writes: bool) -> Outcome {
         if stateid == Stateid::ANONYMOUS || stateid == Stateid::BYPASS {
             let passes = !writes && stateid == Stateid::BYPASS;

@@ -102,7 +102,8 @@ impl<F: Files> Compound<F> {
         }
     }
 
-    /// `change_info4`. The gateway makes a change and reads the counter before and after it at once.
+    /// `change_info4`. The gateway makes a change and reads the counter before and after it at
+    /// once.
     fn put_change(&mut self, changed: &Changed) {
         self.out.put_bool(true);
         self.out.put_u64(changed.before.change);

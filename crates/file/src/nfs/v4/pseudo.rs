@@ -1,8 +1,9 @@
 //! The directories above the exports, which no share holds.
 //!
-//! PUTROOTFH leads to the top of this tree. It has the paths of all exports that the client may mount, and nothing else.
-//! Its directories are numbered by a digest of their path, so that their handles stay valid. An export below
-//! another export's path is not part of the tree: clients of version 3 mount it by its path.
+//! PUTROOTFH leads to the top of this tree. It has the paths of all exports that the client may
+//! mount, and nothing else. Its directories are numbered by a digest of their path, so that their
+//! handles stay valid. An export below another export's path is not part of the tree: clients of
+//! version 3 mount it by its path.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

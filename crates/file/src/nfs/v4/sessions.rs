@@ -1,8 +1,10 @@
-//! Sessions: slots that keep the answers to repeated calls, so that a call takes place exactly once.
+//! Sessions: slots that keep the answers to repeated calls, so that a call takes place exactly
+//! once.
 //!
-//! A client numbers the calls of each slot. The next number is a new call; the last number again is a repetition, which gets
-//! the kept answer. Bounded: a session reserves its slots times the largest kept answer at its creation, from
-//! [`KEPT_TOTAL`] for all sessions, and [`KEPT_PER_ADDRESS`] for those of one address.
+//! A client numbers the calls of each slot. The next number is a new call; the last number again is
+//! a repetition, which gets the kept answer. Bounded: a session reserves its slots times the
+//! largest kept answer at its creation, from [`KEPT_TOTAL`] for all sessions, and
+//! [`KEPT_PER_ADDRESS`] for those of one address.
 
 use std::net::IpAddr;
 
@@ -180,7 +182,7 @@ impl Clients {
             operations_max: operations_max.min(OPERATIONS_MAX),
             slots,
         };
-        // A number that nobody guesses, since it is all that a call needs to take part in a session.
+        // A number that no client guesses: it is all that a call needs to take part in a session.
         table.next_session += 1;
         let digest = blake3::keyed_hash(&self.secret, &domain(b"session", wanted.client, table.next_session));
         let session: SessionId = digest.as_bytes().first_chunk().copied().unwrap_or_default();
@@ -209,7 +211,8 @@ impl Clients {
         self.table().sessions.contains_key(session)
     }
 
-    /// SEQUENCE. A new call renews the client's lease, and holds its slot until [`Clients::finish`] or [`Clients::abandon`].
+    /// SEQUENCE. A new call renews the client's lease, and holds its slot until [`Clients::finish`]
+    /// or [`Clients::abandon`].
     pub fn begin(&self, wanted: &Sequence, now: Instant) -> Result<Begun, u32> {
         let mut table = self.table();
         let session = table.sessions.get_mut(&wanted.session).ok_or(status::BADSESSION)?;

@@ -6,7 +6,8 @@
 //! | 8 | number of the client |
 //! | 4 | number of the state, unique for its client |
 //!
-//! A client's number begins with the number of the server's start, so a name of an earlier start is unknown here.
+//! A client's number begins with the number of the server's start, so a name of an earlier start is
+//! unknown here.
 
 use super::super::xdr::{Malformed, Reader, Writer};
 

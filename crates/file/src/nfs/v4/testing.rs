@@ -120,7 +120,8 @@ impl Answer {
         Stateid::read(self.done(number)).unwrap()
     }
 
-    /// The status of the last operation, over the results of those before: they have none, or are skipped.
+    /// The status of the last operation, over the results of those before: they have none, or are
+    /// skipped.
     pub fn last(self) -> u32 {
         self.status
     }
@@ -311,7 +312,8 @@ impl ClientSession {
         }
     }
 
-    /// Locks bytes for a new lock owner. Fails with the status, or with DENIED and the range and owner in the way.
+    /// Locks bytes for a new lock owner. Fails with the status, or with DENIED and the range and
+    /// owner in the way.
     pub async fn lock(
         &mut self,
         file: &[u8],

@@ -1,7 +1,8 @@
 //! Listings of a share, as S3 clients see them.
 //!
-//! Keys are the paths of regular files, and those of empty directories with a `/` at the end. A directory with anything in
-//! it has no key of its own: a client that deletes all keys it has listed then meets no directory that is not empty.
+//! Keys are the paths of regular files, and those of empty directories with a `/` at the end. A
+//! directory with anything in it has no key of its own: a client that deletes all keys it has
+//! listed then meets no directory that is not empty.
 
 use stele_archive::{
     Access, ArchiveError, Caller, ListPage, ListRequest, ListVersionsRequest, ObjectInfo, Result, VersionId,
@@ -29,7 +30,8 @@ impl Folding<'_> {
         key.get(..self.prefix.len() + at + delimiter.len())
     }
 
-    /// Where a listing goes on behind a marker: behind the key, or behind all keys that it stands for.
+    /// Where a listing goes on behind a marker: behind the key, or behind all keys that it stands
+    /// for.
     fn bound(&self, marker: &str) -> Vec<u8> {
         match marker.starts_with(self.prefix) && self.common(marker) == Some(marker) {
             true => behind(marker.as_bytes()),
@@ -103,7 +105,8 @@ impl ObjectView {
         }
     }
 
-    /// The properties of what was met: of the stored version, or of the file where no version holds its content.
+    /// The properties of what was met: of the stored version, or of the file where no version holds
+    /// its content.
     fn described(&self, caller: &Caller, found: Vec<Met>) -> Result<Vec<ObjectInfo>> {
         let keys: Vec<String> = found.iter().map(|met| key_of(met.inode)).collect();
         let newest = self.share.archive.newest(caller, &self.share.name, &keys)?;
@@ -115,7 +118,8 @@ impl ObjectView {
         Ok(found.into_iter().zip(newest).map(one).collect())
     }
 
-    /// The versions of every file that has a name. A removed file has none, and its versions are not listed.
+    /// The versions of every file that has a name. A removed file has none, and its versions are
+    /// not listed.
     pub(super) async fn list_file_versions(
         &self,
         caller: &Caller,

@@ -1,7 +1,8 @@
 //! DELETE: the name of a file goes by the rules of the tree, or one of its former versions does.
 //!
-//! A name goes together with the audit record of its removal, in one transaction. What the file leaves behind is cleared
-//! away as after a removal by a client of files: with the last name, its version is deleted or gets a delete marker.
+//! A name goes together with the audit record of its removal, in one transaction. What the file
+//! leaves behind is cleared away as after a removal by a client of files: with the last name, its
+//! version is deleted or gets a delete marker.
 
 use stele_archive::{Access, Action, ArchiveError, Caller, DeleteRequest, Deleted, ETag, Result, VersionId};
 
@@ -27,7 +28,8 @@ impl ObjectView {
                     self.archive_now(inode).await?;
                 }
                 if let Some(version) = request.version {
-                    // Under the gate: no version becomes the present content between the look and the deletion.
+                    // Under the gate: no version becomes the present content between the look and
+                    // the deletion.
                     let Some(_held) = self.hold_named(&path, inode).await? else {
                         return Err(ArchiveError::Busy("the path changed meanwhile; try again".into()));
                     };
@@ -47,8 +49,8 @@ impl ObjectView {
         Ok(nothing)
     }
 
-    /// Whether deleting this version is deleting the file. The version that holds a file's content goes only with its name:
-    /// what a row names must exist.
+    /// Whether deleting this version is deleting the file. The version that holds a file's content
+    /// goes only with its name: what a row names must exist.
     fn is_whole(&self, caller: &Caller, inode: u64, row: &InodeRow, version: VersionId) -> Result<bool> {
         if row.archived.as_ref().is_none_or(|archived| archived.version != version.to_string()) {
             return Ok(false);

@@ -1,7 +1,9 @@
-//! Retention that an S3 client puts on a file: the archive decides, and the file is committed by it.
+//! Retention that an S3 client puts on a file: the archive decides, and the file is committed by
+//! it.
 //!
-//! Crash point: the version is retained, and the row does not say yet that the file is committed. It is that of a commit
-//! over a protocol of files (`super::super::retention`): the caller had no answer, and asks again.
+//! Crash point: the version is retained, and the row does not say yet that the file is committed.
+//! It is that of a commit over a protocol of files (`super::super::retention`): the caller had no
+//! answer, and asks again.
 
 use stele_archive::{Access, ArchiveError, Caller, Result, Retention, RetentionMode, VersionId};
 
@@ -48,7 +50,8 @@ impl ObjectView {
             if row.open && !former(&row) {
                 self.archive_now(inode).await?;
             }
-            // Under the gate: the file loses no name meanwhile, and no other version becomes its content.
+            // Under the gate: the file loses no name meanwhile, and no other version becomes its
+            // content.
             let Some(_held) = self.hold_named(&path, inode).await? else { continue };
             let row = share.step(|core| core.view.row(inode)).map_err(refusal)?;
             if former(&row) {
@@ -97,8 +100,8 @@ fn is_lifted(before: Option<Retention>, after: Option<Retention>) -> bool {
     governed.is_some_and(|before| after.is_none_or(|after| after.until < before.until))
 }
 
-/// Marks a file as committed until this time; an end that it has is moved to an earlier one only where that was `lifted`.
-/// Answers whether it was not committed before.
+/// Marks a file as committed until this time; an end that it has is moved to an earlier one only
+/// where that was `lifted`. Answers whether it was not committed before.
 pub fn commit(row: &mut InodeRow, until: u64, lifted: bool) -> bool {
     let first = row.committed.is_none();
     let until = row.committed.filter(|_| !lifted).map_or(until, |before| before.max(until));

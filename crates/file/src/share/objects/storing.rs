@@ -1,8 +1,9 @@
 //! PUT, copies and completed uploads: a version becomes the content of the file of a path.
 //!
-//! The body arrives before anything is decided. Then requests for one path take turns. The file is looked up, or gets a
-//! number; its gate and its turn of saving are held; and one transaction stores the version, makes missing directories, makes
-//! or changes the file, and drops what the cache held of the former content. A crash leaves the former file or the new one.
+//! The body arrives before anything is decided. Then requests for one path take turns. The file is
+//! looked up, or gets a number. Its gate and its turn of saving are held. One transaction stores
+//! the version, makes missing directories, makes or changes the file, and drops what the cache held
+//! of the former content. A crash leaves the former file or the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +43,8 @@ struct Body {
     condition: WriteCondition,
 }
 
-/// What keeps everything else from changing the file that is to get new content: its gate and its turn. None: a new file.
+/// What keeps everything else from changing the file that is to get new content: its gate and its
+/// turn. None: a new file.
 type Held = Option<(OwnedRwLockWriteGuard<()>, OwnedMutexGuard<()>)>;
 
 /// The tree's part of the transaction.
@@ -62,7 +64,8 @@ struct UnderWay {
 }
 
 impl ObjectView {
-    /// Refuses a path that no file can have, or whose file cannot change. The answer says what is there.
+    /// Refuses a path that no file can have, or whose file cannot change. The answer says what is
+    /// there.
     pub(super) fn storable(&self, key: &str, path: &Path<'_>) -> Result<There> {
         let refuse = |rule: &str| Err(ArchiveError::InvalidRequest(format!("`{key}` cannot be stored: {rule}")));
         match self.look(path)? {
@@ -89,7 +92,8 @@ impl ObjectView {
             let request = PutRequest { key: key_of(0), condition: WriteCondition::default(), ..request };
             return Ok(self.share.archive.put(&caller, request).await?.ending(Box::new(body)));
         }
-        // The archive judges the condition early for a file that has a version, and finally in any case.
+        // The archive judges the condition early for a file that has a version, and finally in any
+        // case.
         let (key, condition) = match self.storable(&request.key, &path)? {
             There::File(inode, row) => {
                 self.check_present(&request.condition, inode, row.open).await?;
@@ -152,7 +156,8 @@ impl ObjectView {
         let path = Path::parse(key)?;
         for _ in 0..ATTEMPTS {
             share.refresh().await.map_err(refusal)?;
-            // A committed file is refused with the transaction: a repeated completion still gets its answer.
+            // A committed file is refused with the transaction: a repeated completion still gets
+            // its answer.
             let (inode, open) = match self.look(&path)? {
                 There::File(inode, row) if !path.directory => (inode, row.open),
                 There::Missing if condition.etag.is_some() => return Err(self.missing(key)),
@@ -263,8 +268,9 @@ impl Ending for Body {
 }
 
 impl Share {
-    /// A number for a file whose version is stored in the same transaction. The record of numbers is ahead of it, durably:
-    /// no later file gets the number of a version that a crash left without a file.
+    /// A number for a file whose version is stored in the same transaction. The record of numbers
+    /// is ahead of it, durably: no later file gets the number of a version that a crash left
+    /// without a file.
     async fn new_number(&self) -> crate::Result<u64> {
         let number = self.step(|core| Ok(core.numbers.draw()))?;
         let durable = self.step(|core| {
@@ -282,7 +288,8 @@ impl Share {
         Ok(number)
     }
 
-    /// Sees to it that one transaction can drop what the cache holds of a file. Under the gate and in turn.
+    /// Sees to it that one transaction can drop what the cache holds of a file. Under the gate and
+    /// in turn.
     async fn free_clean_cache(&self, inode: u64, row: &InodeRow) -> Result<()> {
         loop {
             let groups = self.step(|core| core.first_groups(inode, GROUPS_MAX + 1)).map_err(refusal)?;
@@ -441,8 +448,8 @@ impl NewContent {
     }
 }
 
-/// A file that an S3 client makes: it belongs to the owner and the group of its directory, and whoever may read or write
-/// there may read or write it.
+/// A file that an S3 client makes: it belongs to the owner and the group of its directory, and
+/// users who may read or write there may read or write it.
 fn new_file(directory: &Attributes, inode: u64, now: Moment) -> Attributes {
     Attributes {
         inode: Inode(inode),
@@ -470,7 +477,8 @@ fn nearest(core: &mut Core, names: &[&[u8]]) -> crate::Result<Attributes> {
     Ok(core.view.row(ROOT)?.attributes(ROOT))
 }
 
-/// Walks down a path, and makes the directories that are missing. They get owner, group and mode of the one above.
+/// Walks down a path, and makes the directories that are missing. They get owner, group and mode of
+/// the one above.
 fn directories(change: &mut Change<'_>, numbers: &mut Numbers, names: &[&[u8]]) -> crate::Result<(u64, InodeRow)> {
     let mut at = ROOT;
     for name in names {

@@ -1,11 +1,12 @@
 //! Walking a tree in the order of S3 keys.
 //!
-//! Entries of a directory are stored by name, and a directory sorts as its name followed by `/`: `a` comes behind `a-b` and
-//! `a.txt` if it is a directory. So a directory waits while names follow that continue its own with a byte below `/`. All
-//! waiting directories are beginnings of the present name, and the longest comes first: they are a stack.
+//! Entries of a directory are stored by name, and a directory sorts as its name followed by `/`:
+//! `a` comes behind `a-b` and `a.txt` if it is a directory. So a directory waits while names follow
+//! that continue its own with a byte below `/`. All waiting directories are beginnings of the
+//! present name, and the longest comes first: they are a stack.
 //!
-//! The walk reads a bounded number of entries in one step on the share, and keeps nothing locked in between. What changes
-//! meanwhile may or may not be met.
+//! The walk reads a bounded number of entries in one step on the share, and keeps nothing locked in
+//! between. What changes meanwhile may or may not be met.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -220,7 +221,8 @@ impl Level {
         Ok(())
     }
 
-    /// None: it has no key. Its name is not UTF-8, its path is too long, or it is neither a file nor a directory.
+    /// None: it has no key. Its name is not UTF-8, its path is too long, or it is neither a file
+    /// nor a directory.
     fn met(&self, core: &mut Core, name: &[u8], inode: u64) -> Result<Option<Met>> {
         let row = core.view.row(inode)?;
         if !row.is_file() && !row.is_directory() {

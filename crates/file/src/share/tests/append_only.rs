@@ -1,4 +1,5 @@
-//! Committed files that can only grow: extensions beside other acts, and what comes near the end of their retention.
+//! Committed files that can only grow: extensions beside other acts, and what comes near the end of
+//! their retention.
 
 use stele_archive::Timestamp;
 

@@ -229,7 +229,8 @@ async fn what_was_fetched_of_a_former_version_is_never_shown() {
     let inode = file(&share, "a", &content(1, 3 << 20)).await;
     for round in 2..40 {
         settle(&stage, &share).await;
-        // Reads from the archive beside writes, archiving and eviction, which begin at another place of it each round.
+        // Reads from the archive beside writes, archiving and eviction, which begin at another
+        // place of it each round.
         file(&share, &format!("fill{round}"), &content(round, 12 << 20)).await;
         settle(&stage, &share).await;
         let reader = Caller::ROOT;

@@ -1,4 +1,5 @@
-//! Files that are committed because they were left alone, while the system clock is wrong and is set right.
+//! Files that are committed because they were left alone, while the system clock is wrong and is
+//! set right.
 
 use stele_ground::Duration;
 

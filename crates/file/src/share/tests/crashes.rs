@@ -1,7 +1,7 @@
 //! Power cuts of the cache volume between any two of its operations, and callers that go away.
 //!
-//! The catalog in memory is durable at once, so that what a cut takes back is content alone: the harder case, since
-//! records must never lead to content that is gone.
+//! The catalog in memory is durable at once, so that what a cut takes back is content alone: the
+//! harder case, since records must never lead to content that is gone.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,8 @@ async fn what_was_committed_survives_a_power_cut_anywhere() {
 /// Content as it was committed last, and after each write since.
 pub type History = Vec<Vec<u8>>;
 
-/// Each byte is one that the file had there since the last commit. A byte that it never had since is one too many.
+/// Each byte is one that the file had there since the last commit. A byte that it never had since
+/// is one too many.
 pub fn check(seed: u64, inode: u64, found: &[u8], history: &History) {
     assert!(history.iter().any(|content| content.len() == found.len()), "seed {seed}: inode {inode} has another size");
     for (at, byte) in found.iter().enumerate() {

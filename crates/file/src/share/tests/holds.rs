@@ -155,7 +155,8 @@ async fn a_matter_that_is_acknowledged_keeps_a_name_that_was_to_go() {
     let version = VersionName { bucket: NAME.into(), key, version: Some(stored.version) };
     let held = &view.stage.held;
     held.hold();
-    // A caller that went away: the removal asks the archive, and then waits until it knows what became of that change.
+    // A caller that went away: the removal asks the archive, and then waits until it knows what
+    // became of that change.
     let user = Caller::ROOT;
     let changes = crate::Changes { mode: Some(0o600), ..crate::Changes::default() };
     let mut gone = Box::pin(view.share.set_attributes(&user, other, changes, None));

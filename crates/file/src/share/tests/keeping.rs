@@ -1,5 +1,5 @@
-//! Files that stay in the cache, those that come in parts, those that are committed by themselves, and those that can
-//! only grow.
+//! Files that stay in the cache, those that come in parts, those that are committed by themselves,
+//! and those that can only grow.
 
 use stele_ground::Duration;
 

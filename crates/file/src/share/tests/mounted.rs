@@ -1,6 +1,7 @@
 //! A share through a real mount: random operations against a model, and the rules of names.
 //!
-//! Needs /dev/fuse, root and python3. Without the first two the tests say so and pass, except where `CI` is set.
+//! Needs /dev/fuse, root and python3. Without the first two the tests say so and pass, except where
+//! `CI` is set.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ impl Place {
         Some(Place { stage, share, directory, mounted })
     }
 
-    /// Lets background work go on until every file is archived, and nothing is left of removed ones.
+    /// Lets background work go on until every file is archived, and nothing is left of removed
+    /// ones.
     async fn archive(&self) {
         let began = Instant::now();
         loop {

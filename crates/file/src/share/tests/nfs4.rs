@@ -35,7 +35,7 @@ async fn a_file_is_committed_once_no_writer_has_it_open() {
     let until = 1_800_000_000 + 30 * DAY;
     let commit = || set(&file, &[MODE, TIME_ACCESS_SET], args().u32(0o444).u32(1).u64(until).u32(0));
     assert_eq!(session.status(commit()).await, status::DELAY, "it is open for writing");
-    // An open that writes no more is in nobody's way.
+    // An open that writes no more is in no commit's way.
     let less = args().stateid(open).u32(0).u32(READ_ACCESS).u32(0);
     let mut answer = session.run(call().at(&file).op(OPEN_DOWNGRADE, less)).await;
     answer.done(PUTFH);

@@ -1,4 +1,5 @@
-//! The S3 view of a share: keys, listings against a sorted model, and a version and its file in one transaction.
+//! The S3 view of a share: keys, listings against a sorted model, and a version and its file in one
+//! transaction.
 
 mod crashes;
 mod listings;

@@ -1,4 +1,5 @@
-//! The tree of a bucket whose catalog was rebuilt: a restoration that is broken off, and names that two files had.
+//! The tree of a bucket whose catalog was rebuilt: a restoration that is broken off, and names that
+//! two files had.
 
 use stele_archive::Timestamp;
 

@@ -41,7 +41,8 @@ async fn a_file_of_8_tb_with_holes_costs_what_it_holds() {
     assert!(at(&share, inode, 5 << 40, 1 << 20).await.iter().all(|byte| *byte == 0), "a hole");
     assert!(share.read(&Caller::ROOT, inode, SIZE, 10).await.expect("a read").pieces.is_empty());
 
-    // Holes are zeros in the archive, and this archive is smaller: nothing is stored in vain, and others are archived.
+    // Holes are zeros in the archive, and this archive is smaller: nothing is stored in vain, and
+    // others are archived.
     let free = || stage.data_free();
     let (before, other) = (free().await, file(&share, "other", &content(9, 10_000)).await);
     for _ in 0..3 {

@@ -1,4 +1,5 @@
-//! What the tests stand on: an archive on memory, a cache volume that can lose power, and a clock that moves when told.
+//! What the tests stand on: an archive on memory, a cache volume that can lose power, and a clock
+//! that moves when told.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -164,7 +165,8 @@ impl Held {
         }
     }
 
-    /// Transactions that wait are answered as refused for want of space, and later ones take effect at once.
+    /// Transactions that wait are answered as refused for want of space, and later ones take effect
+    /// at once.
     pub fn refuse(&self) {
         let mut state = self.locked();
         state.holding = false;

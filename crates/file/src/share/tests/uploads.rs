@@ -43,7 +43,8 @@ async fn a_file_that_is_removed_while_it_is_stored_leaves_no_parts() {
         assert!(poll!(storing.as_mut()).is_pending(), "it was stored without an upload");
         tokio::task::yield_now().await;
     }
-    // Both go on: the removal waits for the archive's lock of the key, which each step of the upload takes for a moment.
+    // Both go on: the removal waits for the archive's lock of the key, which each step of the
+    // upload takes for a moment.
     let root = Caller::ROOT;
     let (stored, removed) = tokio::join!(storing, share.remove(&root, share.root(), b"long", Removal::File));
     removed.expect("removed");
@@ -131,7 +132,8 @@ async fn long_files_leave_places_to_others() {
     assert!(share.state(short).expect("a state").version.is_some(), "long files keep others from being archived");
 }
 
-/// In parts, a file needs the room of two while it takes the place of its former version. The quota judges the outcome.
+/// In parts, a file needs the room of two while it takes the place of its former version. The quota
+/// judges the outcome.
 #[tokio::test(start_paused = true)]
 async fn a_quota_judges_a_file_in_parts_as_one_body() {
     let stage = Stage::new(4);

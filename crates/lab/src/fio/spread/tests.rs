@@ -2,7 +2,8 @@ use super::*;
 
 const BLOCKS: u64 = 1024;
 
-/// Draws as many as there are blocks: how many differ, and the share of the tenth of them that was drawn most.
+/// Draws as many as there are blocks: how many differ, and the share of the tenth of them that was
+/// drawn most.
 fn profile(text: &str) -> (u64, f64, [u64; 10]) {
     let spread = BlockDistribution::new(&Distribution::parse(text).unwrap(), BLOCKS, 3);
     let (mut counts, mut tenths, mut dice) = (vec![0u64; BLOCKS as usize], [0; 10], Dice::new(5));

@@ -91,7 +91,7 @@ fn only_what_was_made_is_touched_and_removed() {
     assert_eq!(place.names("stele-lab"), set(&["letter"]));
     assert_eq!(std::fs::read(place.0.join("data-000000")).unwrap(), b"somebody's");
     drop(ready);
-    // What has that name and no mark is somebody else's.
+    // What has that name and no mark is not the laboratory's.
     let error = Target::Path(place.0.clone()).open(opening(), &mut all).unwrap_err();
     assert!(matches!(error, LabError::Refused(_)), "{error}");
     // A mark that speaks of something else removes nothing.

@@ -1,4 +1,5 @@
-//! Login of a normal session: security where the target or the address asks for it, then the operational parameters.
+//! Login of a normal session: security where the target or the address asks for it, then the
+//! operational parameters.
 
 use std::io::{self, Read, Write};
 
@@ -71,7 +72,8 @@ pub fn login(stream: &mut (impl Read + Write), address: &IscsiAddress) -> io::Re
         let (user, secret) =
             address.chap.as_ref().ok_or_else(|| wrong("the target asks for CHAP, which was not offered"))?;
         let mut pairs = Pairs::default();
-        // MD5 first: targets that take the first one they know hold 7 for another hash than RFC 7143 does (tgt: SHA-1).
+        // MD5 first: targets that take the first one they know hold 7 for another hash than RFC
+        // 7143 does (tgt: SHA-1).
         pairs.add("CHAP_A", "5,6,7");
         (_, said) = dialogue.ask(SECURITY, SECURITY, pairs)?;
         let need = |key| value(&said, key).ok_or_else(|| wrong(format!("the target's challenge has no {key}")));
@@ -174,7 +176,7 @@ fn isid() -> [u8; 6] {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let [a, b, c, d] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    // The kind whose number is drawn by whoever makes the name.
+    // 0x80: a number that the initiator chooses at random. A counter is as good within a process.
     [0x80, a, b, 0, c, d]
 }
 

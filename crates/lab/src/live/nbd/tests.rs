@@ -33,7 +33,8 @@ const WITHHELD: std::time::Duration = std::time::Duration::from_millis(2_300);
 /// Requests that were withheld, and were answered since.
 static RELEASED: AtomicU32 = AtomicU32::new(0);
 
-/// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has read first.
+/// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has
+/// read first.
 struct Server(std::path::PathBuf, Manner);
 
 impl Drop for Server {

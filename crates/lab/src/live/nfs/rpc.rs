@@ -1,4 +1,5 @@
-//! ONC RPC (RFC 5531) over a stream, and the XDR that NFS needs: calls as bytes, replies read without believing them.
+//! ONC RPC (RFC 5531) over a stream, and the XDR that NFS needs: calls as bytes, replies read
+//! without believing them.
 
 use std::io::{self, Read, Write};
 

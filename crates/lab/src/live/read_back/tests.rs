@@ -44,7 +44,8 @@ fn all(ready: &Ready) -> ReadBack {
 
 #[test]
 fn all_of_a_target_is_read_and_every_wrong_sector_is_told() {
-    // In memory by plain calls, on a disk by a ring, and files in a directory, whose ends no read goes beyond.
+    // In memory by plain calls, on a disk by a ring, and files in a directory, whose ends no read
+    // goes beyond.
     let (memory, disk) = (Place::new("/dev/shm".as_ref(), "m"), Place::new(&std::env::temp_dir(), "d"));
     let files = disk.0.join("files");
     let (memory, disk) = (memory.0.join("target"), disk.0.join("target"));

@@ -1,5 +1,6 @@
-//! The end of a run: what is under way is waited for. It loads the target, and what was written may land late: a run that
-//! began meanwhile would measure both, and take its own versions of data for lost ones.
+//! The end of a run: what is under way is waited for. It loads the target, and what was written may
+//! land late: a run that began meanwhile would measure both, and take its own versions of data for
+//! lost ones.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,8 @@ use crate::histogram::Histogram;
 use crate::live::worker::{Left, Report};
 use crate::live::wrong::Wrong;
 
-/// Who ends a run waits no longer for what is under way, nor is a target waited for that has failed.
+/// Who ends a run waits no longer for what is under way, nor is a target waited for that has
+/// failed.
 const FAREWELL: WallDuration = WallDuration::from_secs(2);
 
 /// What the workers said when the run was over.
@@ -28,7 +30,8 @@ pub struct Parted {
     pub left_behind: bool,
 }
 
-/// Waits until all that was under way is answered: as long as answers come, each within the target's patience of the one before.
+/// Waits until all that was under way is answered: as long as answers come, each within the
+/// target's patience of the one before.
 pub fn part(
     reports: &Receiver<Report>,
     threads: Vec<JoinHandle<()>>,
@@ -71,7 +74,8 @@ pub fn part(
         }
     }
     for thread in threads {
-        // One that waits for a target that hangs has all it uses to itself, and ends with the process.
+        // One that waits for a target that hangs has all it uses to itself, and ends with the
+        // process.
         match thread.is_finished() || is_over(reports) {
             true if thread.join().is_err() => drop(parted.failed.get_or_insert("a worker panicked".into())),
             true => {}

@@ -9,8 +9,8 @@ use crate::live::worker::WorkerRound;
 use crate::usage::Usage;
 use crate::workload::Access;
 
-/// Answers one access after another, each a millisecond after the one before, but for a time in which it answers nothing.
-/// Time is told by it.
+/// Answers one access after another, each a millisecond after the one before, but for a time in
+/// which it answers nothing. Time is told by it.
 pub struct Stalling {
     time: Arc<AtomicU64>,
     waiting: std::collections::VecDeque<u32>,
@@ -176,7 +176,8 @@ fn a_stall_in_an_open_loop_is_the_targets_and_every_response_counts_from_its_int
     let total = found.total();
     let (response, seconds) = (total.response(), found.rounds.len() as f64);
     assert!((response.count() as f64 - 100_000.0 * seconds).abs() < 200.0, "{} in {seconds} s", response.count());
-    // Those due in the stall wait for its end, and then for those before them: from 10 s down to 0 at 10 s / 0.9.
+    // Those due in the stall wait for its end, and then for those before them: from 10 s down to 0
+    // at 10 s / 0.9.
     let late = 10.0 * 10.0 / 0.9 / 2.0 * 100_000.0;
     let mean = late / response.count() as f64;
     let found = response.mean().as_secs_f64();
@@ -215,7 +216,8 @@ fn a_generator_that_is_always_busy_says_so() {
 
 #[test]
 fn what_a_stall_keeps_from_being_answered_at_the_end_has_missed_the_objective() {
-    // 3,000 a second for 20 s; from 19.2 s on nothing is answered, and the run ends with the first answer behind that.
+    // 3,000 a second for 20 s; from 19.2 s on nothing is answered, and the run ends with the first
+    // answer behind that.
     let load = Load::Rate { each_second: 3_000.0, random: false };
     let found = told(load, 4_096, 100_000, (19 * SECOND + 200_000_000, 800_000_001), 20 * SECOND);
     let record = crate::record::RunRecord::of(&found);

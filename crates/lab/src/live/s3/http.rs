@@ -1,4 +1,5 @@
-//! HTTP/1.1 as far as S3 needs it: one request after another on a connection that is kept, bodies with a length or in chunks.
+//! HTTP/1.1 as far as S3 needs it: one request after another on a connection that is kept, bodies
+//! with a length or in chunks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// With TLS where somebody is trusted.
+    /// With TLS where `trust` is given.
     pub fn new(place: &str, patience: Duration, trust: Option<Arc<Trust>>) -> Connection {
         Connection { place: place.to_owned(), patience, trust, stream: None }
     }
@@ -37,7 +38,8 @@ impl Connection {
         Ok(BufReader::with_capacity(64 << 10, channel))
     }
 
-    /// Sends a request, and reads its answer's body into the buffer as far as there is room; more is an error.
+    /// Sends a request, and reads its answer's body into the buffer as far as there is room; more
+    /// is an error.
     pub fn ask(&mut self, head: &str, body: &[u8], into: &mut [u8]) -> io::Result<HttpResponse> {
         let kept = self.stream.is_some();
         match self.attempt(head, body, into) {

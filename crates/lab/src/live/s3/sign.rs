@@ -100,7 +100,8 @@ impl Signer {
         self.headers_with(request, &[])
     }
 
-    /// The same, with further headers of the request, which the signature covers too. Their names are lower-case.
+    /// The same, with further headers of the request, which the signature covers too. Their names
+    /// are lower-case.
     pub fn headers_with(&mut self, request: &Request<'_>, more: &[(&str, &str)]) -> String {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.headers_at(request, more, &stamp(since))

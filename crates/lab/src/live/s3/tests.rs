@@ -17,7 +17,8 @@ fn keys() -> Keys {
 
 #[test]
 fn a_signature_is_that_of_the_published_example() {
-    // Amazon S3 API reference, "Authenticating Requests (AWS Signature Version 4)", GET Bucket (List Stored).
+    // Amazon S3 API reference, "Authenticating Requests (AWS Signature Version 4)", GET Bucket
+    // (List Stored).
     let host = "examplebucket.s3.amazonaws.com";
     let request = Request { method: "GET", host, path: "/", query: "max-keys=2&prefix=J", hash: &sign::hash(b"") };
     let headers = Signer::new(keys()).headers_at(&request, &[], "20130524T000000Z");
@@ -116,7 +117,8 @@ enum Puts {
 
 type Stored = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// A server of objects in memory that looks at no signature, for as long as the test. Answers its address and what it has.
+/// A server of objects in memory that looks at no signature, for as long as the test. Answers its
+/// address and what it has.
 fn server(puts: Puts) -> (S3Address, Stored) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
@@ -154,7 +156,8 @@ fn answer(stream: &TcpStream, objects: &Stored, puts: Puts) -> Option<()> {
     let (mut status, mut content) = ("200 OK", Vec::new());
     match method {
         "PUT" => {
-            // The stamps of two writes differ, so that this is a fifth of them, and always the same ones.
+            // The stamps of two writes differ, so that this is a fifth of them, and always the same
+            // ones.
             let chosen = objects.contains_key(&key) && body.get(8).is_some_and(|byte| byte % 5 == 0);
             match (puts, chosen) {
                 (Puts::Lost, true) => {}
@@ -250,7 +253,7 @@ fn objects_that_were_kept_stay_the_laboratorys_when_fewer_are_removed() {
     assert_eq!(objects.lock().unwrap().len(), 12 + 1, "and the mark");
     opened(16).remove().unwrap();
     assert!(objects.lock().unwrap().is_empty(), "all is removed");
-    // What has another name is somebody else's, and needs --destroy again.
+    // What has another name is not the laboratory's, and needs --destroy again.
     objects.lock().unwrap().insert(format!("{PREFIX}letter"), Vec::new());
     let opening = Opening { destroy: true, ..Opening::default() };
     open_with(&address, keys(), opening).unwrap().remove().unwrap();

@@ -67,7 +67,7 @@ fn a_workload_that_only_reads_does_not_fill_what_was_made_of_the_file_since() {
     };
     refused(None, true);
     refused(Some(2 * MIB), false);
-    // Made longer by somebody else: what is behind was never filled.
+    // Made longer by another program: what is behind was never filled.
     file.set_len(3 * MIB).unwrap();
     refused(None, false);
     let other = std::fs::File::open(&path).unwrap();

@@ -8,7 +8,8 @@ use stele_media::system;
 
 use crate::error::LabError;
 
-/// On a directory that a run has claimed. A run that was killed leaves it there, and the next one may take its drives away.
+/// On a directory that a run has claimed. A run that was killed leaves it there, and the next one
+/// may take its drives away.
 const MARK: &str = "user.stele.lab";
 const MADE: &str = "drives of a volume, made with them";
 const FOUND: &str = "drives of a volume";
@@ -28,7 +29,8 @@ struct Directory {
 }
 
 impl DriveFiles {
-    /// A directory that does not exist, is empty, or holds nothing but what a killed run left there.
+    /// A directory that does not exist, is empty, or holds nothing but what a killed run left
+    /// there.
     pub fn claim(path: &Path, drives: u64) -> Result<DriveFiles, LabError> {
         let cannot = |error: std::io::Error| LabError::of(&error, "cannot be used", path);
         let refused = |why: &str| Err(LabError::Refused(format!("{}: {why}", path.display())));
@@ -65,7 +67,7 @@ impl DriveFiles {
         &self.drives
     }
 
-    /// Leaves the drives to whoever wants them: no run takes them away.
+    /// Leaves the drives to their next user: no run takes them away.
     pub fn keep(&self) {
         if let Some(directory) = &self.directory {
             let _ = system::clear_attribute(&directory.lock, MARK);
@@ -84,7 +86,7 @@ impl DriveFiles {
         if let Some(Directory { path, made, lock }) = &self.directory {
             self.keep();
             if *made {
-                // Unless somebody else put something there.
+                // Unless another program put something there.
                 let _ = std::fs::remove_dir(path);
             }
             let _ = lock.unlock();

@@ -249,7 +249,8 @@ impl Paced {
         Paced(Worker::new(engine, task(spec, Some(Pause { each: Duration(100), burst, when }), Gap::default())))
     }
 
-    /// At that time so many are answered; tells how many are started then, and which start was meant.
+    /// At that time so many are answered; tells how many are started then, and which start was
+    /// meant.
     fn at(&mut self, now: u64, answered: u32) -> (u32, Option<u64>) {
         let (Paced(worker), now) = (self, Instant(now));
         for _ in 0..answered {
@@ -274,7 +275,8 @@ fn a_worker_pauses_between_bursts_in_each_of_the_three_ways() {
     assert_eq!(started.at(157, 0), (3, Some(150)), "meant for the end of the pause, however late");
     assert_eq!(started.0.part.lag, Duration(21), "of each of the three");
 
-    // As many as there are places go on until the burst is answered, and what is under way then is waited for.
+    // As many as there are places go on until the burst is answered, and what is under way then is
+    // waited for.
     let mut answered = Paced::new(3, PauseWhen::Answered);
     assert_eq!(answered.at(0, 0), (8, Some(0)));
     assert_eq!(answered.at(10, 2), (2, Some(10)));

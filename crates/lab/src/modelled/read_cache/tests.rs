@@ -3,7 +3,8 @@ use super::*;
 use crate::closed::{Length, Loop};
 use crate::workload::{AccessSpec, Alignment, Generator};
 
-/// Mean response in milliseconds, and accesses and bytes that the array saw for each that was asked.
+/// Mean response in milliseconds, and accesses and bytes that the array saw for each that was
+/// asked.
 fn measured(random: u8, size: u64, outstanding: u64) -> (f64, f64, f64) {
     let spec = AccessSpec { name: "test".into(), random: Some(random), read: Some(100), sizes: vec![(size, 100)] };
     let generator = Generator::new(spec, Alignment::Request, Dice::new(3));

@@ -1,5 +1,6 @@
-//! blktrace's binary records (`struct blk_io_trace`, linux/blktrace_api.h): 48 bytes in the order of the machine that wrote
-//! them, and bytes of one's own behind. Times are nanoseconds, places sectors of 512 bytes.
+//! blktrace's binary records (`struct blk_io_trace`, linux/blktrace_api.h): 48 bytes in the order
+//! of the machine that wrote them, and bytes of one's own behind. Times are nanoseconds, places
+//! sectors of 512 bytes.
 
 use std::io::{BufRead, Read};
 

@@ -1,7 +1,9 @@
-//! A chart as shapes on a sheet, with what each is for in place of its colour: what draws them chooses that.
+//! A chart as shapes on a sheet, with what each is for in place of its colour: what draws them
+//! chooses that.
 //!
-//! Series are told apart without colours too: each has a dash pattern and a form of its marks, and bars have hatchings. A
-//! drawing is made for a frame: a broad one for pages and paper, or a slim one for phones, in which text has the same size.
+//! Series are told apart without colours too: each has a dash pattern and a form of its marks, and
+//! bars have hatchings. A drawing is made for a frame: a broad one for pages and paper, or a slim
+//! one for phones, in which text has the same size.
 
 use super::scale::Scale;
 use super::{Axis, Bars, COLOURS, Chart, Plot, SERIES_MAX, Series, figure, short};
@@ -148,7 +150,8 @@ pub struct Frame {
     pub right: f64,
     /// Names beside each other in the legend.
     columns: usize,
-    /// Bars lie, with the names of their groups above them: upright ones would be too narrow for names.
+    /// Bars lie, with the names of their groups above them: upright ones would be too narrow for
+    /// names.
     lying: bool,
 }
 
@@ -460,7 +463,8 @@ impl Plan {
     }
 }
 
-/// The lines over a bar that tell its kind: none, rising, falling, level, upright, and combinations.
+/// The lines over a bar that tell its kind: none, rising, falling, level, upright, and
+/// combinations.
 fn hatching(at: (f64, f64), wide: f64, high: f64, kind: usize) -> Vec<[(f64, f64); 2]> {
     let (rising, falling, level, upright, step) = match kind {
         0 => return Vec::new(),

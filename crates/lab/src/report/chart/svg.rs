@@ -1,5 +1,5 @@
-//! A drawing as SVG. In a page colours are left to its style sheet, so that a chart is good on dark and light ground and in print; a
-//! file of its own carries them with it.
+//! A drawing as SVG. In a page colours are left to its style sheet, so that a chart is good on dark
+//! and light ground and in print; a file of its own carries them with it.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,8 @@ impl Chart {
         self.drawing_in(Frame::SLIM).map(|drawing| drawing.svg())
     }
 
-    /// A file of its own, whose colours are those of light ground: few programs but browsers know variables.
+    /// A file of its own, whose colours are those of light ground: few programs but browsers know
+    /// variables.
     pub fn svg_file(&self) -> Option<String> {
         let drawing = self.drawing()?;
         let style = format!("<style>{}</style>", plain(&format!("{STYLE}svg.chart {{ background: var(--ground); }}")));

@@ -1,6 +1,7 @@
 use super::*;
 
-/// A queue that sustains so many a second; its response grows without end beyond, and as 1 / (1 - load) before.
+/// A queue that sustains so many a second; its response grows without end beyond, and as 1 / (1 -
+/// load) before.
 fn queue(sustained: f64, asked: u64) -> RateProbe {
     let load = asked as f64 / sustained;
     let millis = if load < 1.0 { 1.0 / (1.0 - load) } else { 1000.0 };

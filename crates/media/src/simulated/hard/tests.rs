@@ -43,7 +43,8 @@ fn rate_at_20_ms(stroke: f64, count: u64) -> f64 {
 #[test]
 fn a_drive_answers_the_published_random_reads_at_20_ms() {
     let rate = rate_at_20_ms(0.08, 20_000);
-    // The published 418 are a drive's share of an array, whose drives are never equally busy. A single drive does more.
+    // The published 418 are a drive's share of an array, whose drives are never equally busy. A
+    // single drive does more.
     assert!((1.0..1.08).contains(&(rate / 418.0)), "{rate:.0} a second instead of 418");
 }
 

@@ -1,7 +1,8 @@
 //! The lines of access logs that wait in memory, in batches by bucket.
 //!
-//! Each bucket has limits of its own, so that neither a bucket whose log cannot be stored nor a flood of requests takes
-//! the log from the others. A batch that is being stored is lent: whoever drops it midway gives it back.
+//! Each bucket has limits of its own, so that neither a bucket whose log cannot be stored nor a
+//! flood of requests takes the log from the others. A batch that is being stored is lent: a task
+//! that drops it midway gives it back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +49,8 @@ pub(super) struct Batch {
     pub attempts: u32,
     /// The round of the last one.
     round: u64,
-    /// The end of its object's name, from the first attempt on. An attempt that was broken off may have stored it.
+    /// The end of its object's name, from the first attempt on. An attempt that was broken off may
+    /// have stored it.
     pub name: Option<String>,
 }
 
@@ -87,7 +89,8 @@ impl AccessLogs {
         }
     }
 
-    /// Whether one more line about a refused sender without a key may wait in this second. Otherwise it is dropped.
+    /// Whether one more line about a refused sender without a key may wait in this second.
+    /// Otherwise it is dropped.
     pub(super) fn admit_stranger(&self, bucket: &str, second: u64) -> bool {
         let mut waiting = self.lock();
         if waiting.strangers.0 != second {
@@ -146,7 +149,8 @@ impl Lent<'_> {
         self.forget();
     }
 
-    /// Keeps the batch for another attempt, unless it was the last one or `for_good`. False: its lines are dropped.
+    /// Keeps the batch for another attempt, unless it was the last one or `for_good`. False: its
+    /// lines are dropped.
     pub(super) fn failed(mut self, for_good: bool) -> bool {
         let last = self.batch.as_ref().is_none_or(|batch| batch.attempts >= ATTEMPTS_MAX);
         if last || for_good {

@@ -1,4 +1,5 @@
-//! The paper of the recipe: the peaks beside the published ones, and its sixteen charts with their numbers.
+//! The paper of the recipe: the peaks beside the published ones, and its sixteen charts with their
+//! numbers.
 
 use super::{DRIVES, Found, Highest, PROCESSORS, RunKind, SIZES, STROKE, THREADS, kinds, left_out};
 use crate::published;
@@ -242,7 +243,8 @@ fn charges() -> String {
     format!("{read} to read {size} and {write} to write it", size = Bytes(size))
 }
 
-/// The highest rates without and with the server's processor. `None` if those with it were not measured.
+/// The highest rates without and with the server's processor. `None` if those with it were not
+/// measured.
 fn charged_table(found: Found<'_>, against: bool) -> Option<Table> {
     let mut table = Table::new("The highest rates without and with the server's processor")
         .left("kind", "")

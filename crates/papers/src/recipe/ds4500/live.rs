@@ -1,5 +1,6 @@
-//! The DS4500 paper on real storage: its access specifications, each at the highest load with a mean response of 20 ms,
-//! as one row beside the published ones. The target's number of drives, RAID level and caches are unknown here.
+//! The DS4500 paper on real storage: its access specifications, each at the highest load with a
+//! mean response of 20 ms, as one row beside the published ones. The target's number of drives,
+//! RAID level and caches are unknown here.
 
 use crate::oddities;
 use crate::published::{Printed, ds4500_tables};

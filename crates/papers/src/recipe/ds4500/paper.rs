@@ -1,4 +1,5 @@
-//! The paper of the recipe, from its results: in the order of the published one, with its tables and charts by number.
+//! The paper of the recipe, from its results: in the order of the published one, with its tables
+//! and charts by number.
 
 use super::nearness::{self, Row};
 use crate::ds4500::profile::{Machine, PROFILE_SAMPLE};
@@ -125,7 +126,8 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         ("Table 5", "oltp", Some(8192), true, "RAID-10 OLTP of 8 KiB with the write cache"),
         ("Table 8", "random_write", Some(8192), true, "RAID-10 random writes of 8 KiB with the write cache"),
     ];
-    // If drives limit the published rate, the comparison concerns the software above them; such cells come first.
+    // If drives limit the published rate, the comparison concerns the software above them; such
+    // cells come first.
     let mut lines: Vec<(bool, Text)> = Vec::new();
     for (drives, (table, workload, size, cached, what)) in
         [FEWEST, ds4500::curve_drives(part.quick).into()].into_iter().flat_map(|drives| told.map(|cell| (drives, cell)))
@@ -292,7 +294,8 @@ fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Leve
     page.chart(charts::curves(found, chart + 5, "random_read_8k", level, drives, against));
 }
 
-/// The distance of the model from the published figures: a measure of the modelled drives that both ran on.
+/// The distance of the model from the published figures: a measure of the modelled drives that both
+/// ran on.
 fn near(page: &mut Document, found: Found<'_>) {
     let row = |cell: published::Printed| {
         let model = found.printed("ds4500", &cell)?;

@@ -1,4 +1,5 @@
-//! The paper of the recipe: the five published results with the measured peaks, and rates over sessions.
+//! The paper of the recipe: the five published results with the measured peaks, and rates over
+//! sessions.
 
 use super::{ACCESS, DIRECTIONS, DRIVES, Found, OBJECT, PROCESSORS, STROKE, highest, left_out, sessions_of};
 use crate::published::{self, Streamed};
@@ -63,8 +64,9 @@ fn is_backup(recorded: &Recorded) -> bool {
     !is_virtual(recorded) && super::is_backup(&recorded.head.target)
 }
 
-/// The published result for such streams. Virtual time has no servers: beside it stand the results of two, which the
-/// drives limit; those of one, which the link limits, are in the table of published results.
+/// The published result for such streams. Virtual time has no servers: beside it stand the results
+/// of two, which the drives limit; those of one, which the link limits, are in the table of
+/// published results.
 fn published_of(found: Found<'_>, direction: &str, servers: u32) -> Option<Streamed> {
     let servers = if is_virtual(found.recorded) { 2 } else { servers };
     published::streamed().into_iter().find(|one| (one.direction.as_str(), one.servers) == (direction, servers))
@@ -269,8 +271,8 @@ fn by_sessions(found: Found<'_>) -> Table {
     table
 }
 
-/// The highest rate of a kind of stream that is comparable with a published result; in virtual time that of any number of
-/// servers, since none is modelled.
+/// The highest rate of a kind of stream that is comparable with a published result; in virtual time
+/// that of any number of servers, since none is modelled.
 fn beside<'a>(found: Found<'a>, theirs: &Streamed) -> Option<&'a RunRecord> {
     let servers = if is_virtual(found.recorded) { 1 } else { theirs.servers };
     Some(found.highest(&theirs.direction, servers)?.1)
@@ -289,7 +291,8 @@ fn charged_row(direction: &str) -> String {
     format!("charged-{direction}")
 }
 
-/// The highest rates without and with the server's processor. `None` if those with it were not measured.
+/// The highest rates without and with the server's processor. `None` if those with it were not
+/// measured.
 fn charged_table(found: Found<'_>, against: bool) -> Option<Table> {
     let mut table = Table::new("The highest rates without and with the server's processor")
         .left("kind", "")

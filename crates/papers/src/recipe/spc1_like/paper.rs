@@ -1,5 +1,5 @@
-//! The page of the recipe, in the order of an executive summary: what was measured, its figures, the ramp, the
-//! repetitions, the sustained phase, and the check of the data.
+//! The page of the recipe, in the order of an executive summary: what was measured, its figures,
+//! the ramp, the repetitions, the sustained phase, and the check of the data.
 
 use super::{CHECK, CHECKED, DATA, FOUND, LOG, RAMP, RAMPED, REPEATED, REPETITIONS, RESPONSE, SUSTAIN, USERS};
 use super::{STREAMS, found, highest};

@@ -264,7 +264,8 @@ impl Call for KeyNarrow {
     }
 }
 
-/// A life of a key as the command line states it: a date, a moment, a duration such as `90d`, or `never`.
+/// A life of a key as the command line states it: a date, a moment, a duration such as `90d`, or
+/// `never`.
 fn life(text: &str) -> Outcome<KeyLife> {
     const UNITS: [(char, u64); 5] = [('m', 60), ('h', 3600), ('d', 86_400), ('w', 7 * 86_400), ('y', 365 * 86_400)];
     if text == "never" {

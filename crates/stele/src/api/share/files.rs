@@ -165,8 +165,9 @@ impl Call for ExplainFile {
     }
 }
 
-/// `stele why` for a bucket that is a share: its keys are the paths of files. None: the bucket is no share. Also none where
-/// the key is the one that the archive gives to a file, and no file has this path: versions of a removed file have no other.
+/// `stele why` for a bucket that is a share: its keys are the paths of files. None: the bucket is
+/// no share. Also none where the key is the one that the archive gives to a file, and no file has
+/// this path: versions of a removed file have no other.
 pub async fn why(
     node: &Node,
     actor: &Actor,

@@ -9,7 +9,8 @@ pub struct Paper {
     /// The .lab file
     #[arg(required_unless_present = "recipe", conflicts_with = "recipe")]
     pub file: Option<PathBuf>,
-    /// File to write; its ending decides between page and PDF [default: beside the .lab file, or RECIPE.html]
+    /// File to write; its ending decides between page and PDF
+    /// [default: beside the .lab file, or RECIPE.html]
     #[arg(long, short)]
     pub out: Option<PathBuf>,
     #[arg(long)]
@@ -20,14 +21,16 @@ pub struct Paper {
     /// Write a PDF, whatever the name of the file
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did (ds4500, dr550, gnr-tsm or fc8), or by these rules (snia-pts, spc1-like)
+    /// Measure as this paper did (ds4500, dr550, gnr-tsm or fc8), or by these rules (snia-pts,
+    /// spc1-like)
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
-    /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published machine
+    /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published
+    /// machine
     #[arg(long = "virtual", requires = "recipe", conflicts_with = "on")]
     pub modelled: bool,
-    /// Measure this target; gnr-tsm takes a second target, which stands for a second server, and dr550 one that stands
-    /// for the first one with its cache
+    /// Measure this target; gnr-tsm takes a second target, which stands for a second server, and
+    /// dr550 one that stands for the first one with its cache
     #[arg(long, value_name = "TARGET", requires = "recipe")]
     pub on: Vec<String>,
     #[command(flatten)]
@@ -70,7 +73,8 @@ pub struct PlaceArgs {
     /// Time to measure each cell at least [default: 10s; 600ms of a quick run]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub least: Option<String>,
-    /// Time to measure each cell at most, if it does not become steady [default: three times the least]
+    /// Time to measure each cell at most, if it does not become steady
+    /// [default: three times the least]
     #[arg(long, requires = "on", conflicts_with = "modelled")]
     pub most: Option<String>,
     /// Warm-up time that does not count [default: 2s; 200ms of a quick run]

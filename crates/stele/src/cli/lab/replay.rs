@@ -9,7 +9,8 @@ use super::LiveArgs;
 
 #[derive(Args, Debug)]
 pub struct Replay {
-    /// Files of one trace; several files are those of a machine's processors, as blktrace writes them
+    /// Files of one trace; several files are those of a machine's processors, as blktrace writes
+    /// them
     #[arg(required = true)]
     pub trace: Vec<PathBuf>,
     /// The target, as in `stele lab run`
@@ -21,22 +22,26 @@ pub struct Replay {
     /// Format of the trace [default: detected from its contents]
     #[arg(long, value_enum)]
     pub format: Option<FormatArg>,
-    /// Speed relative to the trace's clock; `max` ignores the clock and goes as fast as the target answers [default: 1]
+    /// Speed relative to the trace's clock; `max` ignores the clock and goes as fast as the target
+    /// answers [default: 1]
     #[arg(long, value_name = "TIMES")]
     pub speed: Option<String>,
     /// With `--speed max`: number of outstanding accesses [default: 32]
     #[arg(long)]
     pub outstanding: Option<u32>,
-    /// Accesses beyond the target's end: refuse the trace, wrap their offsets around, or scale all offsets down
+    /// Accesses beyond the target's end: refuse the trace, wrap their offsets around, or scale all
+    /// offsets down
     #[arg(long, value_enum, default_value = "refuse")]
     pub map: MapArg,
-    /// Accesses that are not whole blocks of the target: refuse the trace, or extend the accesses to whole blocks
+    /// Accesses that are not whole blocks of the target: refuse the trace, or extend the accesses
+    /// to whole blocks
     #[arg(long, value_enum, default_value = "refuse")]
     pub fit: FitArg,
     /// Replay only this device, file or unit of the trace (--plan lists them)
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Report whether the accesses met this objective, for example p99=2ms; exit code 13 if they missed it
+    /// Report whether the accesses met this objective, for example p99=2ms; exit code 13 if they
+    /// missed it
     #[arg(long, value_name = "STATISTIC=TIME")]
     pub objective: Option<String>,
     /// Number of threads [default: one for each processor]
@@ -57,7 +62,8 @@ pub struct Replay {
     /// Keep the objects or files on a server after the replay
     #[arg(long)]
     pub keep: bool,
-    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file its name
+    /// Keep all measurements in this .lab file; in a directory, the starting time gives the file
+    /// its name
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     #[command(flatten)]

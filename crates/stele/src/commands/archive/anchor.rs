@@ -1,8 +1,9 @@
-//! Runs `stele audit verify`: with a signed head that was kept elsewhere, and with the time stamp of that head.
+//! Runs `stele audit verify`: with a signed head that was kept elsewhere, and with the time stamp
+//! of that head.
 //!
-//! A head comes as its file, as a line of a syslog, or as a mail. The mail may be raw; older versions of Stele sent it
-//! quoted-printable, and mail servers may change it to that. A time stamp is checked here, with the certificates that
-//! the caller trusts and nothing from the server.
+//! A head comes as its file, as a line of a syslog, or as a mail. The mail may be raw; older
+//! versions of Stele sent it quoted-printable, and mail servers may change it to that. A time stamp
+//! is checked here, with the certificates that the caller trusts and nothing from the server.
 
 use std::fs::File;
 use std::io::Read;
@@ -69,8 +70,8 @@ pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
         .next("keep this pool as it is and compare it with exported heads and records"))
 }
 
-/// The head to look for, and when the witness signed it. What the witness signed is the anchor, and no other head of the
-/// same file.
+/// The head to look for, and when the witness signed it. What the witness signed is the anchor, and
+/// no other head of the same file.
 fn anchored(given: &Anchor) -> Outcome<(Option<SignedHead>, Option<String>)> {
     match (&given.witness, &given.anchor) {
         (Some(key), Some(path)) => {

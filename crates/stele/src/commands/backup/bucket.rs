@@ -1,12 +1,13 @@
 //! A repository in a bucket, over S3: each object of the repository is an object of the bucket.
 //!
-//! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a refusal. If the answer
-//! to one was lost, its repetition says that the object exists; it is then compared with what was sent. The times of
-//! objects and the clock are the server's.
+//! `create` is a conditional PUT (`If-None-Match: *`), so two writers of one name are one and a
+//! refusal. If the answer to one was lost, its repetition says that the object exists; it is then
+//! compared with what was sent. The times of objects and the clock are the server's.
 //!
-//! Locks are retention in COMPLIANCE mode. A removal removes the version for good, so that space comes back where the
-//! bucket keeps versions; what retention keeps stays visible. Only sessions, epochs and lists of damaged chunks, which
-//! no snapshot needs, then disappear behind a delete marker.
+//! Locks are retention in COMPLIANCE mode. A removal removes the version for good, so that space
+//! comes back where the bucket keeps versions; what retention keeps stays visible. Only sessions,
+//! epochs and lists of damaged chunks, which no snapshot needs, then disappear behind a delete
+//! marker.
 
 use std::ops::Range;
 
@@ -70,7 +71,8 @@ impl Repository {
         let answer = self.0.send(ask, bytes)?;
         let repeated = answer.repeated;
         match judge(self.0.place(), ask, answer) {
-            // The number of an epoch belongs to one prune: of two that store the same, one must not go on.
+            // The number of an epoch belongs to one prune: of two that store the same, one must not
+            // go on.
             Err(BackupError::Exists(text)) if repeated && !name.is_in(Folder::Epochs) => {
                 let stored = self.get(name, bytes.len() as u64);
                 if stored.is_ok_and(|stored| stored == bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
@@ -130,7 +132,8 @@ impl Store for Repository {
             moment(longest)
         );
         let (path, sum) = (self.path(name), checksum(document.as_bytes()));
-        // By its version: an object that another writer puts there meanwhile is not the one that was meant.
+        // By its version: an object that another writer puts there meanwhile is not the one that
+        // was meant.
         let version = is.version.map(|version| format!("&versionId={}", encoded(&version))).unwrap_or_default();
         let query = format!("retention={version}");
         let headers = [("x-amz-checksum-sha256", sum.as_str())];
@@ -242,7 +245,8 @@ impl Store for Repository {
     fn advice(&self) -> Option<String> {
         let path = self.0.path();
         let ask = BucketRequest { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
-        // A server that does not say, or says it to others alone, is no reason to make no repository.
+        // A server that does not say, or says it to others alone, is no reason to make no
+        // repository.
         let answer = self.0.ask(ask, b"").ok()?;
         let enabled = tag(&String::from_utf8_lossy(&answer.body), "Status").as_deref() == Some("Enabled");
         let text =

@@ -17,7 +17,8 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 const DAY: u64 = 86_400;
-/// A longer snapshot that is named goes without being read: it may be a planted one that takes all memory.
+/// A longer snapshot that is named goes without being read: it may be a planted one that takes all
+/// memory.
 const DESCRIBED_BYTES_MAX: u64 = 64 << 20;
 
 fn policy(command: &BackupForget) -> ForgetPolicy {
@@ -165,7 +166,8 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
     refused(command, &locks)
 }
 
-/// A locked snapshot that was named is refused. One that the rules let go stays, and goes after its date.
+/// A locked snapshot that was named is refused. One that the rules let go stays, and goes after its
+/// date.
 fn refused(command: &BackupForget, locks: &[Option<u64>]) -> Outcome<()> {
     let locked = locks.iter().flatten().count();
     if command.snapshots.is_empty() || locked == 0 {

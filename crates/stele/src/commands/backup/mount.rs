@@ -1,7 +1,7 @@
 //! `stele backup mount`: the snapshots as a read-only file system of this machine.
 //!
-//! The tree is [`Browser`]'s; FUSE is that of the file gateway. Only the user who mounts may use it, since nothing
-//! compares the users of a backup with those of this machine.
+//! The tree is [`Browser`]'s; FUSE is that of the file gateway. Only the user who mounts may use
+//! it, since nothing compares the users of a backup with those of this machine.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
     })
 }
 
-/// The snapshot that `latest` links to. Without options a mount does without that link, and says why.
+/// The snapshot that `latest` links to. Without options a mount does without that link, and says
+/// why.
 fn latest(repository: &Repository, which: &LatestArgs) -> Outcome<Option<SnapshotId>> {
     match select::latest(repository, which, Some(&host())) {
         Ok((dated, _)) => Ok(Some(dated.id)),

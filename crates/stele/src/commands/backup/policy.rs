@@ -1,6 +1,7 @@
 //! Policies in files: `stele backup policy`, and what `stele backup forget --policy` goes by.
 //!
-//! The file belongs to the job that may delete. It is not in the repository, where an agent could change it.
+//! The file belongs to the job that may delete. It is not in the repository, where an agent could
+//! change it.
 
 use std::path::Path;
 

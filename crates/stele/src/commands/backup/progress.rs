@@ -1,4 +1,5 @@
-//! Progress on a terminal, or as lines: files, bytes, rate and the time left. Signals end the work early.
+//! Progress on a terminal, or as lines: files, bytes, rate and the time left. Signals end the work
+//! early.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::failure::Failure;
 /// Between two pictures on a terminal, and between two lines elsewhere.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);
 const TOLD_EVERY: Duration = Duration::from_secs(1);
-/// An earlier one is the first: a service manager signals a scheduler and its backups, and the scheduler does so too.
+/// An earlier one is the first: a service manager signals a scheduler and its backups, and the
+/// scheduler does so too.
 const SECOND_SIGNAL_AFTER: Duration = Duration::from_secs(1);
 
 /// Files or segments and bytes that are done, and those that are expected. Zero: unknown.

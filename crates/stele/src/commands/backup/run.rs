@@ -44,8 +44,8 @@ pub fn run(site: &Site, json: bool, command: BackupRun) -> Outcome<()> {
     done.and(hooked)
 }
 
-/// The command of `--after`. It runs once: behind the snapshot of a volume, and else at the end. It runs if `--before`
-/// failed too, which may have frozen a part of what it should.
+/// The command of `--after`. It runs once: behind the snapshot of a volume, and else at the end. It
+/// runs if `--before` failed too, which may have frozen a part of what it should.
 struct After<'a> {
     command: Option<&'a str>,
     done: Outcome<()>,
@@ -60,7 +60,8 @@ impl After<'_> {
     }
 }
 
-/// Exit code 3 of a run says that the snapshot was made. A store that refuses made none: that has the code of a failure.
+/// Exit code 3 of a run says that the snapshot was made. A store that refuses made none: that has
+/// the code of a failure.
 fn no_snapshot(failure: Failure) -> Failure {
     let kind = if failure.kind == Kind::Refused { Kind::Failed } else { failure.kind };
     Failure { kind, ..failure }

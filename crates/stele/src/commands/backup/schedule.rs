@@ -1,13 +1,14 @@
-//! Schedules in files: `stele backup schedule` runs them, and `stele backup report` says what was missed, late, failed
-//! or incomplete.
+//! Schedules in files: `stele backup schedule` runs them, and `stele backup report` says what was
+//! missed, late, failed or incomplete.
 //!
-//! A schedule divides time into slots of equal length, by the store's clock alone. A slot has its backup if a snapshot
-//! of the schedule began in it. The report reads this from the repository, so an agent that says nothing is found out.
-//! What failed leaves no snapshot: the attempts of this machine are in a file beside the schedules, for the report and
-//! so that no schedule is repeated without end. An attempt is noted when it begins and when it ends.
+//! A schedule divides time into slots of equal length, by the store's clock alone. A slot has its
+//! backup if a snapshot of the schedule began in it. The report reads this from the repository, so
+//! an agent that says nothing is found out. What failed leaves no snapshot: the attempts of this
+//! machine are in a file beside the schedules, for the report and so that no schedule is repeated
+//! without end. An attempt is noted when it begins and when it ends.
 //!
-//! Some schedules run beside one another, and each has a limit of time, so one that hangs does not hold up the others. One
-//! scheduler runs those of a file: it holds a lock beside it.
+//! Some schedules run beside one another, and each has a limit of time, so one that hangs does not
+//! hold up the others. One scheduler runs those of a file: it holds a lock beside it.
 
 mod runs;
 mod scheduler;
@@ -37,10 +38,11 @@ const DAY: u64 = 86_400;
 const MONDAY: u64 = 4 * DAY;
 /// Attempts in one slot.
 const ATTEMPTS_MAX: u32 = 3;
-/// The part of a slot between two attempts. So an hour without the store does not use all of them up.
+/// The part of a slot between two attempts. So an hour without the store does not use all of them
+/// up.
 const ATTEMPTS_APART: u64 = 8;
-/// Seconds that a backup may take at least, unless its schedule says otherwise. A first one takes long, and a volume
-/// that was interrupted begins anew.
+/// Seconds that a backup may take at least, unless its schedule says otherwise. A first one takes
+/// long, and a volume that was interrupted begins anew.
 const LONGEST_MIN: u64 = 2 * DAY;
 /// Slots that a report counts at most, and schedules of a file.
 const SLOTS_MAX: u64 = 1000;
@@ -148,7 +150,8 @@ impl Planned {
             && planned.row.volume.is_none()
             && let Ok(resolved) = stele_backup::backup::tree_paths(&planned.row.paths)
         {
-            // As the snapshots of this machine have them. A path that is not there now is taken as it is written.
+            // As the snapshots of this machine have them. A path that is not there now is taken as
+            // it is written.
             planned.series = resolved;
         }
         Ok(planned)
@@ -201,7 +204,8 @@ struct Attempt {
     /// The slot, and the attempts in it.
     slot: u64,
     number: u32,
-    /// When it ended, by the store's clock, and its exit code. While it runs: when it began, and none.
+    /// When it ended, by the store's clock, and its exit code. While it runs: when it began, and
+    /// none.
     ended: u64,
     exit: Option<i32>,
 }

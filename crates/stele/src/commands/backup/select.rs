@@ -1,9 +1,10 @@
 //! The snapshot that an argument names: by the first digits of its id, or as `latest`.
 //!
-//! Several machines may share a repository, and the files of one restored over those of another destroy the latter. So
-//! `latest` is always that of one host: the one that `--host` names, else this machine, else the only one there is. With
-//! several other hosts the command asks for one. A snapshot that cannot be read may be of any host: if it is newer than
-//! the one that was found, nothing is chosen.
+//! Several machines may share a repository, and the files of one restored over those of another
+//! destroy the latter. So `latest` is always that of one host: the one that `--host` names, else
+//! this machine, else the only one there is. With several other hosts the command asks for one. A
+//! snapshot that cannot be read may be of any host: if it is newer than the one that was found,
+//! nothing is chosen.
 
 use std::collections::BTreeSet;
 

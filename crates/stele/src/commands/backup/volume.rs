@@ -1,5 +1,5 @@
-//! Volumes of the array on this machine: `stele backup run --volume` and `stele backup restore --to-volume`, through
-//! the administration socket of the server.
+//! Volumes of the array on this machine: `stele backup run --volume` and
+//! `stele backup restore --to-volume`, through the administration socket of the server.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -155,7 +155,8 @@ impl Taken {
         self.delete(&self.snapshot);
     }
 
-    /// Removes the earlier snapshots that backups of this volume into this repository took. Gives their names.
+    /// Removes the earlier snapshots that backups of this volume into this repository took. Gives
+    /// their names.
     pub fn keep_only(&self) -> Outcome<Vec<String>> {
         let nonce = |name: &str| {
             let rest = name.strip_prefix(&self.prefix)?;
@@ -253,7 +254,8 @@ impl VolumeWriter for Target<'_> {
     }
 }
 
-/// The failure of the beginning of a restore. If the server did not answer, it may have trimmed the volume before.
+/// The failure of the beginning of a restore. If the server did not answer, it may have trimmed the
+/// volume before.
 fn beginning_failed(name: &str, overwrite: bool, failure: Failure) -> Failure {
     if !overwrite || failure.kind != Kind::Busy {
         return failure;

@@ -1,6 +1,6 @@
-//! Secrets sealed under a passphrase: AES-256-GCM under a key derived by PBKDF2-HMAC-SHA512 from the passphrase and a
-//! random salt. The cipher also authenticates text in the clear, so that neither part can be changed or exchanged
-//! alone.
+//! Secrets sealed under a passphrase: AES-256-GCM under a key derived by PBKDF2-HMAC-SHA512 from
+//! the passphrase and a random salt. The cipher also authenticates text in the clear, so that
+//! neither part can be changed or exchanged alone.
 
 use std::num::NonZeroU32;
 

@@ -80,8 +80,8 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The socket for commands. If officers are named, every local user may connect; the server asks for the user's
-/// identity.
+/// The socket for commands. If officers are named, every local user may connect; the server asks
+/// for the user's identity.
 fn socket(site: &Site, config: &Config) -> Option<Finding> {
     let path = site.admin_socket(config);
     let Ok(about) = fs::metadata(&path) else {

@@ -1,7 +1,9 @@
-//! What leads beyond the head of a receipt or a retention proof: to a later head, and to one that a witness signed.
+//! What leads beyond the head of a receipt or a retention proof: to a later head, and to one that a
+//! witness signed.
 //!
-//! A store can show different logs to different readers. A head that a witness countersigned is on the one line that
-//! the witness has seen. A receipt is on that line if its head is that head, or if a proof leads from its head to it.
+//! A store can show different logs to different readers. A head that a witness countersigned is on
+//! the one line that the witness has seen. A receipt is on that line if its head is that head, or
+//! if a proof leads from its head to it.
 
 use std::path::Path;
 

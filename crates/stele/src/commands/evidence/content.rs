@@ -6,8 +6,8 @@ use stele_archive::{ContentDigests, Finding, ProvenVersion};
 
 use super::digests;
 
-/// A directory of copies. The newest version of a key that has content is the file of the key's name; an older one may
-/// be there as KEY@VERSION.
+/// A directory of copies. The newest version of a key that has content is the file of the key's
+/// name; an older one may be there as KEY@VERSION.
 pub(super) struct Copies<'a> {
     dir: &'a Path,
     /// The key whose newest version was compared.

@@ -1,7 +1,9 @@
-//! How the laboratory reaches a repository of backups: through the code of `stele backup`, with its store, keys and password.
+//! How the laboratory reaches a repository of backups: through the code of `stele backup`, with its
+//! store, keys and password.
 //!
-//! Where there is no repository, one is made for the laboratory alone. Without a source of a password it has a fixed one: it
-//! holds only generated data, and a later run must be able to remove it.
+//! Where there is no repository, one is made for the laboratory alone. Without a source of a
+//! password it has a fixed one: it holds only generated data, and a later run must be able to
+//! remove it.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -55,8 +57,8 @@ fn repository(address: &BackupAddress, takes_over: bool) -> Outcome<(Repository,
             return Ok((Repository::open(reached, machine(), &password(&place)?)?, false));
         }
         Ok(closed) => {
-            // An earlier run was killed, or kept it; or another one goes on. Its password may also have become that of
-            // real backups, which only the operator knows.
+            // An earlier run was killed, or kept it; or another one goes on. Its password may also
+            // have become that of real backups, which only the operator knows.
             let (live, _) = closed.sessions()?;
             let text = match (live.is_empty(), streams::has_snapshots(&closed)?) {
                 (false, _) => "a run of the laboratory uses this repository, or was killed within the last day",

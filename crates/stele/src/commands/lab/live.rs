@@ -1,7 +1,9 @@
-//! Live views of a run: a terminal view after each round (`--live`), and Prometheus metrics (`--metrics`).
+//! Live views of a run: a terminal view after each round (`--live`), and Prometheus metrics
+//! (`--metrics`).
 //!
-//! The listener thread answers one request at a time. Each request has a bounded time and length. The thread ends with
-//! the process. A client sees figures of the run and the target's name, and can change nothing.
+//! The listener thread answers one request at a time. Each request has a bounded time and length.
+//! The thread ends with the process. A client sees figures of the run and the target's name, and
+//! can change nothing.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, Read, Write};

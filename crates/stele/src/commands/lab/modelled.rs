@@ -1,4 +1,5 @@
-//! Cells on modelled arrays in virtual time: divided among threads, recorded in the plan's order, shown as they finish.
+//! Cells on modelled arrays in virtual time: divided among threads, recorded in the plan's order,
+//! shown as they finish.
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;

@@ -25,7 +25,8 @@ pub fn write(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome
     write_new(path, rendered(document, pdf)?, json)
 }
 
-/// The same in the place of a file that is there. It is rendered first: what was there stays if anything fails.
+/// The same in the place of a file that is there. It is rendered first: what was there stays if
+/// anything fails.
 pub fn write_over(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
     super::write_over(path, rendered(document, pdf)?, json)
 }

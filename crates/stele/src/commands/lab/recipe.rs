@@ -1,5 +1,5 @@
-//! A recipe on real storage. It opens its targets again for each half of its cells, with and without the page cache. A
-//! cell may run on two targets at once, or on the second one alone.
+//! A recipe on real storage. It opens its targets again for each half of its cells, with and
+//! without the page cache. A cell may run on two targets at once, or on the second one alone.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,7 +123,8 @@ impl Measured<'_> {
         Ok(Came { head, cells, digest, ended })
     }
 
-    /// The targets, opened in this way. It first closes targets opened in another way, so that they are not locked.
+    /// The targets, opened in this way. It first closes targets opened in another way, so that they
+    /// are not locked.
     fn opened<'o>(
         &self,
         way: Way,

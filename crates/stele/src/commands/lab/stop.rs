@@ -40,10 +40,12 @@ impl StopRequests {
     }
 }
 
-/// A signal within this time of the first counts as the same request: `timeout` signals a process, and then its group.
+/// A signal within this time of the first counts as the same request: `timeout` signals a process,
+/// and then its group.
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
-/// Runs the work on its own thread. The first request asks the thread to stop; a later one ends the process.
+/// Runs the work on its own thread. The first request asks the thread to stop; a later one ends the
+/// process.
 pub async fn until_stopped<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {

@@ -100,8 +100,9 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     Ok(())
 }
 
-/// Takes the entries of drives out of the configuration again that the pool did not take. Where it may have taken them
-/// the entries stay, since the next start must find the drives: an entry of a drive outside of the pool does no harm.
+/// Takes the entries of drives out of the configuration again that the pool did not take. Where it
+/// may have taken them the entries stay, since the next start must find the drives: an entry of a
+/// drive outside of the pool does no harm.
 pub(super) async fn withdraw(
     connection: &Connection,
     site: &Site,

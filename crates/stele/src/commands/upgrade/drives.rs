@@ -1,5 +1,5 @@
-//! The formats on the drives: labels, checkpoints, tables and log. Each version appears once, with the drives that have
-//! it.
+//! The formats on the drives: labels, checkpoints, tables and log. Each version appears once, with
+//! the drives that have it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,8 @@ struct Drive {
     /// Checkpoints of a later format.
     later: usize,
     tables: Vec<u32>,
-    /// `None`: not a member of the log, or the label or checkpoint that leads to the log is not understood.
+    /// `None`: not a member of the log, or the label or checkpoint that leads to the log is not
+    /// understood.
     log_is_known: Option<bool>,
 }
 

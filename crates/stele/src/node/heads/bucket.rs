@@ -1,10 +1,12 @@
 //! Signed heads in a bucket of another S3 server, as `[archive] heads_bucket` names it.
 //!
-//! A head is stored once under its own name (`If-None-Match: *`), and never again. With `heads_bucket_days` the bucket
-//! locks it, so that neither this host nor anyone else removes it before that.
+//! A head is stored once under its own name (`If-None-Match: *`), and never again. With
+//! `heads_bucket_days` the bucket locks it, so that neither this host nor anyone else removes it
+//! before that.
 //!
-//! Failure model: the server may be away, hang, or hold objects of other people. The calls block, so only threads that
-//! others do not wait for make them. An object that is no head of this store is passed over, as in a directory.
+//! Failure model: the server may be away, hang, or hold objects of other people. The calls block,
+//! so only threads that others do not wait for make them. An object that is no head of this store
+//! is passed over, as in a directory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,12 +27,14 @@ use crate::witness::Countersigned;
 /// The longest lock of a head: a hundred years.
 const DAYS_MAX: u32 = 36_525;
 const DAY: u64 = 86_400;
-/// Attempts of a request. The next turn asks again, and a stop should not wait for a server that is away.
+/// Attempts of a request. The next turn asks again, and a stop should not wait for a server that is
+/// away.
 const ATTEMPTS: u32 = 2;
 
 pub struct HeadBucket {
     bucket: BucketClient,
-    /// Where its requests run. They may outlast the server's own runtime: a thread whose request hangs is left behind.
+    /// Where its requests run. They may outlast the server's own runtime: a thread whose request
+    /// hangs is left behind.
     _runtime: Apart,
     days: Option<u32>,
 }
@@ -183,7 +187,8 @@ impl HeadBucket {
     pub(super) fn found(self: Arc<Self>) -> Outcome<impl Iterator<Item = Outcome<Found>>> {
         let names = self.list()?;
         Ok(names.into_iter().map(move |name| {
-            // What other people stored under such a name may hold characters that no request can carry.
+            // What other people stored under such a name may hold characters that no request can
+            // carry.
             let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
             let text = if is_plain { self.get(&name)? } else { None };
             Ok((text.and_then(|text| serde_json::from_str(text.trim()).ok()), self.shown(&name)))
@@ -210,7 +215,8 @@ impl Keeper for HeadBucket {
     fn write(&self, head: &SignedHead) -> Outcome<()> {
         for name in names(head) {
             match self.put(&name, text(head).as_bytes()) {
-                // An answer that was lost, an earlier head of the same log, or an object of other people.
+                // An answer that was lost, an earlier head of the same log, or an object of other
+                // people.
                 Err(BackupError::Exists(_)) => {
                     let there = self.get(&name)?.and_then(|text| serde_json::from_str(text.trim()).ok());
                     if there.is_some_and(|there| there == *head || is_same(&there, head)) {

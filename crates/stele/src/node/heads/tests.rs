@@ -87,7 +87,7 @@ fn add(place: &Folder, name: &str, records: u64) {
 
 #[tokio::test]
 async fn an_added_head_hides_no_newer_one() {
-    // The names of a genuine old head that somebody adds beside the newest one.
+    // The names of a genuine old head that another writer adds beside the newest one.
     let names = [
         "99999999999999999999.head",
         "18446744073709551615.head",
@@ -135,7 +135,7 @@ async fn files_that_are_no_heads_are_told_and_passed_over() {
     add(&elsewhere, "real.head", 3000);
     symlink(elsewhere.0.join("real.head"), place.0.join("00000000000000006000.head")).unwrap();
     symlink("/dev/zero", place.0.join("00000000000000006001.head")).unwrap();
-    // Nobody writes into the pipe: an ordinary opening would wait for ever.
+    // No process writes into the pipe: an ordinary opening would wait for ever.
     let pipe = place.0.join("00000000000000006002.head");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
     File::create(place.0.join("00000000000000006003.head")).unwrap().set_len(HEAD_BYTES_MAX + 1).unwrap();

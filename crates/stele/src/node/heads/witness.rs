@@ -1,11 +1,12 @@
 //! The witness that countersigns heads, as `[archive] heads_witness` names it.
 //!
-//! Each turn asks for the last head that it signed, and sends a new one with the proof that the log goes on from there.
-//! What the witness signs is kept beside the heads in the directories and the bucket, under the number of its records
-//! and the ending `.witness`.
+//! Each turn asks for the last head that it signed, and sends a new one with the proof that the log
+//! goes on from there. What the witness signs is kept beside the heads in the directories and the
+//! bucket, under the number of its records and the ending `.witness`.
 //!
-//! Failure model: the witness may be away, hang, or answer anything; only its signature over this head counts. A refusal
-//! means that it has signed another log of this store, or more of it than there is. Such a refusal is told at once.
+//! Failure model: the witness may be away, hang, or answer anything; only its signature over this
+//! head counts. A refusal means that it has signed another log of this store, or more of it than
+//! there is. Such a refusal is told at once.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -45,7 +45,8 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// A drive left, and a command names a new one at its path before the server has forgotten the former.
+/// A drive left, and a command names a new one at its path before the server has forgotten the
+/// former.
 #[tokio::test]
 async fn the_entry_of_a_new_drive_is_not_taken_for_that_of_a_drive_that_left() {
     let folder = std::env::temp_dir().join(format!("stele-departures-{}", std::process::id()));

@@ -16,7 +16,8 @@ impl World {
         Ok(())
     }
 
-    /// One person with both keys tries to credit the closed time; then two people credit it, who check the amount.
+    /// One person with both keys tries to credit the closed time; then two people credit it, who
+    /// check the amount.
     pub async fn credit(&mut self) -> Checked {
         use std::sync::atomic::Ordering::Relaxed;
         let Some(archive) = self.writable().cloned() else { return Ok(()) };
@@ -39,8 +40,9 @@ impl World {
         }
         if let Ok(done) = archive.approve(&ben, &asked.id).await {
             self.tell("another one approves");
-            // `... goes from A to B, by N s`. A rebuild may have set the clock back to before an earlier credit, which
-            // can then be given again: the resulting position of the clock counts.
+            // `... goes from A to B, by N s`. A rebuild may have set the clock back to before an
+            // earlier credit, which can then be given again: the resulting position of the clock
+            // counts.
             let moment = done.split_once(" to ").and_then(|(_, to)| to.split_once(','));
             let seconds = moment.and_then(|(to, _)| parse_moment(&format!("{}Z", to.split('.').next()?)));
             if 1000 * seconds.expect("where the clock stands") > self.fastest_clock() {

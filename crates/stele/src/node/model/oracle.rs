@@ -21,7 +21,8 @@ impl World {
         record.hold || record.until.0 > self.fastest_clock()
     }
 
-    /// The largest possible value of the compliance clock: it gains at most a week a year, whatever was credited.
+    /// The largest possible value of the compliance clock: it gains at most a week a year, whatever
+    /// was credited.
     pub fn fastest_clock(&self) -> u64 {
         let elapsed = self.clock.elapsed.load(Relaxed);
         self.clock.begun + elapsed + elapsed / 40 + 1000

@@ -1,6 +1,6 @@
-//! Histories in named steps: for each protection, the shortest history that needs it. With all protections, every
-//! script passes. Without its protection, the script or one of its variants fails. Random histories reach most of these
-//! cases only after hours.
+//! Histories in named steps: for each protection, the shortest history that needs it. With all
+//! protections, every script passes. Without its protection, the script or one of its variants
+//! fails. Random histories reach most of these cases only after hours.
 
 use stele_archive::mutation::Mutation;
 
@@ -52,7 +52,8 @@ impl World {
                 self.rebuild_asking(LOSSES, false).await?;
             }
             Mutation::UnreadableSegments => {
-                // Write several segments, so that one can lose its header while the store's identity stays readable.
+                // Write several segments, so that one can lose its header while the store's
+                // identity stays readable.
                 for _ in 0..14 {
                     let _ = self.put_for(3650, false, 5 << 20).await;
                 }
@@ -75,8 +76,9 @@ impl World {
         self.settle().await
     }
 
-    /// Records retained for minutes, whose retention later notes extend. Each note lies in another stripe, far behind
-    /// its record, so that most pairs of drives hide the last note of some record.
+    /// Records retained for minutes, whose retention later notes extend. Each note lies in another
+    /// stripe, far behind its record, so that most pairs of drives hide the last note of some
+    /// record.
     async fn short_and_raised(&mut self) -> Checked {
         let first = self.records.len();
         for _ in 0..4 {
@@ -95,7 +97,8 @@ impl World {
         self.let_time_pass().await
     }
 
-    /// A time shorter than the first retention, so that no version expires before its retention is extended.
+    /// A time shorter than the first retention, so that no version expires before its retention is
+    /// extended.
     fn let_time_pass_slowly(&self) {
         self.pass(100_000);
     }

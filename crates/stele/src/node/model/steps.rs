@@ -16,11 +16,13 @@ use crate::failure::Outcome;
 use crate::node::Opening;
 use crate::node::rebuild::{BROKEN_OFF, RebuildOptions};
 
-/// Number of kinds of steps. A step that the pool's state does not allow is an attempt that must be refused.
+/// Number of kinds of steps. A step that the pool's state does not allow is an attempt that must be
+/// refused.
 const STEPS: u64 = 27;
 
-/// The preferred steps of a history, so that short histories reach deep: names and rebuilds, older catalogs, missing
-/// drives during extensions, old pools restored, clocks and officers, and all steps alike.
+/// The preferred steps of a history, so that short histories reach deep: names and rebuilds, older
+/// catalogs, missing drives during extensions, old pools restored, clocks and officers, and all
+/// steps alike.
 pub const THEMES: [&[u64]; 6] = [
     &[0, 6, 11, 13, 13, 20, 22],
     &[0, 4, 8, 12, 16, 17, 17, 20],
@@ -124,7 +126,8 @@ impl World {
         Ok(())
     }
 
-    /// Kills a rebuild on its way. The archive must be unchanged, or the next rebuild must repair it.
+    /// Kills a rebuild on its way. The archive must be unchanged, or the next rebuild must repair
+    /// it.
     async fn break_a_rebuild_off(&mut self) -> Checked {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
             return Ok(());
@@ -180,8 +183,8 @@ impl World {
         Ok(())
     }
 
-    /// Runs any command of `stele volume`, `stele export` and `stele pool remove`, with any existing name, through the
-    /// server or on the drives.
+    /// Runs any command of `stele volume`, `stele export` and `stele pool remove`, with any
+    /// existing name, through the server or on the drives.
     async fn command_on_a_volume(&mut self) -> Checked {
         let names = ["catalog", "data", "catalog-2", "spare", "copy", "snap", self.names.0.as_str()];
         let pick = |dice: &mut stele_ground::Dice| names[dice.below(names.len() as u64) as usize].to_owned();
@@ -342,7 +345,8 @@ impl World {
         }
     }
 
-    /// Adds three drives as large as the first: a catalog's three copies fit before stripes have moved.
+    /// Adds three drives as large as the first: a catalog's three copies fit before stripes have
+    /// moved.
     pub async fn add_drives(&mut self) -> Outcome<()> {
         let size = std::fs::metadata(self.dir.join("drives/0.img")).expect("a drive").len();
         let place = |drive| DriveArgument(DrivePlace::new(self.dir.join(format!("drives/{drive}.img")), drive));
@@ -417,7 +421,8 @@ impl World {
     }
 
     pub async fn put_pool_back(&mut self) -> Checked {
-        // Without the heads nothing reveals that a whole pool was rolled back: SEMANTICS/retention.md says so.
+        // Without the heads nothing reveals that a whole pool was rolled back:
+        // SEMANTICS/retention.md says so.
         let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty() && !self.disturbed.in_doubt;
         let usable = usable && !self.headless;
         let Some((at, copy)) = self.old_pool.take().filter(|(at, _)| usable && *at < self.openings) else {
@@ -461,8 +466,8 @@ impl World {
         self.rebuild_asking(ask, killed).await
     }
 
-    /// Whether a detached drive still belongs to the pool. The pool may have removed it meanwhile, once other drives
-    /// held its data.
+    /// Whether a detached drive still belongs to the pool. The pool may have removed it meanwhile,
+    /// once other drives held its data.
     async fn misses_a_member(&self) -> bool {
         let Some(node) = &self.node else { return false };
         let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };

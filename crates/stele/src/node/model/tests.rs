@@ -68,8 +68,8 @@ fn without() -> Mutations {
     }
 }
 
-/// Number of times that all variants of a script run until one breaks a promise. Most do so within two; three were once
-/// not enough.
+/// Number of times that all variants of a script run until one breaks a promise. Most do so within
+/// two; three were once not enough.
 const TRIES: usize = 12;
 
 /// 50: stele.toml names a drive that has left the pool, and a rebuild missed it.
@@ -82,8 +82,8 @@ fn the_histories_that_broke_a_promise_end_well() {
     }
 }
 
-/// `STELE_ADMIN_SECONDS` sets the duration and `STELE_ADMIN_SEED` the first seed; the seed alone runs that history
-/// only.
+/// `STELE_ADMIN_SECONDS` sets the duration and `STELE_ADMIN_SEED` the first seed; the seed alone
+/// runs that history only.
 #[test]
 fn no_history_of_an_administrator_breaks_a_promise() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

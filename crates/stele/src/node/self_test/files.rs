@@ -1,7 +1,9 @@
-//! The self-test of a share: what a client of files could do to the canary, as root, over NFS and through a mount.
+//! The self-test of a share: what a client of files could do to the canary, as root, over NFS and
+//! through a mount.
 //!
-//! NFS version 3 is asked on a connection in memory, of a server whose rules let root in from this machine. The mount is
-//! such as Samba serves shares from. A server that cannot mount serves no share over SMB, so nothing is tried there.
+//! NFS version 3 is asked on a connection in memory, of a server whose rules let root in from this
+//! machine. The mount is such as Samba serves shares from. A server that cannot mount serves no
+//! share over SMB, so nothing is tried there.
 
 use std::fs::{self, FileTimes, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};

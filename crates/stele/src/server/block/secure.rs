@@ -1,8 +1,8 @@
 //! TLS of the block frontend: the acceptor, and the non-blocking stream that the reactor drives.
 //!
-//! Client certificates: with a configured authority, every client must present a certificate that the authority signed.
-//! Without one, a client may present a certificate and must prove that it owns its key. An export can require its
-//! fingerprint.
+//! Client certificates: with a configured authority, every client must present a certificate that
+//! the authority signed. Without one, a client may present a certificate and must prove that it
+//! owns its key. An export can require its fingerprint.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -145,7 +145,8 @@ impl<U: Read + Write> Read for Secure<U> {
         }
     }
 
-    /// Fills one slice after another. A short read means that no data is left here; the caller must poll the socket.
+    /// Fills one slice after another. A short read means that no data is left here; the caller must
+    /// poll the socket.
     fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         let mut total = 0;
         for slice in into.iter_mut().filter(|slice| !slice.is_empty()) {

@@ -1,8 +1,8 @@
 //! The time stamp authority (RFC 3161) that stamps each head that goes out.
 //!
-//! Failure model: the authority is asked while the places take the head, so one that hangs delays no place. Its reply is
-//! checked before it counts: granted, of this head, with this request's nonce, and signed. A reply that fails a check is
-//! no time stamp, and the next turn asks again.
+//! Failure model: the authority is asked while the places take the head, so one that hangs delays
+//! no place. Its reply is checked before it counts: granted, of this head, with this request's
+//! nonce, and signed. A reply that fails a check is no time stamp, and the next turn asks again.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::node::heads;
 use crate::node::surroundings::random;
 use crate::server::messages::webhook::Webhook;
 
-/// Time limit for the authority to answer. It is below that of the places, so that a stop waits no longer for it.
+/// Time limit for the authority to answer. It is below that of the places, so that a stop waits no
+/// longer for it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Authority {

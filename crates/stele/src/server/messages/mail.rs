@@ -1,7 +1,7 @@
 //! Mail over SMTP: one mail for each message and address, in plain text.
 //!
-//! Failure model: each address is a destination of its own. A mail server that refuses one address, or puts it off, keeps
-//! no mail from the others, and what one address took counts for no other.
+//! Failure model: each address is a destination of its own. A mail server that refuses one address,
+//! or puts it off, keeps no mail from the others, and what one address took counts for no other.
 
 use lettre::message::header::ContentTransferEncoding;
 use lettre::message::{Body, Mailbox};
@@ -74,8 +74,8 @@ impl Mail {
         self.deliver_body(subject, Body::new(text)).await
     }
 
-    /// Sends a mail whose lines arrive as they are: the raw mail contains them too. Mail carries lines of ASCII with
-    /// at most 998 characters so; other texts are encoded.
+    /// Sends a mail whose lines arrive as they are: the raw mail contains them too. Mail carries
+    /// lines of ASCII with at most 998 characters so; other texts are encoded.
     pub async fn deliver_exact(&self, subject: String, text: String) -> Result<(), String> {
         let is_plain = text.is_ascii() && text.lines().all(|line| line.len() <= LINE_MAX);
         let body = match is_plain {
@@ -95,7 +95,8 @@ impl Mail {
     }
 }
 
-/// Whether the connection is encrypted before the server can ask for a password. With `tls=opportunistic` it need not be.
+/// Whether the connection is encrypted before the server can ask for a password. With
+/// `tls=opportunistic` it need not be.
 fn is_encrypted(server: &str) -> bool {
     server.starts_with("smtps://") || server.ends_with("?tls=required") || server.ends_with("?tls=wrapper")
 }

@@ -1,5 +1,6 @@
-//! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status 2xx means that it was
-//! taken, whatever becomes of the answer's body. Where the answer's body counts, [`Webhook::ask`] returns it.
+//! A webhook: a message as JSON, by POST. Alarms and notifications use it. An answer with status
+//! 2xx means that it was taken, whatever becomes of the answer's body. Where the answer's body
+//! counts, [`Webhook::ask`] returns it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,8 +83,8 @@ impl Webhook {
         Err(WebhookError { why: format!("it answers {status}"), is_refused: status.is_client_error() && !later })
     }
 
-    /// Posts a document, and returns the document that answers it, of at most `answer_max` bytes. The patience is for
-    /// all of it.
+    /// Posts a document, and returns the document that answers it, of at most `answer_max` bytes.
+    /// The patience is for all of it.
     pub async fn ask(
         &self,
         kind: &'static str,

@@ -1,10 +1,11 @@
 //! A file of events: one message a line, durable before the events are deleted.
 //!
-//! A file that has grown to [`FILE_MAX`] becomes `NAME.1`, that one `NAME.2`, and so on; the oldest of [`KEPT`] goes.
-//! A line that a crash cut off is ended, and its event comes again.
+//! A file that has grown to [`FILE_MAX`] becomes `NAME.1`, that one `NAME.2`, and so on; the oldest
+//! of [`KEPT`] goes. A line that a crash cut off is ended, and its event comes again.
 //!
-//! The name is the operator's, but its folder may be writable for others. A symbolic link, a name that is no regular
-//! file, and a file that does not begin as one of events are refused before anything is written.
+//! The name is the operator's, but its folder may be writable for others. A symbolic link, a name
+//! that is no regular file, and a file that does not begin as one of events are refused before
+//! anything is written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -63,7 +64,8 @@ impl EventFile {
         Ok(())
     }
 
-    /// Opens or makes the file. Neither a link nor a pipe without a reader is waited for or followed.
+    /// Opens or makes the file. Neither a link nor a pipe without a reader is waited for or
+    /// followed.
     fn open(&self) -> io::Result<File> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let mut options = OpenOptions::new();

@@ -1,10 +1,12 @@
-//! The sender of one target: it hands over the oldest events, and deletes them when the target took them.
+//! The sender of one target: it hands over the oldest events, and deletes them when the target took
+//! them.
 //!
-//! Failure model: at least once, in order. Events that the target took and that could not be deleted are not sent again
-//! by this process: it only tries to delete them. While the archive is open for reading only nothing is sent, since
-//! nothing could be deleted. A message that the place refuses as such is halved, down to one event: that one holds up
-//! the later ones until it is taken. A test event that is refused counts as taken, since receivers of events need not
-//! know its form.
+//! Failure model: at least once, in order. Events that the target took and that could not be
+//! deleted are not sent again by this process: it only tries to delete them. While the archive is
+//! open for reading only nothing is sent, since nothing could be deleted. A message that the place
+//! refuses as such is halved, down to one event: that one holds up the later ones until it is
+//! taken. A test event that is refused counts as taken, since receivers of events need not know its
+//! form.
 
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ use super::record;
 
 /// Events that one message holds.
 const BATCH_MAX: usize = 100;
-/// Bytes of a message of several events. Receivers take 256 KiB at least, as the services of AWS do.
+/// Bytes of a message of several events. Receivers take 256 KiB at least, as the services of AWS
+/// do.
 const MESSAGE_MAX: usize = 200 << 10;
 /// Interval at which a sender looks for events after it found none.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -147,7 +150,8 @@ impl<W: Waiting, P: EventPlace> EventSender<W, P> {
     }
 }
 
-/// The first events that fit into one message. A test event is a message of its own, in a form of its own.
+/// The first events that fit into one message. A test event is a message of its own, in a form of
+/// its own.
 fn one_message(mut events: Vec<Numbered>) -> Result<Vec<Numbered>, String> {
     match events.iter().position(|(_, event)| event.name == TEST_EVENT) {
         Some(0) => events.truncate(1),

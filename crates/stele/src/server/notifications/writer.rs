@@ -1,8 +1,8 @@
 //! The writer of a file of events: a thread of its own, which appends one batch at a time.
 //!
-//! Failure model: nothing can cancel an append to a disk that hangs. A sender stops waiting for it after its patience,
-//! and its next attempt waits for the same append again. The thread takes no place of the runtime's pool, and neither a
-//! stop nor the end of the process waits for it.
+//! Failure model: nothing can cancel an append to a disk that hangs. A sender stops waiting for it
+//! after its patience, and its next attempt waits for the same append again. The thread takes no
+//! place of the runtime's pool, and neither a stop nor the end of the process waits for it.
 
 use std::io;
 use std::sync::mpsc;
@@ -40,8 +40,8 @@ impl Writer {
         Ok(Writer { jobs, running: None, patience })
     }
 
-    /// Appends the lines of the events up to `through`, unless an earlier append still runs: then it waits for that one
-    /// alone. Returns the number up to which the file has the events.
+    /// Appends the lines of the events up to `through`, unless an earlier append still runs: then
+    /// it waits for that one alone. Returns the number up to which the file has the events.
     pub async fn append(&mut self, through: u64, lines: Vec<String>) -> Result<u64, String> {
         let ended = || "the thread that writes the file has ended".to_owned();
         let (through, mut done) = match self.running.take() {

@@ -55,6 +55,7 @@ fn scrubbed_bytes_add_up_over_passes() {
         scrubbed.add(&status)
     };
     let seen = [look(None, 0), look(Some(10), 0), look(Some(60), 0), look(None, 1), look(Some(5), 1), look(Some(7), 2)];
-    // No sample saw the end of the first pass; of the second pass, the samples saw only the first five bytes.
+    // No sample saw the end of the first pass; of the second pass, the samples saw only the first
+    // five bytes.
     assert_eq!(seen, [0, 10, 60, 100, 105, 207]);
 }

@@ -1,9 +1,11 @@
-//! A model of the agreement among drives, checked exhaustively: every order of openings, cuts between any two writes,
-//! absences, returns, additions and losses, up to a number of lives and of events in each.
+//! A model of the agreement among drives, checked exhaustively: every order of openings, cuts
+//! between any two writes, absences, returns, additions and losses, up to a number of lives and of
+//! events in each.
 //!
-//! The model holds what lies on the drives and in the process, and takes every step by the functions of `agreement.rs` that
-//! the code takes it by. Two worlds that differ only in the names of their drives are one. It knows what it must not
-//! know, too: which configuration was put in force last, and which drives lack an acknowledged write.
+//! The model holds what lies on the drives and in the process, and takes every step by the
+//! functions of `agreement.rs` that the code takes it by. Two worlds that differ only in the names
+//! of their drives are one. It knows what it must not know, too: which configuration was put in
+//! force last, and which drives lack an acknowledged write.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -63,8 +65,8 @@ struct Paper {
     ancestors: u128,
 }
 
-/// A drive: its label (a paper's identity, 0 for none), its anchor, what the process knows of it, and whether it truly lacks
-/// something.
+/// A drive: its label (a paper's identity, 0 for none), its anchor, what the process knows of it,
+/// and whether it truly lacks something.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Column {
     label: u8,
@@ -148,7 +150,8 @@ impl Model {
         }
     }
 
-    /// Visits every world; answers how many there are, or the first broken promise with the worlds that lead to it.
+    /// Visits every world; answers how many there are, or the first broken promise with the worlds
+    /// that lead to it.
     fn explore(&self) -> Result<usize, String> {
         let mut seen: BTreeSet<World> = BTreeSet::new();
         let mut queue = VecDeque::from([self.first().named_alike()]);
@@ -227,7 +230,7 @@ impl Model {
     }
 
     fn claim(&self, world: &World) -> Next {
-        // Whoever lacks something is known to.
+        // A drive that lacks something is known to lack it.
         for (at, column) in world.here() {
             let filling = world.state(world.current, at) == Some(DriveState::Filling);
             if column.lacks && column.caught_up && !filling && world.votes(world.current, at) {
@@ -394,8 +397,8 @@ impl Model {
         Ok(next)
     }
 
-    /// Every outcome of a commit: cut off after any subset of the drives took it, or in force; then at most one drive that did
-    /// not take it is lost.
+    /// Every outcome of a commit: cut off after any subset of the drives took it, or in force; then
+    /// at most one drive that did not take it is lost.
     fn commit(&self, world: &World, change: impl FnOnce(&mut [Option<DriveState>])) -> Vec<World> {
         let mut world = world.clone();
         let old = world.configuration(world.current);

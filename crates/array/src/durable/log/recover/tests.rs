@@ -12,7 +12,8 @@ fn a_hole_in_the_log_names_drives_or_says_that_none_are_known() {
     assert!(!said.contains(" on ;"), "{said}");
 }
 
-/// The last groups before a hole may be of version 0.1.0, which wrote no tags. Behind a group with a tag all have one.
+/// The last groups before a hole may be of version 0.1.0, which wrote no tags. Behind a group with
+/// a tag all have one.
 #[test]
 fn a_header_without_a_tag_counts_behind_groups_without_tags_alone() {
     let (block, secret) = ([7; BLOCK], 11);
@@ -38,7 +39,8 @@ fn a_header_without_a_tag_counts_behind_groups_without_tags_alone() {
     assert!(header.tag != 0 && admits(true, header) && admits(false, header));
     assert_eq!((admits(false, tag(0)), admits(true, tag(0))), (true, false));
     assert_eq!((admits(false, tag(header.tag ^ 1)), admits(true, tag(header.tag ^ 1))), (false, false));
-    // Nor does one of another pool, of a group that does not fit, or with a watermark that it cannot know.
+    // Nor does one of another pool, of a group that does not fit, or with a watermark that it
+    // cannot know.
     assert!(!admits(true, Header { pool: PoolId([4; 16]), ..header }));
     assert!(!admits(true, Header { sequence: 6, ..header }));
     assert!(!admits(true, Header { watermark: 5, ..header }));

@@ -8,7 +8,8 @@ use stele_ground::Duration;
 
 #[test]
 fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
-    // One run tells how many operations there are; then each is the last in turn, and recovery is cut too.
+    // One run tells how many operations there are; then each is the last in turn, and recovery is
+    // cut too.
     for seed in [11, 12] {
         let mut cut = seed % 2;
         loop {
@@ -127,7 +128,8 @@ fn a_hole_below_the_watermark_is_refused_naming_the_members() {
 
 #[test]
 fn a_group_written_to_the_start_of_the_ring_by_mistake_ends_no_log() {
-    // Each of the last groups in turn: on the first member it lies at the start of the ring instead of in its place.
+    // Each of the last groups in turn: on the first member it lies at the start of the ring instead
+    // of in its place.
     for behind in 1..6 {
         let mut bench = Bench::new(5, MIB, 25);
         let opened = bench.open().expect("no cut").expect("opens");
@@ -219,7 +221,8 @@ fn a_lost_member_is_replaced_and_its_loss_asks_for_a_checkpoint() {
     assert_eq!(opened.log.counters().epoch_changes, 1);
     // The work above trimmed on pressure, which the change raised.
     assert!(!opened.log.wants_checkpoint());
-    // Two more go: a newcomer takes over once, then three are left of six, which is enough for m = 2.
+    // Two more go: a newcomer takes over once, then three are left of six, which is enough for m =
+    // 2.
     for gone in [now[0], now[1]] {
         bench.test_drives.drives[usize::from(gone.0)].gone = true;
         bench.work(&opened, 10);
@@ -392,8 +395,9 @@ fn a_group_that_only_a_lost_member_held_was_copied_before_serving() {
     }
 }
 
-/// The tail of an abandoned branch lies right where the next group is looked for. Epoch and chain each keep it out, also
-/// where the other fits by accident: two halves of a pool may have begun the same epoch, and CRCs may be equal.
+/// The tail of an abandoned branch lies right where the next group is looked for. Epoch and chain
+/// each keep it out, also where the other fits by accident: two halves of a pool may have begun the
+/// same epoch, and CRCs may be equal.
 #[test]
 fn a_group_of_an_abandoned_branch_is_never_continued() {
     type Fitting = fn(group::Header, u64, u32) -> group::Header;
@@ -419,7 +423,8 @@ fn a_group_of_an_abandoned_branch_is_never_continued() {
             let lsn = log.append(&record, &mut paid);
             (lsn, record)
         };
-        // Two groups of one size; then the first of them is torn on every member, as if only the second had landed.
+        // Two groups of one size; then the first of them is torn on every member, as if only the
+        // second had landed.
         for byte in [1, 2] {
             let (lsn, record) = append(&log, byte);
             bench.twin.push(record);
@@ -428,7 +433,8 @@ fn a_group_of_an_abandoned_branch_is_never_continued() {
         }
         let live: Vec<Live> = log.state().live.iter().copied().collect();
         let [.., first, second] = live[..] else { panic!("two groups are live") };
-        // The second must not have seen the first acknowledged, or its watermark would tell: rewrite it so.
+        // The second must not have seen the first acknowledged, or its watermark would tell:
+        // rewrite it so.
         for drive in 0..5 {
             let bytes = bench.test_drives.peek(drive, LOG_AT + second.offset, second.total as usize);
             let Some(header) = group::Header::decode(&bytes) else { continue };
@@ -532,7 +538,7 @@ fn a_drive_that_is_to_leave_carries_the_log_no_more() {
     assert_eq!((opened.log.members().0, opened.log.counters().epoch_changes), (members, epochs));
     bench.work(&opened, 5);
 
-    // As many drives as members: nobody takes its place.
+    // As many drives as members: no drive takes its place.
     let mut bench = Bench::new(4, MIB, 37);
     let opened = bench.open().expect("no cut").expect("opens");
     let (members, log) = (opened.log.members().0, opened.log.clone());

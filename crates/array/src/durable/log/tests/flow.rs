@@ -166,7 +166,8 @@ fn bytes_of_a_record_are_the_same_after_decoding() {
     }
 }
 
-/// Not a benchmark: a floor far below what is measured, so that a copy too many or a quadratic queue is noticed.
+/// Not a benchmark: a floor far below what is measured, so that a copy too many or a quadratic
+/// queue is noticed.
 #[test]
 fn small_writes_cost_little() {
     let drives = 4;

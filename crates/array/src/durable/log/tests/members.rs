@@ -69,7 +69,8 @@ fn drives_that_cannot_take_the_log_are_asked_until_one_can() {
     let mut log = Carried::new(5, 61);
     let mut away = vec![log.members[1], log.beside[0]];
     for _ in 0..2 {
-        // A member fails, and so does the drive that could take its place: the labels keep their majority.
+        // A member fails, and so does the drive that could take its place: the labels keep their
+        // majority.
         away.iter().for_each(|drive| log.drive(*drive).refuses = u32::MAX);
         let changes = log.opened.log.counters().epoch_changes;
         log.append();
@@ -110,7 +111,8 @@ fn a_drive_that_could_not_take_a_slow_members_place_can_later() {
         log.drive(e).write_protected = true;
         log.opened.log.relieve(b, &BTreeSet::from([b]));
         match carries {
-            // With a group on its way, it refuses the group; without one, the flush that asks whether it answers.
+            // With a group on its way, it refuses the group; without one, the flush that asks
+            // whether it answers.
             true => log.pass(10),
             false => log.settle(),
         }

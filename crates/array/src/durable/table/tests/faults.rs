@@ -241,7 +241,8 @@ fn each_protection_is_needed() {
 
 #[test]
 fn an_anchor_waits_for_its_pages_and_its_own_flush() {
-    // The windows are small: one page, one checkpoint, a cut at each operation or right after the last.
+    // The windows are small: one page, one checkpoint, a cut at each operation or right after the
+    // last.
     let noticed = |mutations: Mutations, seeds: u64| {
         (0..seeds).any(|seed| {
             let run = std::panic::AssertUnwindSafe(|| {

@@ -5,8 +5,9 @@ use crate::model::mutation::Mutation;
 
 const STORED: PageId = PageId { table: 2, index: 37 };
 
-/// A page stored by a checkpoint, then changed, then left out of another one; then the power goes. Answers how many pages the
-/// second checkpoint stored, with chunks and index pages, and left out, and what the page says afterwards.
+/// A page stored by a checkpoint, then changed, then left out of another one; then the power goes.
+/// Answers how many pages the second checkpoint stored, with chunks and index pages, and left out,
+/// and what the page says afterwards.
 fn leave_out(change: fn(&PageRef), mutations: Mutations, room: u64) -> (u64, u64, u32) {
     let mut bench = Bench::new(6, 2);
     let running = bench.open().expect("no cut").expect("opens");

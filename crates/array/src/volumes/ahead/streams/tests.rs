@@ -6,7 +6,7 @@ use stele_ground::Dice;
 
 use super::*;
 
-/// Every end of a read that nobody has gone on from, with the reads in a row before it. Without limits.
+/// Every end of a read from which no read went on, with the reads in a row before it. No limits.
 #[derive(Default)]
 struct Twin(BTreeMap<u64, u32>);
 
@@ -21,8 +21,8 @@ impl Twin {
 
 const GAP: u64 = 1 << 30;
 
-/// So many readers in turn, with random reads between them. Answers the share of their reads that was recognised, from the
-/// thirtieth of each on.
+/// So many readers in turn, with random reads between them. Answers the share of their reads that
+/// was recognised, from the thirtieth of each on.
 fn recognised(readers: u64, others: u64, length: u64) -> f64 {
     let (mut streams, mut twin, mut dice) = (Streams::default(), Twin::default(), Dice::new(readers ^ others << 32));
     let (mut known, mut all) = (0u64, 0u64);

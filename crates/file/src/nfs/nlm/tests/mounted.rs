@@ -1,6 +1,7 @@
 //! One table through two doors: processes on a mount lock by fcntl, and hosts lock over NLM.
 //!
-//! Needs /dev/fuse, root and python3. Without the first two the tests say so and pass, except where `CI` is set.
+//! Needs /dev/fuse, root and python3. Without the first two the tests say so and pass, except where
+//! `CI` is set.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};

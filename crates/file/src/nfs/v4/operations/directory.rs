@@ -1,7 +1,7 @@
 //! READDIR.
 //!
-//! `.` and `..` are not listed. Cookies are the gateway's and stay valid, so the cookie verifier is always 0. In the
-//! directories above the exports, a cookie counts the names.
+//! `.` and `..` are not listed. Cookies are the gateway's and stay valid, so the cookie verifier is
+//! always 0. In the directories above the exports, a cookie counts the names.
 
 use crate::nfs::v4::attributes::{self, FileAttributes};
 use crate::nfs::v4::bitmap::Bitmap;

@@ -1,6 +1,7 @@
 //! LOCK, LOCKT, LOCKU, FREE_STATEID and TEST_STATEID.
 //!
-//! A lock that must wait is answered DENIED, and the client asks again: the server makes no calls of its own.
+//! A lock that must wait is answered DENIED, and the client asks again: the server makes no calls
+//! of its own.
 
 use bytes::Bytes;
 
@@ -93,8 +94,8 @@ impl<F: Files> Compound<F> {
         }
     }
 
-    /// `LOCK4denied`. The owner of another protocol's lock is shown as its bytes there. The number of another client is not
-    /// shown: a machine that knows it could speak in that client's name.
+    /// `LOCK4denied`. The owner of another protocol's lock is shown as its bytes there. The number
+    /// of another client is not shown: a machine that knows it could speak in that client's name.
     pub(in crate::nfs::v4) fn put_denied(&mut self, held: &Held, owner_max: usize) {
         let asking = self.client().ok();
         let (client, owner) = match held.owner.client.protocol {

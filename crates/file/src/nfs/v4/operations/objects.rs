@@ -217,7 +217,8 @@ impl<F: Files> Compound<F> {
         }
         let file = target.files().commit(target.inode).await?;
         kind_failure(file.kind)?;
-        // Taken after the commit: writes that were lost before it are among those that it should have made durable.
+        // Taken after the commit: writes that were lost before it are among those that it should
+        // have made durable.
         let verifier = target.files().verifier();
         self.out.put_fixed(&verifier);
         Ok(())

@@ -266,7 +266,8 @@ async fn find<F: Files>(target: &Target<F>, name: &[u8], how: How) -> Outcome<Fo
             let entry = files.create(caller, directory, name, Creation::Exclusive(verifier)).await?;
             let mut file = entry.file;
             if !changes.is_empty() {
-                // A crash before this leaves the new file without its attributes; the client repeats the call.
+                // A crash before this leaves the new file without its attributes; the client
+                // repeats the call.
                 file = files.set_attributes(caller, file.inode, changes, None).await?.after;
             }
             Ok(Found { file, directory: entry.directory, made: true, set: named, cut: None })
@@ -292,7 +293,8 @@ async fn existing<F: Files>(target: &Target<F>, name: &[u8], cut: Option<u64>) -
     Ok(Found { file, directory: Changed { before: directory.clone(), after: directory }, made: false, set, cut })
 }
 
-/// What a claim needs: the mode may have changed since the opening, so the owner passes, as READ and WRITE let it.
+/// What a claim needs: the mode may have changed since the opening, so the owner passes, as READ
+/// and WRITE let it.
 fn may_use<F: Files>(target: &Target<F>, file: &Attributes, access: u32) -> Outcome {
     if access & READ != 0 {
         may_read_content(&target.caller, file)?;
@@ -303,8 +305,8 @@ fn may_use<F: Files>(target: &Target<F>, file: &Attributes, access: u32) -> Outc
     Ok(())
 }
 
-/// What the mode allows. The right to execute is enough to read. A file that the mode lets the caller change and
-/// retention does not is on a read-only file system.
+/// What the mode allows. The right to execute is enough to read. A file that the mode lets the
+/// caller change and retention does not is on a read-only file system.
 async fn allowed<F: Files>(target: &Target<F>, file: &Attributes, access: u32) -> Outcome {
     let (reads, writes) = (access & READ != 0, access & WRITE != 0);
     let wanted = Access { read: reads, execute: reads, modify: writes, ..Access::default() };

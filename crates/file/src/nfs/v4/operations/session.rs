@@ -160,7 +160,8 @@ impl<F: Files> Compound<F> {
         Ok(self.server.clients.destroy_session(&session)?)
     }
 
-    /// A connection takes part in a session by its first SEQUENCE. Nothing is bound here, and there is no back channel.
+    /// A connection takes part in a session by its first SEQUENCE. Nothing is bound here, and there
+    /// is no back channel.
     pub(super) fn bind_connection(&mut self) -> Outcome {
         let reader = &mut self.arguments;
         let (session, direction, _rdma) = (reader.fixed()?, reader.u32()?, reader.bool()?);

@@ -1,4 +1,5 @@
-//! EXCHANGE_ID, CREATE_SESSION and what ends them. The cases of EXCHANGE_ID are those of RFC 8881, section 18.35.5.
+//! EXCHANGE_ID, CREATE_SESSION and what ends them. The cases of EXCHANGE_ID are those of RFC 8881,
+//! section 18.35.5.
 
 use crate::nfs::testing::{Client, Program, args, server};
 use crate::nfs::v4::number::*;

@@ -58,7 +58,8 @@ async fn grace_is_for_claims_alone() {
     let others = answer.stateid(OPEN);
     let lock = args().u32(1).u32(1).u64(5).u64(1).u32(1).u32(0).stateid(others).u32(0).u64(0).opaque(b"l");
     assert_eq!(other.status(call().at(&file).op(LOCK, lock)).await, status::RECLAIM_CONFLICT);
-    // Nothing is claimed behind RECLAIM_COMPLETE, and nothing new is opened before the end of grace.
+    // Nothing is claimed behind RECLAIM_COMPLETE, and nothing new is opened before the end of
+    // grace.
     assert_eq!(session.status(complete()).await, status::OK);
     assert_eq!(session.status(complete()).await, status::COMPLETE_ALREADY);
     assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
@@ -75,7 +76,8 @@ async fn nothing_is_claimed_or_opened_out_of_turn() {
     let mut session = ClientSession::before_reclaim(&server, "client").await;
     let file = file_of(&server, &mut session, "a").await;
     let root = session.root().await;
-    // Without a grace period there is nothing to claim; yet a client says first that it has nothing to claim.
+    // Without a grace period there is nothing to claim; yet a client says first that it has nothing
+    // to claim.
     assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
     assert_eq!(session.try_open(&root, "a", "owner", READ_ACCESS, 0).await.unwrap_err(), status::GRACE);
     let one = call().at(&root).op(RECLAIM_COMPLETE, args().u32(1));

@@ -1,4 +1,5 @@
-//! A crash during a PUT leaves the former file or the new one, and no row names a version that does not exist.
+//! A crash during a PUT leaves the former file or the new one, and no row names a version that does
+//! not exist.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,8 @@ async fn cut(stage: &Stage, former: Option<&Bytes>, data: &Bytes, polls: usize) 
         }
     }
     drop(going);
-    // The task of the change ends in any case: a client that goes away leaves nothing half done. Others use the share on.
+    // The task of the change ends in any case: a client that goes away leaves nothing half done.
+    // Others use the share on.
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
@@ -88,7 +90,8 @@ enum Former {
     Archived,
 }
 
-/// Power fails after so many operations of the data volume. Answers whether the put was acknowledged.
+/// Power fails after so many operations of the data volume. Answers whether the put was
+/// acknowledged.
 async fn power_cut(former: Former, versioning: bool, operations: u64) -> bool {
     let mut stage = Stage::new(operations);
     stage.bucket.versioning = versioning;
@@ -198,7 +201,8 @@ async fn puts_and_writes_side_by_side_survive_a_power_cut() {
         stage.settings.caching = if dice.one_in(4) { Caching::Off } else { Caching::On };
         let view = View::new(stage.clone()).await;
         let mut known: BTreeMap<&str, Known> = BTreeMap::new();
-        // The two volumes lose power at the same time: the operation that fails first ends the story.
+        // The two volumes lose power at the same time: the operation that fails first ends the
+        // story.
         match dice.one_in(2) {
             true => stage.data.cut_after(dice.below(200)),
             false => stage.cache.cut_after(dice.below(150)),

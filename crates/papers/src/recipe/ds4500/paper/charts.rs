@@ -8,7 +8,8 @@ use stele_lab::raid::Level;
 use stele_lab::record::CellRecord;
 use stele_lab::report::chart::{Axis, Bars, Chart, Series};
 
-/// One printed comparison of a chart: drives, unit, and the stated values of the DS4500 and the DS4400.
+/// One printed comparison of a chart: drives, unit, and the stated values of the DS4500 and the
+/// DS4400.
 pub struct Stated {
     pub ds4500: Option<f64>,
     pub ds4400: Option<f64>,

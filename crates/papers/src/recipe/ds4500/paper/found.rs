@@ -77,7 +77,8 @@ pub fn rate(cell: &CellRecord) -> f64 {
     cell.search.as_ref().map_or(0.0, |search| search.rate)
 }
 
-/// Half the width of its interval, as a share of it; of a search that has none, that of figures without one.
+/// Half the width of its interval, as a share of it; of a search that has none, that of figures
+/// without one.
 pub fn relative_margin(cell: &CellRecord) -> f64 {
     cell.search.as_ref().map_or(0.0, |search| Estimate::of_search(search).relative_margin())
 }

@@ -148,7 +148,8 @@ fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, agai
     remarks.join("; ")
 }
 
-/// Table 2 or 6: the share of the rate that remains with a wider stroke, for each size that its rows stand for.
+/// Table 2 or 6: the share of the rate that remains with a wider stroke, for each size that its
+/// rows stand for.
 pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Option<Table> {
     let key = |array, workload, stroke| Key {
         array,
@@ -214,7 +215,8 @@ fn stream_row(level: Level, workload: &str, size: u64) -> String {
 /// The published streams have one size.
 const STREAM_STATED: u64 = 64 << 10;
 
-/// Throughput of streams, beside the stated value for one size. `None` if no cell of it was measured.
+/// Throughput of streams, beside the stated value for one size. `None` if no cell of it was
+/// measured.
 pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Option<Table> {
     let title = format!("{}, streams of {STREAM_DRIVES} drives, MiB/s", level.name());
     let mut table = Table::new(title).left("stream", "").right("size", "access").right(STELE, "Stele");
@@ -256,7 +258,8 @@ pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Opti
     any.then_some(table)
 }
 
-/// The summary of the streams: beside the stated ones, and the sizes at which larger accesses lose more than half.
+/// The summary of the streams: beside the stated ones, and the sizes at which larger accesses lose
+/// more than half.
 pub fn streams_said(found: Found<'_>) -> Vec<Text> {
     let mut said = Vec::new();
     for (level, first) in [(Level::Raid5, 2), (Level::Raid10, 8)] {

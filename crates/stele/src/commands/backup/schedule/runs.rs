@@ -1,12 +1,13 @@
 //! The backups of a scheduler, as processes that run beside one another.
 //!
-//! Each leads a process group of its own, so its hooks end with it. One that takes longer than its schedule allows, or
-//! that runs when the scheduler is to end, is asked by SIGTERM: as after Ctrl-C it stores no snapshot, takes its snapshot
-//! of an array back, and runs `--after`. A minute later SIGKILL ends it. A process that stays even then, as behind a drive
-//! that does not answer, counts as ended: it holds up no other schedule.
+//! Each leads a process group of its own, so its hooks end with it. One that takes longer than its
+//! schedule allows, or that runs when the scheduler is to end, is asked by SIGTERM. As after Ctrl-C
+//! it stores no snapshot, takes its snapshot of an array back, and runs `--after`. A minute later
+//! SIGKILL ends it. A process that stays even then, as behind a drive that does not answer, counts
+//! as ended: it holds up no other schedule.
 //!
-//! Their output goes into files without names, and is shown as a whole when they have ended. So lines of two backups never
-//! mix, and a backup goes on if the scheduler is killed.
+//! Their output goes into files without names, and is shown as a whole when they have ended. So
+//! lines of two backups never mix, and a backup goes on if the scheduler is killed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -93,7 +94,8 @@ impl Runs {
         Ok(())
     }
 
-    /// Takes those that have ended, and signals those that should: if they run for too long, or all of them.
+    /// Takes those that have ended, and signals those that should: if they run for too long, or all
+    /// of them.
     pub fn reap(&mut self, stop: bool) -> Vec<Ended> {
         let mut ended = Vec::new();
         self.0.retain(|name, run| {
@@ -141,7 +143,8 @@ impl Run {
         None
     }
 
-    /// To the process and its hooks. The process was not waited for, so the number is still its own.
+    /// To the process and its hooks. The process was not waited for, so the number is still its
+    /// own.
     fn signal(&self, signal: Signal) {
         let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         // One that ended meanwhile needs no signal.
@@ -163,7 +166,8 @@ impl Run {
     }
 }
 
-/// A file without a name. None: this file system has no such files, and the output goes where that of the scheduler goes.
+/// A file without a name. None: this file system has no such files, and the output goes where that
+/// of the scheduler goes.
 fn unnamed() -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR).ok().map(File::from)

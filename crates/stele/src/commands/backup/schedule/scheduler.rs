@@ -23,7 +23,8 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const REAP_EVERY: Duration = Duration::from_millis(100);
 
-/// What a scheduler keeps between its looks: the keys of the repository, and what it knows of the snapshots.
+/// What a scheduler keeps between its looks: the keys of the repository, and what it knows of the
+/// snapshots.
 #[derive(Default)]
 pub struct Looks {
     repository: Option<Repository>,
@@ -31,8 +32,9 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Opens the repository. Stretching the password costs memory and time, so the keys are those of the look before if
-    /// the repository is the same. The store is a new one: the credentials of a bucket may have changed.
+    /// Opens the repository. Stretching the password costs memory and time, so the keys are those
+    /// of the look before if the repository is the same. The store is a new one: the credentials of
+    /// a bucket may have changed.
     pub fn open(&mut self, command: &Schedule) -> Outcome<Repository> {
         let closed = closed(&command.place)?;
         if let Some(known) = self.repository.as_ref().filter(|known| known.header == closed.header) {
@@ -52,7 +54,8 @@ struct Scheduler<'a> {
     json: bool,
     command: &'a Schedule,
     looks: Looks,
-    /// The store of the last look. The credentials of a bucket may change from one look to the next.
+    /// The store of the last look. The credentials of a bucket may change from one look to the
+    /// next.
     store: Option<Arc<dyn Store>>,
     runs: Runs,
     ran: usize,
@@ -114,7 +117,8 @@ impl Scheduler<'_> {
             {
                 let begun = self.begin(&planned, &seen);
                 if self.noted(begun).is_none() {
-                    // The store or the file of the attempts fails: the others wait for the next look.
+                    // The store or the file of the attempts fails: the others wait for the next
+                    // look.
                     due.clear();
                 }
             }
@@ -132,7 +136,8 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Begins the backup of a schedule, unless its slot has one or the time for another attempt has not come.
+    /// Begins the backup of a schedule, unless its slot has one or the time for another attempt has
+    /// not come.
     fn begin(&mut self, planned: &Planned, seen: &[Seen]) -> Outcome<()> {
         let (name, file) = (&planned.row.name, &self.command.file);
         let no_store = || Failure::failed("the repository was not opened");

@@ -171,7 +171,8 @@ fn each_look_of_a_scheduler_opens_its_place_anew() {
     Repository::make(super::super::store(&place).unwrap(), super::super::machine(), b"correct horse", "", making)
         .unwrap();
     std::os::unix::fs::symlink(folder.join("first"), folder.join("second")).unwrap();
-    // The same repository with another store, as with other credentials. The password is not needed again.
+    // The same repository with another store, as with other credentials. The password is not needed
+    // again.
     let mut looks = Looks::default();
     assert!(looks.open(&command("first")).unwrap().store.place().ends_with("first"));
     std::fs::remove_file(folder.join("password")).unwrap();

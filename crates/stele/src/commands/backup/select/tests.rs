@@ -132,7 +132,7 @@ fn nothing_is_the_latest_below_one_that_cannot_be_read() {
     let unread = stage.save("a", 2, 1_000_100);
     let other = stage.save("b", 3, 1_000_200);
     stage.damage(&unread);
-    // The newest one of this host, or of the other one: nobody can say.
+    // The newest one of this host, or of the other one: the command cannot say.
     for (host, this) in [(None, "a"), (Some("a"), "b"), (Some("c"), "b")] {
         let failure = stage.latest(host, None, this).unwrap_err();
         assert_eq!((failure.kind, failure.next.contains("--at")), (Kind::Damaged, true), "{failure}");

@@ -53,7 +53,8 @@ fn no_link_pipe_or_other_file_is_written() {
 #[test]
 fn the_folder_is_forced_to_disk_once_and_after_each_turn() {
     let folder = folder("named");
-    // The file is there already: an earlier process may have made it and ended before it forced the folder.
+    // The file is there already: an earlier process may have made it and ended before it forced the
+    // folder.
     std::fs::write(folder.join("events"), "{}\n").expect("a file");
     let mut file = EventFile::with_limit(folder.join("events"), 8);
     assert!(!file.named);

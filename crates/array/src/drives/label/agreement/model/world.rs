@@ -54,8 +54,8 @@ impl World {
         world
     }
 
-    /// Every outcome of a write to these drives: the power goes after any of them took it, or all took it, or all but one,
-    /// which is lost. `then` says what follows where so many hold it.
+    /// Every outcome of a write to these drives: the power goes after any of them took it, or all
+    /// took it, or all but one, which is lost. `then` says what follows where so many hold it.
     pub(super) fn written(
         &self,
         targets: &[DriveNumber],
@@ -81,7 +81,8 @@ impl World {
         next
     }
 
-    /// Every outcome of writing an anchor: any of the drives hold it, since one that fails an anchor's write is not lost.
+    /// Every outcome of writing an anchor: any of the drives hold it, since one that fails an
+    /// anchor's write is not lost.
     pub(super) fn anchored(
         &self,
         targets: &[DriveNumber],
@@ -109,7 +110,8 @@ impl World {
     pub(super) fn configuration(&self, id: u8) -> Configuration {
         let paper = self.paper(id);
         let known = (0..self.columns.len()).map_while(|at| {
-            // Numbers are given in order; a drive that the table does not know stands for one that has left it.
+            // Numbers are given in order; a drive that the table does not know stands for one that
+            // has left it.
             let state = self.state(id, at).unwrap_or(DriveState::Retired);
             let identity = DriveId([at as u8 + 1; 16]);
             Some(DriveEntry { identity, enclosure: 0, size: Bytes(0), state, leaving: false, joined: 0 })
@@ -145,7 +147,8 @@ impl World {
         }
     }
 
-    /// The same world with its drives in one order, without papers that nobody holds.
+    /// The same world with its drives in one order, without papers that neither a drive nor the
+    /// process holds.
     pub(super) fn named_alike(mut self) -> World {
         let held: BTreeSet<u8> =
             self.columns.iter().map(|column| column.label).chain([self.current, self.decided]).collect();
