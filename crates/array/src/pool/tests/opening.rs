@@ -88,7 +88,7 @@ fn an_opening_promises_again_what_was_promised() {
         let counters = fixture.status().counters;
         counters.iter().find(|(counter, _)| *counter == name).map_or(0, |(_, value)| *value)
     };
-    let stripes = (4 << 20) / (2 * 16 << 10);
+    let stripes = (4 << 20) / (32 << 10);
     let before = (promised(&fixture, thin), promised(&fixture, full));
     assert_eq!((before.0.1, before.1.1), (2, stripes));
     let (dirty, reserved) = (counted(&mut fixture, "dirty stripes"), counted(&mut fixture, "log bytes reserved"));
