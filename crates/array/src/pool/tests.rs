@@ -20,6 +20,7 @@ mod digests;
 mod forged;
 mod gathered;
 mod generations;
+mod leaving;
 mod losses;
 mod lost;
 mod memory;
