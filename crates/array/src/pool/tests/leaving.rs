@@ -54,7 +54,8 @@ fn a_drive_declared_failed_is_asked_nothing_more_and_is_rebuilt() {
     let seen = fixture.status().drives[usize::from(drive.0)].clone();
     assert_eq!(seen.health, DriveHealth::Failed, "{seen:?}");
     assert!(seen.note.contains("declared failed") && seen.since.is_some(), "{seen:?}");
-    // Its part of the log and its strips have other drives, at once, although a missing drive is waited for.
+    // Its part of the log and its strips have other drives at once, although the pool waits for
+    // drives that are missing.
     fixture.pass(stele_ground::Duration::from_secs(60));
     let (members, wanted) = own.log.members();
     assert!(members.len() == wanted && !members.contains(&drive), "{members:?}");
@@ -109,7 +110,7 @@ fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
     let missing = fixture.status().drives[2].clone();
     assert_eq!(missing.health, DriveHealth::Missing, "{missing:?}");
     assert!(missing.since.is_some(), "{missing:?}");
-    // Nothing moves to it for now.
+    // Nothing moves to it meanwhile.
     fixture.test_drives.held = Some(12 << 20..62 << 20);
     fixture.give_back(2);
     assert_eq!(state(&fixture, 2), DriveState::Filling);
@@ -126,5 +127,40 @@ fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
     for stripe in 0..16_u64 {
         let read = fixture.read(volume, stripe << 16, 64 * KIB).expect("read");
         assert!(read == pattern(100 + stripe, 64 * KIB), "stripe {stripe}");
+    }
+}
+
+#[test]
+fn a_drive_that_is_removed_carries_nothing_when_it_leaves() {
+    for seed in 0..3 {
+        let (mut fixture, volume) = patient(8, "4+2", 10 + seed);
+        let own = engine(&fixture);
+        let drive = own.log.members().0[0];
+        fixture.command(Command::RemoveDrive { drive: u32::from(drive.0) }).expect("begun");
+        let mut operations = 0;
+        while state(&fixture, drive.0) != DriveState::Retired {
+            assert!(operations < 100_000, "it does not leave");
+            fixture.run_operations(1);
+            operations += 1;
+        }
+        // Neither the log nor a row lies on it, nor may an opening look for any of them there.
+        assert!(!own.log.members().0.contains(&drive));
+        assert!(own.layout.read().rows().all(|row| !row.uses(drive)));
+        let epochs = own.drives.labels.configuration().log.clone();
+        let oldest = own.log.position(own.checkpointing.trimmed()).group;
+        let ended = |at: usize| epochs.get(at + 1).is_some_and(|next| next.first_group <= oldest);
+        let needed = epochs.iter().enumerate().filter(|(at, _)| !ended(*at));
+        assert!(needed.clone().count() > 0);
+        assert!(needed.into_iter().all(|(_, epoch)| !epoch.members.contains(&drive)), "{epochs:?}, {oldest}");
+        fixture.pass(stele_ground::Duration::from_secs(5));
+        assert!(own.io.is_gone(usize::from(drive.0)) && own.drives.labels.index(drive).is_none());
+        let status = fixture.status();
+        assert!(status.drives.iter().all(|other| other.index != u32::from(drive.0)));
+        assert!(status.removed.iter().any(|departed| departed.index == Some(u32::from(drive.0))));
+        assert_eq!((status.log_trouble, status.stripes_without_spare), (None, 0));
+        drop(own);
+        fixture.crash().expect("opened");
+        assert!(fixture.read(volume, 0, 1 << 20).expect("read") == pattern(10 + seed, 1 << 20));
+        assert_eq!(fixture.scrub(), (0, 0));
     }
 }
