@@ -112,7 +112,14 @@ fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
     assert!(missing.since.is_some(), "{missing:?}");
     // Nothing moves to it meanwhile.
     fixture.test_drives.held = Some(12 << 20..62 << 20);
-    fixture.give_back(2);
+    fixture.begin_to_give_back(2);
+    let mut operations = 0;
+    while state(&fixture, 2) != DriveState::Filling {
+        assert!(operations < 5_000, "it counts as whole: {:?}", fixture.status().drives[2]);
+        fixture.run_operations(1);
+        operations += 1;
+    }
+    fixture.run_operations(50);
     assert_eq!(state(&fixture, 2), DriveState::Filling);
     let back = fixture.status().drives[2].clone();
     assert_eq!((back.health, back.note.as_str()), (DriveHealth::Stale, "was away; being brought up to date"));

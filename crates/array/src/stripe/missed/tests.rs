@@ -81,7 +81,7 @@ fn a_drive_that_missed_a_write_is_not_called_whole_before_it_has_it() {
 }
 
 #[test]
-fn a_drive_that_misses_writes_is_told_once_and_says_so() {
+fn a_drive_that_misses_writes_is_told_once() {
     let (mut fixture, volume) = patient("4+2", 9);
     fixture.test_drives.drives[3].fails_writes = true;
     for stripe in 0..4 {
@@ -94,7 +94,6 @@ fn a_drive_that_misses_writes_is_told_once_and_says_so() {
         .map(|alarm| alarm.message.clone())
         .collect();
     assert_eq!(told, ["drive 3 missed a write; what it missed is written again"]);
-    assert_eq!(fixture.status().drives[3].note, told[0]);
 }
 
 #[test]
