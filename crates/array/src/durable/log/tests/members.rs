@@ -94,6 +94,7 @@ fn drives_that_cannot_take_the_log_are_asked_until_one_can() {
 fn a_member_that_was_replaced_may_carry_the_log_again() {
     let mut log = Carried::new(5, 63);
     let ([a, b, c, d], [e]) = (log.members[..].try_into().unwrap(), log.beside[..].try_into().unwrap());
+    let changes = log.opened.log.counters().epoch_changes;
     // It failed a write, and is there.
     log.opened.log.drive_lost(b);
     log.settle();
@@ -101,6 +102,8 @@ fn a_member_that_was_replaced_may_carry_the_log_again() {
     log.lose(c);
     log.settle();
     assert_eq!(log.now(), sorted([a, b, d, e]));
+    // At once: the log did not go on with three members until it asked again.
+    assert_eq!(log.opened.log.counters().epoch_changes, changes + 2);
 }
 
 #[test]
