@@ -214,8 +214,8 @@ impl Cache {
         true
     }
 
-    /// The block was read ahead for this volume, and no host has asked for it. False where a host
-    /// has, where the block is marked already, or where it is gone.
+    /// The block was read ahead for this volume. False where hosts have read it more than once,
+    /// where the block is marked already, or where it is gone.
     pub fn mark_ahead(&mut self, key: BlockKey, handle: VolumeId) -> bool {
         match self.places.get(&key) {
             Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, handle),

@@ -1,14 +1,17 @@
 //! A fixture for tests of whole pools: simulated drives, a pool on them, and verbs that wait for
 //! the answer.
 
+use std::rc::Rc;
+
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
 use stele_media::{Buffer, Extent, MediaError, Op, Priority, Request};
 
+use crate::engine::Engine;
 use crate::model::mutation::Mutations;
 use crate::model::{
-    Action, Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, PoolStatus, Reply,
-    VolumeSpec, VolumeStatus, WriteMode,
+    Action, Alarm, AlarmKind, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, PoolStatus,
+    Reply, VolumeSpec, VolumeStatus, WriteMode,
 };
 use crate::pool::{Pool, State};
 use crate::testing::drives::{End, TestDrive, TestDrives};
@@ -356,6 +359,16 @@ impl Fixture {
             Ok(Reply::Status(status)) => *status,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// The engine of the open pool.
+    pub fn engine(&self) -> Rc<Engine> {
+        Rc::clone(&self.pool.serving().expect("it is open").engine)
+    }
+
+    /// The messages of all alarms of a kind so far.
+    pub fn told(&self, kind: AlarmKind) -> Vec<&str> {
+        self.alarms.iter().filter(|alarm| alarm.kind == kind).map(|alarm| alarm.message.as_str()).collect()
     }
 
     /// Lets the pool do what it wants to do on its own.

@@ -62,14 +62,14 @@ pub struct Hunt<'a> {
 impl Hunt<'_> {
     pub fn hunt(&self, chosen: &[Site], book: &Book) -> Result<Vec<(Site, Verdict)>, String> {
         let begun = Instant::now();
-        let (noticed, asked_before) = book.read()?;
+        let Known { noticed, survived } = book.read()?;
         let mut asked: Vec<&Site> = chosen.iter().filter(|site| !noticed.contains_key(&site.key)).collect();
         // New ones first: most of those that survived before do so again.
-        asked.sort_by_key(|site| asked_before.contains_key(&site.key));
+        asked.sort_by_key(|site| survived.contains_key(&site.key));
         println!("{} mutants, of which earlier hunts noticed {}", chosen.len(), chosen.len() - asked.len());
         let done = Mutex::new(0_u64);
         let verdicts = abreast(self.jobs, &asked, |_, site| {
-            let verdict = self.verdict(site, asked_before.get(&site.key), book)?;
+            let verdict = self.verdict(site, survived.get(&site.key), book)?;
             let mut done = done.lock().map_err(|_| "a thread of the hunt panicked")?;
             *done += 1;
             let left = begun.elapsed().as_secs() * (asked.len() as u64 - *done) / *done;
@@ -136,6 +136,14 @@ impl Hunt<'_> {
     }
 }
 
+/// The mutants of earlier hunts, by their keys.
+struct Known {
+    /// The test that noticed each.
+    noticed: HashMap<String, String>,
+    /// The tests that let each live.
+    survived: HashMap<String, HashSet<String>>,
+}
+
 /// What earlier hunts found, so that a hunt goes on after a stop. It holds as long as the code of
 /// the mutated function is the same.
 pub struct Book {
@@ -154,9 +162,7 @@ impl Book {
         Ok(book)
     }
 
-    /// Who noticed which mutant, and which tests let which live.
-    #[expect(clippy::type_complexity, reason = "two tables by key, read at one place")]
-    fn read(&self) -> Result<(HashMap<String, String>, HashMap<String, HashSet<String>>), String> {
+    fn read(&self) -> Result<Known, String> {
         let noticed = lines(&self.noticed)?.into_iter().filter_map(|line| {
             let (key, test) = line.split_once('\t')?;
             Some((key.to_owned(), test.to_owned()))
@@ -166,7 +172,7 @@ impl Book {
             let mut fields = line.split('\t').map(str::to_owned);
             survived.entry(fields.next().unwrap_or_default()).or_default().extend(fields);
         }
-        Ok((noticed.collect(), survived))
+        Ok(Known { noticed: noticed.collect(), survived })
     }
 
     fn note_noticed(&self, site: &Site, test: &str) -> Result<(), String> {

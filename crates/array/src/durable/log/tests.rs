@@ -201,3 +201,22 @@ struct Opened {
     labels: Labels,
     recovery: Recovery,
 }
+
+/// A log with its members and the drives beside them.
+struct Carried {
+    bench: Bench,
+    opened: Opened,
+    members: Vec<DriveNumber>,
+    beside: Vec<DriveNumber>,
+}
+
+impl Carried {
+    fn new(drives: u16, seed: u64) -> Carried {
+        let mut bench = Bench::new(usize::from(drives), MIB, seed);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 20);
+        let (members, _) = opened.log.members();
+        let beside = (0..drives).map(DriveNumber).filter(|drive| !members.contains(drive)).collect();
+        Carried { bench, opened, members, beside }
+    }
+}

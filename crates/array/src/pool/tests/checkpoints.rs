@@ -4,16 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;
-use crate::engine::Engine;
 use crate::model::{ArrayError, Reply};
-
-fn engine(fixture: &Fixture) -> Rc<Engine> {
-    Rc::clone(&fixture.pool.serving().expect("it is open").engine)
-}
-
-fn told(fixture: &Fixture, kind: AlarmKind) -> Vec<&str> {
-    fixture.alarms.iter().filter(|alarm| alarm.kind == kind).map(|alarm| alarm.message.as_str()).collect()
-}
 
 #[test]
 fn what_a_volume_takes_is_known_after_an_orderly_end() {
@@ -45,10 +36,10 @@ fn a_checkpoint_knows_what_it_kept() {
     let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 4 * KIB)).expect("written");
     fixture.command(Command::Checkpoint).expect("a checkpoint");
-    let trimmed = engine(&fixture).checkpointing.trimmed();
+    let trimmed = fixture.engine().checkpointing.trimmed();
     fixture.write(volume, 0, &pattern(2, 4 * KIB)).expect("written");
     fixture.command(Command::Checkpoint).expect("a checkpoint");
-    assert!(trimmed.0 > 0 && engine(&fixture).checkpointing.trimmed() > trimmed);
+    assert!(trimmed.0 > 0 && fixture.engine().checkpointing.trimmed() > trimmed);
 }
 
 #[test]
@@ -57,7 +48,7 @@ fn a_pool_that_only_reads_writes_no_checkpoint() {
     fixture.command(Command::Close).expect("closed");
     fixture.options.read_only = true;
     fixture.open().expect("opened");
-    let (engine, result) = (engine(&fixture), Rc::new(RefCell::new(None)));
+    let (engine, result) = (fixture.engine(), Rc::new(RefCell::new(None)));
     let (own, note) = (Rc::clone(&engine), Rc::clone(&result));
     engine.io.spawn(async move { *note.borrow_mut() = Some(own.checkpoint().await) });
     fixture.idle();
@@ -74,20 +65,20 @@ fn a_checkpoint_that_fails_is_told_once_and_forgotten_when_one_succeeds() {
     fixture.test_drives.drives.iter_mut().for_each(|drive| drive.fails_writes = true);
     for at in 0..2_000 {
         if fixture.write(volume, at * 8 * KIB as u64 % (16 << 20), &pattern(at, 4 * KIB)).is_err()
-            || engine(&fixture).checkpointing.is_failing()
+            || fixture.engine().checkpointing.is_failing()
         {
             break;
         }
     }
     fixture.pass(stele_ground::Duration::from_secs(5));
-    assert!(engine(&fixture).checkpointing.is_failing());
+    assert!(fixture.engine().checkpointing.is_failing());
     let no_checkpoint = |text: &&&str| text.starts_with("no checkpoint can be written");
-    assert_eq!(told(&fixture, AlarmKind::LogDegraded).iter().filter(no_checkpoint).count(), 1);
+    assert_eq!(fixture.told(AlarmKind::LogDegraded).iter().filter(no_checkpoint).count(), 1);
     let trouble = fixture.status().log_trouble;
     assert!(trouble.is_some_and(|(text, since)| text.starts_with("no checkpoint") && since.is_some()));
     fixture.test_drives.drives.iter_mut().for_each(|drive| drive.fails_writes = false);
     fixture.pass(stele_ground::Duration::from_secs(20));
-    assert!(!engine(&fixture).checkpointing.is_failing());
+    assert!(!fixture.engine().checkpointing.is_failing());
     assert_eq!(fixture.status().log_trouble, None);
 }
 
@@ -99,12 +90,12 @@ fn tables_on_fewer_drives_than_they_should_be_on_are_told_once() {
     fixture.open().expect("opened");
     let volume = fixture.create_volume(spec("a", "2+1", 8 << 20)).id;
     fixture.command(Command::Checkpoint).expect("a checkpoint");
-    assert_eq!(told(&fixture, AlarmKind::TableDegraded), Vec::<&str>::new());
+    assert_eq!(fixture.told(AlarmKind::TableDegraded), Vec::<&str>::new());
     fixture.pull(&[0, 1]);
     for at in 0..3 {
         fixture.write(volume, at << 20, &pattern(at, 32 * KIB)).expect("written");
         fixture.command(Command::Checkpoint).expect("a checkpoint");
     }
-    let told = told(&fixture, AlarmKind::TableDegraded);
+    let told = fixture.told(AlarmKind::TableDegraded);
     assert!(told.len() == 1 && told[0].contains("lie on 3 drives where 4 are wanted"), "{told:?}");
 }

@@ -1,19 +1,12 @@
 //! Drives that are given up at an operator's word, and drives that come back.
 
-use std::rc::Rc;
-
 use super::*;
 use crate::drives::label::DriveState;
-use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::model::place::DriveNumber;
 
-fn engine(fixture: &Fixture) -> Rc<Engine> {
-    Rc::clone(&fixture.pool.serving().expect("it is open").engine)
-}
-
 fn state(fixture: &Fixture, drive: u16) -> DriveState {
-    engine(fixture).drive_state(DriveNumber(drive))
+    fixture.engine().drive_state(DriveNumber(drive))
 }
 
 fn told(fixture: &Fixture, kind: AlarmKind, drive: u32) -> Vec<&str> {
@@ -43,12 +36,12 @@ fn patient(drives: usize, code: &str, seed: u64) -> (Fixture, stele_ground::Volu
 #[test]
 fn a_drive_declared_failed_is_asked_nothing_more_and_is_rebuilt() {
     let (mut fixture, volume) = patient(8, "4+2", 1);
-    let (members, _) = engine(&fixture).log.members();
+    let (members, _) = fixture.engine().log.members();
     let drive = members[0];
     let number = u32::from(drive.0);
     fixture.command(Command::FailDrive { drive: number }).expect("given up");
     assert_eq!(state(&fixture, drive.0), DriveState::Failed);
-    let own = engine(&fixture);
+    let own = fixture.engine();
     assert!(own.io.is_gone(usize::from(drive.0)) && own.drives.labels.index(drive).is_none());
     assert_eq!(told(&fixture, AlarmKind::DriveFailed, number), [format!("drive {number} was declared failed")]);
     let seen = fixture.status().drives[usize::from(drive.0)].clone();
@@ -86,7 +79,7 @@ fn a_drive_that_stripes_or_the_labels_need_is_not_declared_failed() {
     let needed = refused(fixture.command(Command::FailDrive { drive: 2 }));
     assert!(matches!(&needed, ArrayError::Refused(_)), "{needed:?}");
     assert_eq!(state(&fixture, 2), DriveState::Active);
-    assert!(!engine(&fixture).standing.is_read_only());
+    assert!(!fixture.engine().standing.is_read_only());
 }
 
 #[test]
@@ -141,7 +134,7 @@ fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
 fn a_drive_that_is_removed_carries_nothing_when_it_leaves() {
     for seed in 0..3 {
         let (mut fixture, volume) = patient(8, "4+2", 10 + seed);
-        let own = engine(&fixture);
+        let own = fixture.engine();
         let drive = own.log.members().0[0];
         fixture.command(Command::RemoveDrive { drive: u32::from(drive.0) }).expect("begun");
         let mut operations = 0;

@@ -1,10 +1,7 @@
 //! What a new pool refuses and notes, and what an opening restores, mends and reports.
 
-use std::rc::Rc;
-
 use super::*;
 use crate::drives::label::LOG_AT;
-use crate::engine::Engine;
 use crate::model::{ArrayError, CreateOptions, DriveStatus, OpenOptions};
 use crate::space::layout::RowClass;
 
@@ -16,21 +13,13 @@ fn created(options: OpenOptions, change: impl FnOnce(&mut CreateOptions)) -> (Fi
     (fixture, ended)
 }
 
-fn engine(fixture: &Fixture) -> Rc<Engine> {
-    Rc::clone(&fixture.pool.serving().expect("it is open").engine)
-}
-
 fn drive(fixture: &mut Fixture, at: usize) -> DriveStatus {
     fixture.status().drives[at].clone()
 }
 
-fn alarms(fixture: &Fixture, kind: AlarmKind) -> Vec<String> {
-    fixture.alarms.iter().filter(|alarm| alarm.kind == kind).map(|alarm| alarm.message.clone()).collect()
-}
-
 /// Promised slots of the class in which volumes of the fixture's strip and this code lie.
 fn promised(fixture: &Fixture, volume: stele_ground::VolumeId) -> (RowClass, u64) {
-    let engine = engine(fixture);
+    let engine = fixture.engine();
     let class = engine.look(|core| core.volumes.get(volume)).expect("a volume").class;
     (class, engine.look(|core| core.space.reserved(class)))
 }
@@ -41,7 +30,7 @@ fn a_new_pool_knows_its_drives_by_name_and_spares_an_enclosure() {
     assert_eq!(ended, Ok(()));
     let names: Vec<String> = fixture.status().drives.into_iter().map(|drive| drive.name).collect();
     assert_eq!(names, ["drives/0", "drives/1", "drives/2", "drives/3", "drives/4", "drives/5"]);
-    assert_eq!(engine(&fixture).drives.labels.configuration().spare_drives, 2);
+    assert_eq!(fixture.engine().drives.labels.configuration().spare_drives, 2);
 }
 
 #[test]
@@ -108,7 +97,7 @@ fn numbers_of_deleted_volumes_are_not_used_again_after_an_opening() {
     let mut fixture = Fixture::new(6, 3, 3);
     let _first = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
     let second = fixture.create_volume(spec("b", "4+2", 8 << 20)).id;
-    let high = |fixture: &Fixture| engine(fixture).look(|core| core.space.generation_high);
+    let high = |fixture: &Fixture| fixture.engine().look(|core| core.space.generation_high);
     fixture.write(second, 0, &pattern(1, 64 * KIB)).expect("written");
     fixture.command(Command::DeleteVolume { name: "b".into() }).expect("deleted");
     let before = high(&fixture);
@@ -124,14 +113,14 @@ fn an_opening_tells_of_log_groups_that_it_copied_again() {
         let mut fixture = Fixture::new(6, 3, 4);
         let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
         fixture.write(volume, 0, &pattern(1, 4 * KIB)).expect("written");
-        let (members, _) = engine(&fixture).log.members();
+        let (members, _) = fixture.engine().log.members();
         fixture.test_drives.kill();
         if damaged {
             fixture.test_drives.damage(usize::from(members[0].0), LOG_AT, 8 << 20);
         }
         fixture.open().expect("opened");
-        assert_eq!(alarms(&fixture, AlarmKind::LogRepaired).len(), usize::from(damaged));
-        assert!(alarms(&fixture, AlarmKind::ReadOnly).is_empty());
+        assert_eq!(fixture.told(AlarmKind::LogRepaired).len(), usize::from(damaged));
+        assert!(fixture.told(AlarmKind::ReadOnly).is_empty());
     }
 }
 
@@ -141,7 +130,7 @@ fn an_opening_for_reading_says_why_it_only_reads() {
     fixture.command(Command::Close).expect("closed");
     fixture.options.read_only = true;
     fixture.open().expect("opened");
-    let told = alarms(&fixture, AlarmKind::ReadOnly);
+    let told = fixture.told(AlarmKind::ReadOnly);
     assert!(told.len() == 1 && told[0].contains("asked for"), "{told:?}");
 }
 
@@ -155,7 +144,7 @@ fn an_opening_tells_which_drive_is_not_there_and_which_was_away() {
     let seen = drive(&mut fixture, 2);
     assert_eq!(seen.health, DriveHealth::Missing, "{seen:?}");
     assert!(seen.since.is_some() && seen.note.contains("not attached"), "{seen:?}");
-    let told = alarms(&fixture, AlarmKind::DriveMissing);
+    let told = fixture.told(AlarmKind::DriveMissing);
     assert!(told.iter().any(|text| text.starts_with("drive 2 of the pool is not attached")), "{told:?}");
     let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
     fixture.write(volume, 0, &pattern(1, 64 * KIB)).expect("written");
@@ -163,8 +152,8 @@ fn an_opening_tells_which_drive_is_not_there_and_which_was_away() {
     fixture.test_drives.drives[2].gone = false;
     fixture.alarms.clear();
     fixture.open().expect("opened");
-    let told = alarms(&fixture, AlarmKind::DriveStale);
-    assert!(told.iter().any(|text| text == "drive 2 was away and is brought up to date"), "{told:?}");
+    let told = fixture.told(AlarmKind::DriveStale);
+    assert!(told.contains(&"drive 2 was away and is brought up to date"), "{told:?}");
     fixture.idle();
     assert_eq!(drive(&mut fixture, 2).health, DriveHealth::Healthy);
     assert_eq!(fixture.scrub(), (0, 0));

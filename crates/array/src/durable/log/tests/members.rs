@@ -3,24 +3,7 @@
 use super::*;
 use stele_ground::Duration;
 
-/// A log with its members and the drives beside them.
-struct Carried {
-    bench: Bench,
-    opened: Opened,
-    members: Vec<DriveNumber>,
-    beside: Vec<DriveNumber>,
-}
-
 impl Carried {
-    fn new(drives: u16, seed: u64) -> Carried {
-        let mut bench = Bench::new(usize::from(drives), MIB, seed);
-        let opened = bench.open().expect("no cut").expect("opens");
-        bench.work(&opened, 20);
-        let (members, _) = opened.log.members();
-        let beside = (0..drives).map(DriveNumber).filter(|drive| !members.contains(drive)).collect();
-        Carried { bench, opened, members, beside }
-    }
-
     fn drive(&mut self, drive: DriveNumber) -> &mut crate::testing::drives::TestDrive {
         &mut self.bench.test_drives.drives[usize::from(drive.0)]
     }

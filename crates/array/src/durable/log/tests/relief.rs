@@ -2,16 +2,6 @@
 
 use super::*;
 
-/// A log on so many drives, with its members and the drives beside them.
-fn opened(drives: usize, seed: u64) -> (Bench, Opened, Vec<DriveNumber>, Vec<DriveNumber>) {
-    let mut bench = Bench::new(drives, MIB, seed);
-    let opened = bench.open().expect("no cut").expect("opens");
-    bench.work(&opened, 20);
-    let (members, _) = opened.log.members();
-    let beside = (0..drives as u16).map(DriveNumber).filter(|drive| !members.contains(drive)).collect();
-    (bench, opened, members, beside)
-}
-
 /// Nothing of the log is on its way to another drive.
 fn is_left_alone(log: &Log) -> bool {
     let state = log.state();
@@ -20,7 +10,7 @@ fn is_left_alone(log: &Log) -> bool {
 
 #[test]
 fn a_slow_member_makes_way_for_the_drive_that_is_left() {
-    let (mut bench, opened, members, beside) = opened(5, 51);
+    let Carried { mut bench, opened, members, beside } = Carried::new(5, 51);
     assert_eq!((members.len(), beside.len()), (4, 1));
     opened.log.relieve(members[1], &BTreeSet::from([members[1]]));
     bench.test_drives.run(&opened.tasks, &opened.io);
@@ -36,7 +26,7 @@ fn a_slow_member_makes_way_for_the_drive_that_is_left() {
 
 #[test]
 fn a_drive_that_does_not_carry_the_log_is_nothing_to_relieve() {
-    let (_bench, opened, _, beside) = opened(6, 52);
+    let Carried { opened, beside, .. } = Carried::new(6, 52);
     opened.log.relieve(beside[0], &BTreeSet::new());
     assert!(is_left_alone(&opened.log));
 }
@@ -45,20 +35,20 @@ fn a_drive_that_does_not_carry_the_log_is_nothing_to_relieve() {
 fn a_slow_member_stays_where_no_other_drive_is_left() {
     // Whether or not the caller says that the slow one itself is to be avoided.
     for avoid in [true, false] {
-        let (_bench, opened, members, _) = opened(4, 53);
+        let Carried { opened, members, .. } = Carried::new(4, 53);
         let avoid = members.iter().copied().filter(|_| avoid).take(1).collect();
         opened.log.relieve(members[0], &avoid);
         assert!(is_left_alone(&opened.log));
     }
     // The only drive beside the members is one to be avoided.
-    let (_bench, opened, members, beside) = opened(5, 54);
+    let Carried { opened, members, beside, .. } = Carried::new(5, 54);
     opened.log.relieve(members[0], &BTreeSet::from([beside[0]]));
     assert!(is_left_alone(&opened.log));
 }
 
 #[test]
 fn a_slow_member_does_not_make_way_for_a_drive_with_an_old_label() {
-    let (mut bench, opened, members, beside) = opened(5, 55);
+    let Carried { mut bench, opened, members, beside } = Carried::new(5, 55);
     let spare = usize::from(beside[0].0);
     bench.test_drives.drives[spare].write_protected = true;
     let labels = opened.labels.clone();
@@ -72,7 +62,7 @@ fn a_slow_member_does_not_make_way_for_a_drive_with_an_old_label() {
 
 #[test]
 fn while_a_member_is_being_replaced_none_makes_way() {
-    let (mut bench, opened, members, _) = opened(7, 56);
+    let Carried { mut bench, opened, members, .. } = Carried::new(7, 56);
     opened.log.relieve(members[0], &BTreeSet::new());
     opened.log.relieve(members[1], &BTreeSet::new());
     assert_eq!(opened.log.state().unwanted, BTreeSet::from([members[0]]));
