@@ -4,9 +4,7 @@
 //! the catalog takes the newest note of each thing. Where the catalog refuses the commit, a
 //! compensating note follows (see [`compensation`]).
 
-pub(crate) mod access_keys;
 pub(crate) mod buckets;
-pub(crate) mod classes;
 pub(crate) mod compensation;
-pub(crate) mod matters;
+pub(crate) mod named;
 pub(crate) mod versions;

@@ -40,7 +40,7 @@ const NOTED: Duration = Duration(1_000_000_000);
 /// Threads that are busy for a larger share of the time are what is measured.
 const SATURATED: f64 = 0.9;
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct Head {
     /// Of the format.
     pub version: u32,
@@ -59,7 +59,7 @@ pub struct Head {
     pub job: Job,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct CellRecord {
     pub number: usize,
     pub name: String,
@@ -134,7 +134,7 @@ pub struct Twice {
     pub response_ns: u64,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outstanding: Option<u32>,

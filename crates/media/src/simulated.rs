@@ -15,24 +15,23 @@ mod cache;
 pub mod flash;
 pub mod hard;
 mod leaf;
+mod medium;
 mod model;
 mod platter;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 
-use stele_ground::{BLOCK, Bytes, Dice, Instant};
+use stele_ground::{Bytes, Dice, Instant};
 
 pub use cache::{Cut, Unsettled};
 pub use flash::{Flash, FlashSpec};
 pub use hard::{HardDrive, HardDriveSpec};
 pub use leaf::Leaf;
+pub use medium::Medium;
 pub use model::{CommandWork, Model, Plain};
 pub use platter::{Page, Platter, SECTOR};
 
-use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request, Shared};
-use cache::Cache;
-use platter::page_of;
+use crate::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request};
 
 /// Largest number of commands that wait in the drive; a further one is answered with `Retry`.
 pub const WAITING_MAX: usize = 65_536;
@@ -46,8 +45,7 @@ struct Serving {
 /// The drive. Not shared; its owner steps it.
 pub struct SimulatedDrive {
     geometry: Geometry,
-    platter: Platter,
-    cache: Cache,
+    medium: Medium,
     model: Box<dyn Model>,
     clock: Instant,
     waiting: VecDeque<Serving>,
@@ -66,11 +64,9 @@ impl SimulatedDrive {
 
     /// A drive that holds an earlier image.
     pub fn holding(platter: Platter, geometry: Geometry, tear: Bytes, model: Box<dyn Model>) -> SimulatedDrive {
-        assert!(tear.0 == SECTOR as u64 || tear.0 == BLOCK as u64, "drives tear at 512 or 4096 bytes");
         SimulatedDrive {
             geometry,
-            platter,
-            cache: Cache::new(tear.0 as usize),
+            medium: Medium::holding(platter, tear),
             model,
             clock: Instant::default(),
             waiting: VecDeque::new(),
@@ -116,40 +112,8 @@ impl SimulatedDrive {
 
     fn carry_out(&mut self, serving: Serving) {
         let Serving { mut request, mark } = serving;
-        match &mut request.op {
-            Op::Read { at, buffer } => read(&self.platter, &self.cache, *at, buffer),
-            Op::Write { at, data, fua } => {
-                let length = data.iter().map(|piece| piece.len() as u64).sum();
-                self.apply(*at, length, Some(data), *fua);
-            }
-            Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
-            Op::Flush => self.cache.flush(&mut self.platter, mark),
-            Op::Extents { at, length, extents, .. } => *extents = self.extents(*at, *length),
-            Op::View { .. } => unreachable!("no drive admits a view"),
-        }
+        self.medium.carry_out(&mut request.op, mark);
         self.finished.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });
-    }
-
-    fn apply(&mut self, at: u64, length: u64, data: Option<&[Shared]>, through: bool) {
-        let sequence = self.cache.next();
-        cut_into_pages(at, length, data, |page, mask, content| {
-            if through {
-                self.cache.put_through(&mut self.platter, page, mask, content);
-            } else {
-                self.cache.put(&mut self.platter, sequence, page, mask, content);
-            }
-        });
-    }
-
-    fn extents(&self, at: u64, length: u64) -> Vec<Extent> {
-        let mut extents = Vec::new();
-        let Some((first, last)) = pages_between(at, length) else { return extents };
-        self.cache.view(&self.platter, first, last, |page, content| {
-            let (from, to) = part_of(page, at, length);
-            let state = if content.is_some() { ExtentState::Data } else { ExtentState::Hole };
-            Extent::append(&mut extents, Extent { length: to - from, state });
-        });
-        extents
     }
 
     /// The possible results of a power cut now. Commands in service count as writes that may or may
@@ -157,34 +121,25 @@ impl SimulatedDrive {
     /// drops the commands in flight.
     pub fn prepare_power_cut(&mut self) -> Vec<Unsettled> {
         for (_, serving) in std::mem::take(&mut self.serving) {
-            match &serving.request.op {
-                Op::Write { at, data, .. } => {
-                    let length = data.iter().map(|piece| piece.len() as u64).sum();
-                    self.apply(*at, length, Some(data), false);
-                }
-                Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
-                _ => {}
-            }
+            self.medium.break_off(&serving.request.op);
         }
         self.waiting.clear();
         self.finished.clear();
-        self.cache.unsettled()
+        self.medium.unsettled()
     }
 
     /// Cuts the power: forgets every command in flight; `choose` selects the content of each
     /// unsettled place.
     pub fn power_cut_choosing(&mut self, choose: impl FnMut(Unsettled) -> usize) {
         self.prepare_power_cut();
-        self.cache.cut(&mut self.platter, choose);
+        self.medium.cut(choose);
     }
 
     /// The medium after a power cut in which `choose` selects the content of each unsettled place.
     /// Call [`SimulatedDrive::prepare_power_cut`] first, so that commands in service are among
     /// them.
     pub fn after_power_cut(&self, choose: impl FnMut(Unsettled) -> usize) -> Platter {
-        let mut platter = self.platter.clone();
-        self.cache.clone().cut(&mut platter, choose);
-        platter
+        self.medium.after_cut(choose)
     }
 
     /// Cuts the power; the dice decide how much of the cache is lost.
@@ -214,7 +169,7 @@ impl SimulatedDrive {
 
     /// Makes all applied writes durable, whatever earlier flushes claimed.
     pub fn settle(&mut self) {
-        self.cache.flush(&mut self.platter, u64::MAX);
+        self.medium.settle();
     }
 
     /// The host died but the power stayed: commands in flight are carried out in time, and their
@@ -233,28 +188,23 @@ impl SimulatedDrive {
 
     /// The durable content.
     pub fn platter(&self) -> &Platter {
-        &self.platter
+        self.medium.platter()
     }
 
     /// The content that a reader sees: the durable content with the cache over it.
     pub fn image(&self) -> Platter {
-        let mut platter = self.platter.clone();
-        self.cache.clone().flush(&mut platter, u64::MAX);
-        platter
+        self.medium.image()
     }
 
     /// Replaces the medium by this image and empties the cache: a rollback, a clone, a swap.
     pub fn restore(&mut self, image: Platter) {
-        self.platter = image;
-        self.power_cut_choosing(|_| 0);
+        self.prepare_power_cut();
+        self.medium.restore(image);
     }
 
     /// Inverts bits of one stored byte, like decay at rest. A cached newer version hides it.
     pub fn flip(&mut self, at: u64, bits: u8) {
-        let index = at / BLOCK as u64;
-        let mut content = platter::bytes_of(self.platter.page(index).as_ref());
-        content[(at % BLOCK as u64) as usize] ^= bits;
-        self.platter.set(index, platter::page_of(&content));
+        self.medium.flip(at, bits);
     }
 }
 
@@ -268,103 +218,6 @@ fn work_of(op: &Op) -> CommandWork {
         Op::Flush => CommandWork::Flush,
         Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => CommandWork::Other,
     }
-}
-
-/// The first and the last page of a range; `None` if it is empty.
-fn pages_between(at: u64, length: u64) -> Option<(u64, u64)> {
-    (length > 0).then(|| (at / BLOCK as u64, (at + length - 1) / BLOCK as u64))
-}
-
-/// The part of a page that belongs to a range: first byte and end.
-fn part_of(page: u64, at: u64, length: u64) -> (u64, u64) {
-    let begin = page * BLOCK as u64;
-    (begin.max(at), (begin + BLOCK as u64).min(at + length))
-}
-
-/// Cuts a write into pages: page index, mask of the sectors touched, and the content of those
-/// sectors.
-fn cut_into_pages(at: u64, length: u64, data: Option<&[Shared]>, mut put: impl FnMut(u64, u8, Page)) {
-    let Some((first, last)) = pages_between(at, length) else { return };
-    let mut rest = Rest { pieces: data.unwrap_or_default(), from: 0, whole: None };
-    for page in first..=last {
-        let (from, to) = part_of(page, at, length);
-        let (start, count) = ((from % BLOCK as u64) as usize, (to - from) as usize);
-        let mask = (start / SECTOR..(start + count) / SECTOR).fold(0, |mask, sector| mask | 1 << sector);
-        let content = match data {
-            None => None,
-            Some(_) if count == BLOCK => rest.page(),
-            Some(_) => {
-                let mut content = [0; BLOCK];
-                rest.copy_to(&mut content[start..start + count]);
-                page_of(&content)
-            }
-        };
-        put(page, mask, content);
-    }
-}
-
-/// What is left of a write.
-struct Rest<'a> {
-    pieces: &'a [Shared],
-    /// Bytes of the first piece that are used up.
-    from: usize,
-    /// The pages of the first piece.
-    whole: Option<Rc<[Page]>>,
-}
-
-impl Rest<'_> {
-    fn drop_used(&mut self) {
-        while let Some((first, others)) = self.pieces.split_first()
-            && self.from >= first.len()
-        {
-            (self.pieces, self.from, self.whole) = (others, 0, None);
-        }
-    }
-
-    /// The next page, which most often lies in one piece.
-    fn page(&mut self) -> Page {
-        self.drop_used();
-        if let Some(piece) = self.pieces.first()
-            && self.from.is_multiple_of(BLOCK)
-            && piece.len() >= self.from + BLOCK
-        {
-            let whole = self.whole.get_or_insert_with(|| leaf::pages_of(piece));
-            let page = whole[self.from / BLOCK].clone();
-            self.from += BLOCK;
-            return page;
-        }
-        let mut content = [0; BLOCK];
-        self.copy_to(&mut content);
-        page_of(&content)
-    }
-
-    fn copy_to(&mut self, mut into: &mut [u8]) {
-        while !into.is_empty() {
-            self.drop_used();
-            let Some(piece) = self.pieces.first() else { return };
-            let here = &piece[self.from..];
-            let (now, later) = into.split_at_mut(here.len().min(into.len()));
-            now.copy_from_slice(&here[..now.len()]);
-            self.from += now.len();
-            into = later;
-        }
-    }
-}
-
-fn read(platter: &Platter, cache: &Cache, at: u64, buffer: &mut Buffer) {
-    let length = buffer.len() as u64;
-    let Some((first, last)) = pages_between(at, length) else { return };
-    let mut rest = &mut buffer[..];
-    cache.view(platter, first, last, |page, content| {
-        let (from, to) = part_of(page, at, length);
-        let start = (from % BLOCK as u64) as usize;
-        let (into, after) = std::mem::take(&mut rest).split_at_mut((to - from) as usize);
-        match content {
-            Some(content) => into.copy_from_slice(&content[start..start + into.len()]),
-            None => into.fill(0),
-        }
-        rest = after;
-    });
 }
 
 fn refused(request: Request, fault: MediaFault, message: &'static str) -> Completion {
@@ -384,7 +237,7 @@ impl Drive for SimulatedDrive {
         } else if self.waiting.len() >= WAITING_MAX {
             self.finished.push(refused(request, MediaFault::Retry, "the drive's queue is full"));
         } else {
-            let mark = self.cache.mark();
+            let mark = self.medium.mark();
             self.waiting.push_back(Serving { request, mark });
             self.begin();
         }
@@ -402,7 +255,7 @@ impl Drive for SimulatedDrive {
 
 impl std::fmt::Debug for SimulatedDrive {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimulatedDrive({}, {:?}, {} in flight)", self.geometry.size, self.platter, self.in_flight())
+        write!(f, "SimulatedDrive({}, {:?}, {} in flight)", self.geometry.size, self.medium.platter(), self.in_flight())
     }
 }
 

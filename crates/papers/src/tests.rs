@@ -2,11 +2,10 @@
 
 use stele_ground::Duration;
 use stele_lab::histogram::Histogram;
-use stele_lab::job::Job;
 use stele_lab::record::{CellRecord, Head, HistogramRecord, Recorded, RoundRecord, RunRecord, VERSION};
 
-/// A run whose accesses all took this many microseconds.
-pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
+/// A cell whose reads of 4 KiB all took this many microseconds.
+pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
     let mut histogram = Histogram::default();
     (0..100).for_each(|_| histogram.record(Duration::from_micros(micros)));
     let read = HistogramRecord {
@@ -14,72 +13,25 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
         longest_ns: histogram.longest().0,
         counts: histogram.counts().collect(),
     };
-    let round = RoundRecord {
-        seconds: 1.0,
-        rate,
-        read_bytes: rate * 4096.0,
-        written_bytes: 0.0,
-        read,
-        write: HistogramRecord::default(),
-        lag_ns: 0,
-        held_back: 0,
-        late: None,
-        cpu_own: 0.1,
-        cpu_machine: 0.2,
-        gap_ns: 0,
-    };
-    let slow = RoundRecord { rate: rate * 0.6, ..round.clone() };
-    RunRecord {
+    let round = RoundRecord { seconds: 1.0, rate, read_bytes: rate * 4096.0, read, ..RoundRecord::default() };
+    let run = RunRecord {
         outstanding: Some(outstanding),
-        rate_asked: None,
-        profile: Vec::new(),
-        replay: None,
         workers: 1,
-        steady,
-        stopped: false,
-        lag_share: 0.0,
-        under_way: None,
-        saturation: None,
-        busy: Vec::new(),
-        unanswered: HistogramRecord::default(),
-        rounds: match steady {
-            true => vec![round; 5],
-            // A fifth as much more, and as much less: the same mean.
-            false => vec![RoundRecord { rate: rate * 1.4, ..round.clone() }, slow, round.clone(), round.clone(), round],
-        },
-    }
-}
-
-pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
+        steady: true,
+        rounds: vec![round; 5],
+        ..RunRecord::default()
+    };
     CellRecord {
         number,
         name: format!("outstanding {outstanding}"),
         axes: vec![("outstanding".into(), outstanding.to_string())],
         workload: "oltp_4k".into(),
-        runs: vec![run(outstanding, rate, micros, true)],
-        search: None,
-        hosts: Vec::new(),
-        precondition: None,
-        objective: None,
-        wrong_sectors: 0,
-        read_back: None,
-        left_behind: false,
-        names: false,
-        failed: None,
+        runs: vec![run],
+        ..CellRecord::default()
     }
 }
 
 pub fn recorded(cells: Vec<CellRecord>) -> Recorded {
-    let head = Head {
-        version: VERSION,
-        program: "stele 0".into(),
-        begun: 1_790_000_000,
-        target: "/data/<target>".into(),
-        against: None,
-        reached: "a file".into(),
-        target_bytes: 1 << 30,
-        environment: vec![("kernel".into(), "6 & more".into())],
-        job: Job { on: Some("/data/target".into()), ..Job::default() },
-    };
+    let head = Head { version: VERSION, target: "/data/target".into(), ..Head::default() };
     Recorded { head, cells, digest: Some("abc".into()) }
 }

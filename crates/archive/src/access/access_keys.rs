@@ -241,7 +241,7 @@ impl Archive {
             awaits = Some(request);
         }
         let event = Event::new(caller, Action::CreateAccessKey).detail(detail);
-        let lock = self.store().lock(0, &id).await?;
+        let lock = self.store().lock_named::<AccessKeyRow>(&id).await?;
         self.write_access_key(&id, row, transaction, event, lock).await?;
         Ok(NewAccessKey { id, secret, awaits })
     }
@@ -254,7 +254,7 @@ impl Archive {
         event: Event,
         lock: KeyLock,
     ) -> Result<()> {
-        let answer = self.store().write_access_key(id, row, transaction, Some(event), lock).await?;
+        let answer = self.store().write_named(id, row, transaction, Some(event), lock).await?;
         self.store().compensated(answer).await
     }
 
@@ -270,7 +270,7 @@ impl Archive {
         store.writable()?;
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::RevokeAccessKey);
         store.audited(allowed, || Event::new(caller, Action::RevokeAccessKey).detail(id.into())).await?;
-        let lock = store.lock(0, id).await?;
+        let lock = store.lock_named::<AccessKeyRow>(id).await?;
         let snapshot = store.snapshot()?;
         let raw = snapshot.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(|| ArchiveError::NoSuchAccessKey(id.into()))?;
         let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
@@ -302,7 +302,7 @@ impl Archive {
         let store = &self.store();
         store.writable()?;
         caller.require_role(&[Role::StorageAdministrator], Action::NarrowAccessKey)?;
-        let lock = store.lock(0, id).await?;
+        let lock = store.lock_named::<AccessKeyRow>(id).await?;
         let missing = || ArchiveError::NoSuchAccessKey(id.into());
         let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
         let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;

@@ -25,13 +25,13 @@ use std::sync::Arc;
 use stele_catalog::{CatalogError, Transaction};
 
 use crate::model::error::Result;
-use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
+use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
-use crate::record::class::{ClassNote, ClassRow};
-use crate::record::matter::{MatterNote, MatterRow};
+use crate::record::class::ClassRow;
+use crate::record::matter::MatterRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{VersionNote, VersionRef};
-use crate::record::{ACCESS_KEYS, BUCKETS, CLASSES, MATTERS, UPLOADS, fetch, keys};
+use crate::record::{BUCKETS, UPLOADS, fetch, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::space::compensations::{NoteSubject, Noting};
 use crate::space::header::Kind;
@@ -95,9 +95,9 @@ impl Store {
         match subject {
             NoteSubject::Version(at) => self.compensate_version(at).await,
             NoteSubject::Bucket(number) => self.compensate_bucket(*number).await,
-            NoteSubject::AccessKey(id) => self.compensate_access_key(id).await,
-            NoteSubject::Matter(name) => self.compensate_matter(name).await,
-            NoteSubject::Class(name) => self.compensate_class(name).await,
+            NoteSubject::AccessKey(id) => self.compensate_named::<AccessKeyRow>(id).await,
+            NoteSubject::Matter(name) => self.compensate_named::<MatterRow>(name).await,
+            NoteSubject::Class(name) => self.compensate_named::<ClassRow>(name).await,
             NoteSubject::Upload(at) => self.compensate_upload(at).await,
         }
     }
@@ -132,45 +132,6 @@ impl Store {
         };
         let unchanged = Transaction::new().with_reserve().equals(BUCKETS, keys::short(number), bucket.raw.clone());
         self.write_bucket(number, bucket.row.clone(), unchanged, None, lock).await??;
-        Ok(())
-    }
-
-    async fn compensate_matter(self: &Arc<Store>, name: &str) -> Result<()> {
-        let lock = self.lock_matter(name).await?;
-        let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(MATTERS, name.as_bytes())? else {
-            let note = MatterNote { name: name.into(), row: MatterRow::withdrawn(self.wall()) };
-            return self.note(Kind::Matter, None, 0, &note).await.map(drop);
-        };
-        let Some(row) = fetch::<MatterRow>(&*snapshot, MATTERS, name.as_bytes())? else { return Ok(()) };
-        let unchanged = Transaction::new().with_reserve().equals(MATTERS, name.to_string(), raw);
-        self.write_matter(name, row, unchanged, None, lock).await??;
-        Ok(())
-    }
-
-    async fn compensate_class(self: &Arc<Store>, name: &str) -> Result<()> {
-        let lock = self.lock_class(name).await?;
-        let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(CLASSES, name.as_bytes())? else {
-            let note = ClassNote { name: name.into(), row: ClassRow::withdrawn() };
-            return self.note(Kind::Class, None, 0, &note).await.map(drop);
-        };
-        let Some(row) = fetch::<ClassRow>(&*snapshot, CLASSES, name.as_bytes())? else { return Ok(()) };
-        let unchanged = Transaction::new().with_reserve().equals(CLASSES, name.to_string(), raw);
-        self.write_class(name, row, unchanged, None, lock).await??;
-        Ok(())
-    }
-
-    async fn compensate_access_key(self: &Arc<Store>, id: &str) -> Result<()> {
-        let lock = self.lock(0, id).await?;
-        let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else {
-            let note = AccessKeyNote { id: id.into(), row: AccessKeyRow::withdrawn(self.wall()) };
-            return self.note(Kind::AccessKey, None, 0, &note).await.map(drop);
-        };
-        let Some(row) = fetch::<AccessKeyRow>(&*snapshot, ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };
-        let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
-        self.write_access_key(id, row, unchanged, None, lock).await??;
         Ok(())
     }
 }

@@ -363,7 +363,7 @@ impl Archive {
         let store = &self.store();
         let rules = store.rules();
         store.require_not_off(Act::NewOfficer)?;
-        let lock = store.lock(0, key).await?;
+        let lock = store.lock_named::<AccessKeyRow>(key).await?;
         let snapshot = store.snapshot()?;
         let missing = || ArchiveError::NoSuchAccessKey(key.into());
         let raw = snapshot.get(ACCESS_KEYS, key.as_bytes())?.ok_or_else(missing)?;
@@ -378,7 +378,7 @@ impl Archive {
             let officers: u64 = decode(SETTINGS, OFFICERS, &raw)?;
             transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
         }
-        let answer = store.write_access_key(key, found, transaction, Some(event), lock).await?;
+        let answer = store.write_named(key, found, transaction, Some(event), lock).await?;
         store.compensated(answer).await?;
         Ok(row.says.clone())
     }

@@ -159,7 +159,7 @@ impl Archive {
         if description.len() > DESCRIPTION_MAX {
             return Err(ArchiveError::InvalidArgument(format!("a description has at most {DESCRIPTION_MAX} bytes")));
         }
-        let lock = store.lock_class(name).await?;
+        let lock = store.lock_named::<ClassRow>(name).await?;
         let snapshot = store.snapshot()?;
         let raw = snapshot.get(CLASSES, name.as_bytes())?;
         let mut row: ClassRow = match &raw {
@@ -193,7 +193,7 @@ impl Archive {
             None => Transaction::new().absent(CLASSES, name.to_string()),
         };
         let event = Event::new(caller, Action::Class).detail(detail.into());
-        let answer = store.write_class(name, row, unchanged, Some(event), lock).await?;
+        let answer = store.write_named(name, row, unchanged, Some(event), lock).await?;
         store.compensated(answer).await?;
         Ok(store.class_row(name)?.infos(name))
     }
@@ -256,7 +256,7 @@ impl Archive {
         let store = &self.store();
         caller.require_role(&[Role::RetentionOfficer], Action::Class)?;
         store.writable()?;
-        let lock = store.lock_class(name).await?;
+        let lock = store.lock_named::<ClassRow>(name).await?;
         let mut row = store.class_row(name)?;
         let unchanged = Transaction::new().equals(CLASSES, name.to_string(), encode(&row));
         let (number, lines) = compared(&row, name, version)?;
@@ -282,7 +282,7 @@ impl Archive {
         let event = Event::new(caller, Action::Class).detail(detail);
         // What was judged by the version so far is stored first.
         let alone = store.settings_locks.alone_in_all().await;
-        let answer = store.write_class(name, row, unchanged, Some(event), lock).await;
+        let answer = store.write_named(name, row, unchanged, Some(event), lock).await;
         // A compensating note takes locks whose holders may wait for this.
         drop(alone);
         store.compensated(answer?).await?;

@@ -94,7 +94,7 @@ impl Archive {
 
     async fn revoke_doubted(&self, caller: &Caller, id: &str) -> Result<()> {
         let store: &Arc<Store> = &self.store();
-        let lock = store.lock(0, id).await?;
+        let lock = store.lock_named::<AccessKeyRow>(id).await?;
         let snapshot = store.snapshot()?;
         let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };
         let Some(mut row) = fetch::<AccessKeyRow>(&*snapshot, ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };
@@ -109,7 +109,7 @@ impl Archive {
         );
         let event = Event::new(caller, Action::RevokeAccessKey)
             .detail(format!("{id}: its revocation may be in a place that the rebuild could not read"));
-        let answer = store.write_access_key(id, row, unchanged, Some(event), lock).await?;
+        let answer = store.write_named(id, row, unchanged, Some(event), lock).await?;
         store.compensated(answer).await
     }
 }

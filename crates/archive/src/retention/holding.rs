@@ -187,7 +187,7 @@ impl Archive {
         if name == S3 {
             require_lock(&bucket)?;
         }
-        let lock = store.lock_matter(name).await?;
+        let lock = store.lock_named::<MatterRow>(name).await?;
         let before = store.changeable(name, on)?;
         if let Some(job) = before.as_ref().and_then(MatterRow::running) {
             return Err(ArchiveError::InvalidState(format!(
@@ -216,7 +216,7 @@ impl Archive {
             counts: Counts::default(),
         });
         let event = Event::new(caller, Action::Matter).bucket(bucket.name()).detail(format!("begins the {detail}"));
-        let answer = store.write_matter(name, row, transaction, Some(event), lock).await?;
+        let answer = store.write_named(name, row, transaction.with_reserve(), Some(event), lock).await?;
         store.compensated(answer).await?;
         store.upkeep().holds_are_due();
         Ok(store.existing_matter(name)?.info(name, None))

@@ -90,7 +90,7 @@ impl Archive {
                 "a matter is opened for a reason of 1 to {REASON_MAX} bytes"
             )));
         }
-        let lock = store.lock_matter(name).await?;
+        let lock = store.lock_named::<MatterRow>(name).await?;
         if let Some(before) = store.matter_row(name)? {
             return Err(ArchiveError::InvalidState(format!(
                 "the matter `{name}` was opened {} already; a name is used once",
@@ -106,7 +106,7 @@ impl Archive {
         let row = MatterRow::new(reason.into(), caller.actor.clone(), caller.peer, store.wall());
         let absent = Transaction::new().absent(MATTERS, name.to_string());
         let event = Event::new(caller, Action::Matter).detail(format!("opens the matter `{name}`: {reason}"));
-        let answer = store.write_matter(name, row, absent, Some(event), lock).await?;
+        let answer = store.write_named(name, row, absent.with_reserve(), Some(event), lock).await?;
         store.compensated(answer).await?;
         store.matter_info(name, &store.existing_matter(name)?)
     }
@@ -220,7 +220,7 @@ impl Archive {
         // In the order of puts, which hold their share of this before they wait for the lock of a
         // key.
         let _alone = store.holding().alone().await;
-        let lock = store.lock_matter(name).await?;
+        let lock = store.lock_named::<MatterRow>(name).await?;
         // Puts whose requests went away may have commits under way. They take effect before this
         // one.
         store.barrier().await?;
@@ -241,7 +241,7 @@ impl Archive {
             ended: None,
             counts: Counts::default(),
         });
-        let answer = store.write_matter(name, row, unchanged, Some(event), lock).await?;
+        let answer = store.write_named(name, row, unchanged.with_reserve(), Some(event), lock).await?;
         store.compensated(answer).await?;
         store.upkeep().holds_are_due();
         Ok(())

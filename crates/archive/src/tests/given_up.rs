@@ -289,11 +289,11 @@ async fn a_withdrawn_creation_outlives_reclamation() {
     let archive = world.create().await;
     scene(&archive).await;
     let store = archive.store();
-    let lock = store.lock_matter("jones").await.unwrap();
+    let lock = store.lock_named::<MatterRow>("jones").await.unwrap();
     let row = MatterRow::new("Jones v. Smith".into(), Actor::Local(0), None, store.wall());
     // The name is taken between the judgement and the commit, as far as this transaction can tell.
     let taken = Transaction::new().absent(MATTERS, "smith".to_string());
-    assert!(store.write_matter("jones", row, taken, None, lock).await.unwrap().is_err());
+    assert!(store.write_named("jones", row, taken.with_reserve(), None, lock).await.unwrap().is_err());
     let (noted_in, _) = store.appender().tail().unwrap();
     put(&archive, "plain", "long", &content(1, 1 << 20)).await.unwrap();
     store.compensate().await.unwrap();

@@ -162,7 +162,7 @@ impl Store {
     }
 
     async fn end_job(self: &Arc<Store>, name: &str, before: MatterRow, counts: Counts) -> Result<()> {
-        let lock = self.lock_matter(name).await?;
+        let lock = self.lock_named::<MatterRow>(name).await?;
         let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else { return Ok(()) };
         let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
         let is_it = |job: &Job| before.job.as_ref().is_some_and(|ended| ended.number == job.number);
@@ -186,7 +186,7 @@ impl Store {
             transaction = transaction.empty(MATTER_HOLDS, KeyRange::prefix(keys::all_under(name)));
         }
         let event = Event::new(&Caller::system("matters"), Action::Matter).detail(done);
-        let answer = self.write_matter(name, row, transaction, Some(event), lock).await?;
+        let answer = self.write_named(name, row, transaction.with_reserve(), Some(event), lock).await?;
         self.compensated(answer).await
     }
 }

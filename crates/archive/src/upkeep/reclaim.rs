@@ -15,14 +15,15 @@ use stele_catalog::{Snapshot, Transaction};
 use stele_media::{Buffer, MediaFault};
 
 use crate::audit::Event;
+use crate::changes::named::NamedRow;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
-use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
+use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
-use crate::record::class::{ClassNote, ClassRow};
+use crate::record::class::ClassRow;
 use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, Place, Stream};
-use crate::record::matter::{MatterNote, MatterRow};
+use crate::record::matter::MatterRow;
 use crate::record::part::{PartNote, PartRow};
 use crate::record::properties::VersionRows;
 use crate::record::segment::SegmentUse;
@@ -148,9 +149,9 @@ impl Store {
             Kind::Whole | Kind::Version => self.keep_version(here, &header).await,
             Kind::Part => self.keep_part(here, &header).await,
             Kind::Bucket => self.keep_bucket(here, &header).await,
-            Kind::AccessKey => self.keep_access_key(here, &header).await,
-            Kind::Matter => self.keep_matter(here, &header).await,
-            Kind::Class => self.keep_class(here, &header).await,
+            Kind::AccessKey => self.keep_named::<AccessKeyRow>(here, &header).await,
+            Kind::Matter => self.keep_named::<MatterRow>(here, &header).await,
+            Kind::Class => self.keep_named::<ClassRow>(here, &header).await,
             Kind::Tombstone | Kind::Identity | Kind::Audit => {
                 let place = self.copy_record(here, &header).await?;
                 self.segments().add_live(place);
@@ -404,70 +405,26 @@ impl Store {
         Ok(withdrawn)
     }
 
-    async fn keep_access_key(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
+    async fn keep_named<R: NamedRow>(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let payload = self.payload(here, header).await?;
         let note = self
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let AccessKeyNote { id, row } = decode(ACCESS_KEYS, &[], &note)?;
-        let _lock = self.lock(0, &id).await?;
-        let snapshot = self.snapshot()?;
-        let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else {
+        let (name, row) = R::of_note(decode(R::TABLE, &[], &note)?);
+        let _lock = self.lock_named::<R>(&name).await?;
+        let Some(raw) = self.snapshot()?.get(R::TABLE, name.as_bytes())? else {
             return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
         };
-        let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
-        if (row.note.segment, row.note.at) != (here.segment, here.at) {
+        let mut row: R = decode(R::TABLE, name.as_bytes(), &raw)?;
+        if (row.note().segment, row.note().at) != (here.segment, here.at) {
             return Ok(false);
         }
-        row.note = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
+        let moved = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
+        *row.note() = moved;
         let transaction =
-            Transaction::new().with_reserve().equals(ACCESS_KEYS, id.clone(), raw).put(ACCESS_KEYS, id, encode(&row));
+            Transaction::new().with_reserve().equals(R::TABLE, name.clone(), raw).put(R::TABLE, name, encode(&row));
         self.catalog().commit(transaction).await?;
-        self.moved(here, row.note);
-        Ok(true)
-    }
-
-    async fn keep_matter(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
-        let payload = self.payload(here, header).await?;
-        let note = self
-            .note_of(header, &payload)
-            .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let MatterNote { name, row } = decode(MATTERS, &[], &note)?;
-        let _lock = self.lock_matter(&name).await?;
-        let Some(raw) = self.snapshot()?.get(MATTERS, name.as_bytes())? else {
-            return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
-        };
-        let mut row: MatterRow = decode(MATTERS, name.as_bytes(), &raw)?;
-        if (row.note.segment, row.note.at) != (here.segment, here.at) {
-            return Ok(false);
-        }
-        row.note = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
-        let transaction =
-            Transaction::new().with_reserve().equals(MATTERS, name.clone(), raw).put(MATTERS, name, encode(&row));
-        self.catalog().commit(transaction).await?;
-        self.moved(here, row.note);
-        Ok(true)
-    }
-
-    async fn keep_class(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
-        let payload = self.payload(here, header).await?;
-        let note = self
-            .note_of(header, &payload)
-            .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
-        let ClassNote { name, row } = decode(CLASSES, &[], &note)?;
-        let _lock = self.lock_class(&name).await?;
-        let Some(raw) = self.snapshot()?.get(CLASSES, name.as_bytes())? else {
-            return self.keep_withdrawn(header, &payload, row.is_withdrawn()).await;
-        };
-        let mut row: ClassRow = decode(CLASSES, name.as_bytes(), &raw)?;
-        if (row.note.segment, row.note.at) != (here.segment, here.at) {
-            return Ok(false);
-        }
-        row.note = self.appender().append(Record::note(header.clone(), &payload), true).await?.await?;
-        let transaction =
-            Transaction::new().with_reserve().equals(CLASSES, name.clone(), raw).put(CLASSES, name, encode(&row));
-        self.catalog().commit(transaction).await?;
-        self.moved(here, row.note);
+        self.moved(here, moved);
         Ok(true)
     }
 

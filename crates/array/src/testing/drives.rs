@@ -1,25 +1,23 @@
-//! Simulated drives for this crate's tests: volatile write caches, reordering, power cuts, lost
-//! drives, damage.
+//! Drives for this crate's tests: any order of completion, power cuts, lost drives, damage, and
+//! faults that a test sets.
 //!
-//! Each drive has what is durable and, in order, the writes since. A cut keeps of those (and of the
-//! writes not yet finished) any subset of sectors. Everything follows one seed.
+//! Each drive keeps its content in a [`Medium`], as the simulated drives of whole worlds do. These
+//! here have no time of service: the dice choose which operation ends next. Everything follows one
+//! seed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
-use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Request};
+use stele_media::simulated::Medium;
+use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Request, Shared};
 
 use crate::model::{Action, Attached};
 use crate::runtime::io::Io;
 use crate::runtime::task::Tasks;
 
-type Blocks = BTreeMap<u64, Box<[u8; BLOCK]>>;
-
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct TestDrive {
-    durable: Blocks,
-    current: Blocks,
-    unflushed: Vec<(u64, Vec<u8>)>,
+    medium: Medium,
     pub gone: bool,
     /// Fails writes and flushes, while reads still work.
     pub write_protected: bool,
@@ -51,7 +49,8 @@ pub struct TestDrives {
     pub drives: Vec<TestDrive>,
     pub size: Bytes,
     dice: Dice,
-    queue: Vec<(usize, Request, usize)>,
+    /// Drive, operation, and the mark of the drive's medium when it was begun.
+    queue: Vec<(usize, Request, u64)>,
     /// Operations carried out.
     pub operations: u64,
     /// The power goes before this operation.
@@ -75,7 +74,7 @@ pub enum End {
 impl TestDrives {
     pub fn new(drives: usize, size: Bytes, seed: u64) -> TestDrives {
         TestDrives {
-            drives: vec![TestDrive::default(); drives],
+            drives: (0..drives).map(|at| TestDrive::tearing([512, BLOCK as u64][at % 2])).collect(),
             size,
             dice: Dice::new(seed),
             queue: Vec::new(),
@@ -115,8 +114,8 @@ impl TestDrives {
             io.drain(&mut actions);
             for action in actions.drain(..) {
                 if let Action::Drive { drive, request } = action {
-                    let covered = self.drives[drive].unflushed.len();
-                    self.queue.push((drive, request, covered));
+                    let mark = self.drives[drive].medium.mark();
+                    self.queue.push((drive, request, mark));
                 }
             }
             if self.queue.is_empty() {
@@ -136,8 +135,8 @@ impl TestDrives {
             self.now = self.now + Duration(1_000);
             io.advance(self.now);
             let next = self.dice.below(self.queue.len() as u64) as usize;
-            let (drive, request, covered) = self.queue.swap_remove(next);
-            let completion = self.drives[drive].execute(request, covered, self.size);
+            let (drive, request, mark) = self.queue.swap_remove(next);
+            let completion = self.drives[drive].execute(request, mark, self.size);
             io.complete(drive, completion);
         }
     }
@@ -175,8 +174,8 @@ impl TestDrives {
             for action in actions.drain(..) {
                 match action {
                     Action::Drive { drive, request } => {
-                        let covered = self.drives[drive].unflushed.len();
-                        self.queue.push((drive, request, covered));
+                        let mark = self.drives[drive].medium.mark();
+                        self.queue.push((drive, request, mark));
                     }
                     answer => answers.push(answer),
                 }
@@ -201,8 +200,8 @@ impl TestDrives {
             self.operations += 1;
             self.now = self.now + Duration(1_000);
             let next = open[self.dice.below(open.len() as u64) as usize];
-            let (drive, request, covered) = self.queue.swap_remove(next);
-            let completion = self.drives[drive].execute(request, covered, self.size);
+            let (drive, request, mark) = self.queue.swap_remove(next);
+            let completion = self.drives[drive].execute(request, mark, self.size);
             pool.event(crate::model::Event::Completed { drive, completion });
         }
     }
@@ -247,32 +246,18 @@ impl TestDrives {
             if self.is_held(&request) {
                 continue;
             }
-            if let Op::Write { at, data, .. } = request.op {
-                self.drives[drive].unflushed.push((at, data.concat()));
-            }
+            self.drives[drive].medium.break_off(&request.op);
         }
         self.held = None;
         for drive in &mut self.drives {
-            let sector = if self.dice.one_in(2) { 512 } else { BLOCK };
-            // Sometimes everything or nothing survives: both are likely in life and rare by the
-            // dice.
-            let mood = self.dice.below(4);
-            for (at, data) in std::mem::take(&mut drive.unflushed) {
-                for (number, piece) in data.chunks(sector).enumerate() {
-                    if mood == 0 || mood != 1 && self.dice.one_in(2) {
-                        put(&mut drive.durable, at + (number * sector) as u64, piece);
-                    }
-                }
-            }
-            drive.current = drive.durable.clone();
+            drive.medium.power_cut(&mut self.dice);
         }
     }
 
     /// Whatever was not flushed is not there any more.
     pub fn drop_unflushed(&mut self) {
         for drive in &mut self.drives {
-            drive.unflushed.clear();
-            drive.current = drive.durable.clone();
+            drive.medium.cut(|_| 0);
         }
     }
 
@@ -291,51 +276,73 @@ impl TestDrives {
 
     /// Turns bytes over, durably.
     pub fn damage(&mut self, drive: usize, at: u64, length: u64) {
-        let drive = &mut self.drives[drive];
-        for blocks in [&mut drive.durable, &mut drive.current] {
-            let mut bytes = vec![0; length as usize];
-            get(blocks, at, &mut bytes);
-            bytes.iter_mut().for_each(|byte| *byte ^= 0xA5);
-            put(blocks, at, &bytes);
-        }
+        let turned: Vec<u8> = self.peek(drive, at, length as usize).iter().map(|byte| byte ^ 0xA5).collect();
+        self.poke(drive, at, &turned);
     }
 
     /// Zeros bytes, durably.
     pub fn erase(&mut self, drive: usize, at: u64, length: u64) {
-        let drive = &mut self.drives[drive];
-        for blocks in [&mut drive.durable, &mut drive.current] {
-            put(blocks, at, &vec![0; length as usize]);
-        }
+        self.poke(drive, at, &vec![0; length as usize]);
     }
 
     /// Zeros all from a place on, durably.
     pub fn erase_from(&mut self, drive: usize, at: u64) {
-        let drive = &mut self.drives[drive];
-        drive.durable.split_off(&(at / BLOCK as u64));
-        drive.current.split_off(&(at / BLOCK as u64));
+        let medium = &mut self.drives[drive].medium;
+        medium.carry_out(&mut Op::Zero { at, length: self.size.0 - at }, 0);
+        medium.settle();
     }
 
-    /// Replaces bytes, durably.
+    /// Replaces bytes, durably, together with what else is in their blocks.
     pub fn poke(&mut self, drive: usize, at: u64, bytes: &[u8]) {
-        let drive = &mut self.drives[drive];
-        put(&mut drive.durable, at, bytes);
-        put(&mut drive.current, at, bytes);
+        let within = (at % BLOCK as u64) as usize;
+        let begin = at - within as u64;
+        let mut blocks = self.peek(drive, begin, (within + bytes.len()).next_multiple_of(BLOCK));
+        blocks[within..within + bytes.len()].copy_from_slice(bytes);
+        let medium = &mut self.drives[drive].medium;
+        medium.carry_out(&mut Op::Write { at: begin, data: vec![Shared::from(blocks)], fua: true }, 0);
     }
 
     pub fn peek(&self, drive: usize, at: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        get(&self.drives[drive].current, at, &mut bytes);
+        self.drives[drive].medium.read(at, &mut bytes);
         bytes
     }
 }
 
+impl Default for TestDrive {
+    fn default() -> TestDrive {
+        TestDrive::tearing(512)
+    }
+}
+
 impl TestDrive {
-    fn execute(&mut self, mut request: Request, covered: usize, size: Bytes) -> Completion {
-        let result = self.carry_out(&mut request.op, covered, size);
+    /// An empty drive. A power cut splits its writes between units of so many bytes.
+    fn tearing(unit: u64) -> TestDrive {
+        TestDrive {
+            medium: Medium::new(Bytes(unit)),
+            gone: false,
+            write_protected: false,
+            fails_writes: false,
+            fails_reads: false,
+            fails_flushes: 0,
+            is_loose: false,
+            refuses: 0,
+            retries: 0,
+            retries_at: 0..0,
+            is_cut: false,
+            wakes_at_label: false,
+            fails_at: 0..0,
+            unreadable: BTreeSet::new(),
+            reads: 0,
+        }
+    }
+
+    fn execute(&mut self, mut request: Request, mark: u64, size: Bytes) -> Completion {
+        let result = self.carry_out(&mut request.op, mark, size);
         Completion { tag: request.tag, op: request.op, result }
     }
 
-    fn carry_out(&mut self, op: &mut Op, covered: usize, size: Bytes) -> Result<(), MediaError> {
+    fn carry_out(&mut self, op: &mut Op, mark: u64, size: Bytes) -> Result<(), MediaError> {
         if self.gone {
             return Err(MediaError::new(MediaFault::Gone, "the drive was pulled out"));
         }
@@ -367,11 +374,7 @@ impl TestDrive {
                 return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read this"));
             }
         }
-        let is_data = |(at, _): &&(u64, Vec<u8>)| *at >= 12 << 20;
-        if self.fails_flushes > 0
-            && matches!(op, Op::Flush)
-            && self.unflushed[..covered].iter().filter(is_data).count() >= 10
-        {
+        if self.fails_flushes > 0 && matches!(op, Op::Flush) && self.unflushed_strips() >= 10 {
             self.fails_flushes -= 1;
             return Err(MediaError::new(MediaFault::Damaged, "the drive did not flush"));
         }
@@ -394,60 +397,13 @@ impl TestDrive {
                 _ => {}
             }
         }
-        match op {
-            Op::Read { at, buffer } => get(&self.current, *at, buffer),
-            Op::Write { at, data, fua: false } => self.write(*at, data.concat()),
-            Op::Write { at, data, fua: true } => self.write_durable(*at, &data.concat()),
-            Op::Zero { at, length } | Op::Discard { at, length } => self.write(*at, vec![0; *length as usize]),
-            Op::Flush => {
-                for (at, data) in self.unflushed.drain(..covered) {
-                    put(&mut self.durable, at, &data);
-                }
-            }
-            Op::View { .. } | Op::Extents { .. } => {}
-        }
+        self.medium.carry_out(op, mark);
         Ok(())
     }
 
-    fn write(&mut self, at: u64, data: Vec<u8>) {
-        put(&mut self.current, at, &data);
-        self.unflushed.push((at, data));
-    }
-
-    fn write_durable(&mut self, at: u64, data: &[u8]) {
-        put(&mut self.current, at, data);
-        put(&mut self.durable, at, data);
-        // An older write that becomes durable later does not undo it.
-        let end = at + data.len() as u64;
-        for (start, older) in &mut self.unflushed {
-            let (from, to) = ((*start).max(at), (*start + older.len() as u64).min(end));
-            if from < to {
-                let length = (to - from) as usize;
-                older[(from - *start) as usize..][..length].copy_from_slice(&data[(from - at) as usize..][..length]);
-            }
-        }
-    }
-}
-
-fn put(blocks: &mut Blocks, mut at: u64, mut data: &[u8]) {
-    while !data.is_empty() {
-        let within = (at % BLOCK as u64) as usize;
-        let (piece, rest) = data.split_at(data.len().min(BLOCK - within));
-        let block = blocks.entry(at / BLOCK as u64).or_insert_with(|| Box::new([0; BLOCK]));
-        block[within..within + piece.len()].copy_from_slice(piece);
-        at += piece.len() as u64;
-        data = rest;
-    }
-}
-
-fn get(blocks: &Blocks, at: u64, out: &mut [u8]) {
-    for (number, piece) in out.chunks_mut(BLOCK).enumerate() {
-        let start = at + (number * BLOCK) as u64;
-        let within = (start % BLOCK as u64) as usize;
-        match blocks.get(&(start / BLOCK as u64)) {
-            Some(block) if within + piece.len() <= BLOCK => piece.copy_from_slice(&block[within..within + piece.len()]),
-            Some(_) => unreachable!("reads are within blocks"),
-            None => piece.fill(0),
-        }
+    /// How many strips of 16 KiB of data a flush would make durable.
+    fn unflushed_strips(&self) -> usize {
+        let strips = self.medium.unsettled().into_iter().map(|place| place.page / 4);
+        strips.filter(|strip| *strip >= (12 << 20) / (4 * BLOCK as u64)).collect::<BTreeSet<u64>>().len()
     }
 }

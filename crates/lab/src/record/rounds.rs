@@ -7,7 +7,7 @@ use super::{BILLIONTHS, THOUSANDTHS, rounded};
 use crate::histogram::Histogram;
 use crate::live::run::Round;
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct RoundRecord {
     pub seconds: f64,
     /// Accesses, and bytes, a second.

@@ -18,35 +18,22 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
         seconds: 1.0,
         rate,
         read_bytes: rate * 4096.0,
-        written_bytes: 0.0,
         read,
-        write: HistogramRecord::default(),
-        lag_ns: 0,
-        held_back: 0,
-        late: None,
         cpu_own: 0.1,
         cpu_machine: 0.2,
-        gap_ns: 0,
+        ..RoundRecord::default()
     };
     let slow = RoundRecord { rate: rate * 0.6, ..round.clone() };
     RunRecord {
         outstanding: Some(outstanding),
-        rate_asked: None,
-        profile: Vec::new(),
-        replay: None,
         workers: 1,
         steady,
-        stopped: false,
-        lag_share: 0.0,
-        under_way: None,
-        saturation: None,
-        busy: Vec::new(),
-        unanswered: HistogramRecord::default(),
         rounds: match steady {
             true => vec![round; 5],
             // A fifth as much more, and as much less: the same mean.
             false => vec![RoundRecord { rate: rate * 1.4, ..round.clone() }, slow, round.clone(), round.clone(), round],
         },
+        ..RunRecord::default()
     }
 }
 
@@ -57,15 +44,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         axes: vec![("outstanding".into(), outstanding.to_string())],
         workload: "oltp_4k".into(),
         runs: vec![run(outstanding, rate, micros, true)],
-        search: None,
-        hosts: Vec::new(),
-        precondition: None,
-        objective: None,
-        wrong_sectors: 0,
-        read_back: None,
-        left_behind: false,
-        names: false,
-        failed: None,
+        ..CellRecord::default()
     }
 }
 

@@ -1,7 +1,8 @@
-use stele_ground::{Duration, MIB};
+use stele_ground::{BLOCK, Duration, MIB};
 
 use super::*;
 use crate::conformance::{self, Subject};
+use crate::{Buffer, Shared};
 
 struct Under {
     drive: SimulatedDrive,
