@@ -16,8 +16,9 @@ use crate::drives::label::discover::{Reading, read_label};
 use crate::drives::label::{Configuration, DriveEntry, DriveState};
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
+use crate::members::joining::Newcomer;
 use crate::model::place::DriveNumber;
-use crate::model::{AlarmKind, ArrayError, Attached, Departed, Severity};
+use crate::model::{AlarmKind, ArrayError, Departed, Severity};
 use crate::space::layout::RowKind;
 
 /// Drives a pool has at most, those that left included: their numbers are never used again.
@@ -33,9 +34,9 @@ impl Serving {
         let engine = &self.engine;
         let _turn = engine.administering.lock().await;
         engine.check_writable()?;
-        let mut joining: Vec<(usize, Attached, DriveId)> = Vec::new();
+        let mut joining: Vec<Newcomer> = Vec::new();
         for (index, identity) in drives {
-            joining.push((*index as usize, self.candidate(*index, *identity, &joining).await?, *identity));
+            joining.push(self.candidate(*index, *identity, &joining).await?);
         }
         if joining.is_empty() {
             return Err(ArrayError::Invalid("no drive to add was named".into()));
@@ -46,24 +47,15 @@ impl Serving {
                 "a pool numbers {DRIVES_MAX} drives in all, and {first} numbers are taken; replace drives instead"
             )));
         }
-        for (index, attached, _) in &joining {
-            engine.takes_writes(*index, &attached.name).await?;
-            engine.clear_groups(*index, &attached.name).await?;
+        for newcomer in &joining {
+            engine.takes_writes(newcomer.index, &newcomer.attached.name).await?;
+            engine.clear_groups(newcomer.index, &newcomer.attached.name).await?;
         }
-        let entry = |attached: &Attached, identity: DriveId| DriveEntry {
-            identity,
-            enclosure: attached.enclosure,
-            size: attached.geometry.size,
-            state: DriveState::Joining,
-            leaving: false,
-            joined: 0,
-        };
-        let drives = joining.iter().map(|(index, attached, identity)| (*index, entry(attached, *identity)));
-        let numbers = engine.join(drives.collect()).await?;
+        let numbers = engine.join(&joining).await?;
         // Known by its name before anything else may fail: what is in the table is not let go.
-        for (number, (index, attached, _)) in numbers.iter().zip(&joining) {
-            engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
-            self.accept(*index);
+        for (number, newcomer) in numbers.iter().zip(&joining) {
+            engine.drives.change(*number, |seen| seen.name.clone_from(&newcomer.attached.name));
+            self.accept(newcomer.index);
         }
         engine.finish_joining().await?;
         engine.step(|core| core.space.note_room(false));
@@ -84,18 +76,14 @@ impl Serving {
     }
 
     /// The attached drive at the index, if the pool may have it.
-    async fn candidate(
-        &self,
-        index: u32,
-        identity: DriveId,
-        joining: &[(usize, Attached, DriveId)],
-    ) -> Result<Attached, ArrayError> {
+    async fn candidate(&self, index: u32, identity: DriveId, joining: &[Newcomer]) -> Result<Newcomer, ArrayError> {
         let engine = &self.engine;
         let Some(attached) = self.arrived_at(index as usize) else {
             return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
         };
         let name = &attached.name;
-        let twice = joining.iter().any(|(other, _, theirs)| *other == index as usize || *theirs == identity);
+        let is_it = |other: &Newcomer| other.index == index as usize || other.identity == identity;
+        let twice = joining.iter().any(is_it);
         if twice || engine.drives.labels.number(index as usize).is_some() {
             return Err(ArrayError::Invalid(format!("{name} is in the pool already")));
         }
@@ -116,7 +104,7 @@ impl Serving {
             }
         }
         match read_label(&engine.io, index as usize, attached.geometry.size).await {
-            Reading::None(NoLabel::Blank) => Ok(attached),
+            Reading::None(NoLabel::Blank) => Ok(Newcomer { index: index as usize, attached, identity, sequence: 0 }),
             Reading::None(_) => Err(ArrayError::Refused(format!(
                 "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
             ))),
@@ -141,7 +129,7 @@ impl Serving {
                 let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
                     && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
                 match left || never_joined {
-                    true => Ok(attached),
+                    true => Ok(Newcomer { index: index as usize, attached, identity, sequence: label.sequence }),
                     false => Err(ArrayError::Refused(format!(
                         "{name} carries the label of {} of this pool; put it in the place of a failed drive instead",
                         label.number
@@ -166,12 +154,12 @@ impl Engine {
         match (entry.state, entry.leaving) {
             (DriveState::Retired, _) => return Err(ArrayError::Missing(format!("{drive} has left the pool already"))),
             (DriveState::Joining, _) => {
-                // It holds nothing: it was to join, and is not there.
+                // It holds nothing: it was to join, and does not yet.
                 self.drives
                     .labels
                     .commit(|table| table.drives[usize::from(drive.0)].state = DriveState::Retired)
                     .await?;
-                self.drives.labels.detach(drive);
+                self.never_joined(drive);
                 self.layout_follows();
                 return Ok(());
             }

@@ -12,15 +12,26 @@
 
 use std::rc::Rc;
 
+use stele_ground::DriveId;
 use stele_media::{Buffer, Priority};
 
 use crate::drives::label::codec::Label;
 use crate::drives::label::{Configuration, DriveEntry, DriveState, LOG_AT};
 use crate::durable::log::ring::RingReader;
 use crate::engine::Engine;
-use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
+use crate::model::{ArrayError, Attached, Departed};
+
+/// A drive that is to be put into the table.
+pub struct Newcomer {
+    pub index: usize,
+    pub attached: Attached,
+    pub identity: DriveId,
+    /// Of the newest label that an earlier place in the pool left on it. The new ones go on from
+    /// there, or the old one would count for more than they.
+    pub sequence: u64,
+}
 
 /// Bytes of a ring that are looked at, and overwritten, at once.
 const CLEARED: u64 = 1 << 20;
@@ -72,21 +83,27 @@ impl Engine {
         })
     }
 
-    /// Puts new drives, attached at these indexes, into the table: all or none.
-    /// [`Engine::finish_joining`] puts them among the voters.
-    pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
+    /// Puts new drives into the table: all or none. [`Engine::finish_joining`] puts them among the
+    /// voters.
+    pub async fn join(self: &Rc<Self>, drives: &[Newcomer]) -> Result<Vec<DriveNumber>, ArrayError> {
         let labels = &self.drives.labels;
         let first = labels.configuration().drives.len();
         let numbers: Vec<DriveNumber> = (first..first + drives.len()).map(|at| DriveNumber(at as u16)).collect();
-        for (number, (index, _)) in numbers.iter().zip(&drives) {
-            labels.attach_new(*number, *index, true, 0);
+        for (number, newcomer) in numbers.iter().zip(drives) {
+            labels.attach_new(*number, newcomer.index, true, newcomer.sequence);
         }
-        let entries: Vec<DriveEntry> = drives.into_iter().map(|(_, entry)| entry).collect();
         let committed = labels
             .commit(|configuration| {
                 let joined = configuration.epoch;
-                let join = |entry: &DriveEntry| DriveEntry { state: DriveState::Joining, joined, ..entry.clone() };
-                configuration.drives.extend(entries.iter().map(join));
+                let entry = |newcomer: &Newcomer| DriveEntry {
+                    identity: newcomer.identity,
+                    enclosure: newcomer.attached.enclosure,
+                    size: newcomer.attached.geometry.size,
+                    state: DriveState::Joining,
+                    leaving: false,
+                    joined,
+                };
+                configuration.drives.extend(drives.iter().map(entry));
             })
             .await;
         let refused = numbers.iter().find(|number| !labels.holds_newest(**number)).copied();
@@ -115,9 +132,13 @@ impl Engine {
             // In one commit, or those that are left would later look as if they had been added
             // alone.
             labels.commit(|configuration| set_state(configuration, &dropped, DriveState::Retired)).await?;
-            dropped.iter().for_each(|number| labels.detach(*number));
+            dropped.iter().for_each(|number| self.never_joined(*number));
         }
         for number in meant {
+            if labels.index(number).is_some() && !labels.holds_newest(number) {
+                // A label passed it by: a majority is enough for a commit.
+                labels.commit(|_| ()).await?;
+            }
             // One that is not here joins when it is back.
             if labels.holds_newest(number) {
                 let change = |configuration: &mut Configuration| {
@@ -131,6 +152,19 @@ impl Engine {
         // Rows may be better off with them.
         self.membership.note_change();
         Ok(())
+    }
+
+    /// A drive that was to join has left the table instead. It holds nothing and may be taken out.
+    pub fn never_joined(&self, drive: DriveNumber) {
+        let Some(index) = self.drives.index(drive) else { return };
+        self.io.detach(index);
+        self.drives.labels.detach(drive);
+        self.membership.note_departed([Departed { index: Some(index as u32), name: self.drives.seen(drive).name }]);
+    }
+
+    /// A drive waits to become a voter, and could: it is here.
+    pub fn is_one_joining(&self) -> bool {
+        joining(&self.drives.labels.configuration()).iter().any(|number| self.drives.index(*number).is_some())
     }
 
     /// Whether a drive that is joining is to join: each of those added with it took its label.

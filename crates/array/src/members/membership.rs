@@ -5,9 +5,11 @@
 //! acknowledged, so that the drive is known as stale should it return. A returned or new drive is
 //! `Filling` until everything it should hold was verified or written again.
 
+use std::pin::pin;
 use std::rc::Rc;
 
-use stele_ground::{Bytes, DriveId};
+use futures_util::future::{Either, select};
+use stele_ground::{Bytes, DriveId, Duration};
 
 use crate::drives::Seen;
 use crate::drives::label::agreement::is_ancestor;
@@ -21,6 +23,8 @@ use crate::model::place::{DriveNumber, Lsn};
 use crate::model::{AlarmKind, ArrayError, Attached, Departed, DriveHealth, Severity};
 use crate::space::layout::{Member, RowKind};
 
+/// A drive that is here and did not take the label that makes it a voter gets it again this often.
+const JOIN_AGAIN: Duration = Duration::from_secs(60);
 /// Why a blank drive that is attached is not used yet. That is no fault, and nothing is said.
 const BLANK: &str = "it carries no label of this pool; put it in the place of a failed drive";
 /// Why a drive that was given up is not used when it is attached. Its state says so.
@@ -30,19 +34,28 @@ impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of
     /// drives.
     pub async fn membership_flow(self: Rc<Self>) {
-        if !self.standing.is_read_only() {
-            let _turn = self.administering.lock().await;
-            if let Err(error) = self.finish_joining().await {
-                tracing::warn!("drives that were being added could not join: {error}");
-            }
-        }
+        self.go_on_joining().await;
         loop {
             let changed = self.membership.changed();
-            if !self.membership.has_losses() {
+            if self.membership.has_losses() {
+                if self.settle_losses().await.is_err() {
+                    return;
+                }
+            } else if !self.is_one_joining() {
                 changed.await;
-            } else if self.settle_losses().await.is_err() {
-                return;
+            } else if let Either::Right(_) = select(pin!(changed), pin!(self.io.sleep(JOIN_AGAIN))).await {
+                self.go_on_joining().await;
             }
+        }
+    }
+
+    async fn go_on_joining(self: &Rc<Self>) {
+        if self.standing.is_read_only() {
+            return;
+        }
+        let _turn = self.administering.lock().await;
+        if let Err(error) = self.finish_joining().await {
+            tracing::warn!("drives that were being added could not join: {error}");
         }
     }
 
@@ -66,26 +79,35 @@ impl Engine {
 
     /// Everything the drive should hold is on it.
     pub async fn filled(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        let labels = &self.drives.labels;
+        let (since, state) = (labels.attachments(), self.drive_state(drive));
+        // A drive that leaves and is back may lack what was written meanwhile.
+        let has_stayed = || labels.has_stayed(drive, since);
+        let left = || ArrayError::Degraded(format!("{drive} left while it was being called whole"));
         // What was moved back is recorded for good before the drive counts as whole, or a crash
         // would leave strips in spare cells of a drive that no rebuild fills any more.
         self.log.durable(Lsn(self.log.next_lsn().0 - 1)).await?;
         // It may have left meanwhile, and its strips may be on their way to spare cells.
-        if self.drives.index(drive).is_none() || self.has_spares(drive) {
-            return Err(ArrayError::Degraded(format!("{drive} left while it was being called whole")));
+        if !has_stayed() || self.drive_state(drive) != state || self.has_spares(drive) {
+            return Err(left());
         }
-        self.drives.labels.caught_up(drive);
-        if self.drive_state(drive) == DriveState::Filling {
+        labels.caught_up(drive);
+        if state == DriveState::Filling {
             let whole = |configuration: &mut Configuration| {
                 // A write that it misses from here on has a commit of its own, after this one.
                 if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
                     && entry.state == DriveState::Filling
                     && !self.drives.has_missed(drive)
-                    && self.drives.index(drive).is_some()
+                    && has_stayed()
                 {
                     entry.state = DriveState::Active;
                 }
             };
-            self.drives.labels.commit(whole).await?;
+            labels.commit(whole).await?;
+        }
+        if !has_stayed() || ![state, DriveState::Active].contains(&self.drive_state(drive)) {
+            // What is noted of it since then is newer.
+            return Err(left());
         }
         let behind = self.drives.has_missed(drive);
         self.drives.change(drive, |seen| {
@@ -421,6 +443,8 @@ impl Serving {
             engine.io.detach(index);
             engine.log.drive_lost(old);
         }
+        // The driver lets go of what is attached still: its operator may want it elsewhere.
+        engine.membership.note_departed(former);
         engine.membership.forget_loss(old);
         engine.drives.labels.attach_new(old, index, false, sequence);
         let enclosure = attached.enclosure;
@@ -446,8 +470,6 @@ impl Serving {
         }
         let configuration = engine.drives.labels.configuration().clone();
         engine.layout.write().configure(&configuration);
-        // The driver lets go of what is attached still: its operator may want it elsewhere.
-        engine.membership.note_departed(former);
         engine.drives.change(old, |seen| {
             // Another drive: what its predecessor did wrong is not its own.
             let (name, note) = (attached.name.clone(), "new; being filled".into());

@@ -197,7 +197,8 @@ impl Layout {
             .map(|(at, drive)| drive.candidate(at))
     }
 
-    fn free_id(&self) -> RowId {
+    /// The number that the next row gets.
+    pub fn free_id(&self) -> RowId {
         match self.rows.last_key_value() {
             None => RowId(0),
             Some((last, _)) if (last.0 as usize) < self.rows.len() => RowId(last.0 + 1),

@@ -145,9 +145,16 @@ impl Losses {
         stripes.into_iter().collect()
     }
 
-    /// No spare cell is left for the member's strips.
-    pub fn lack_spare(&self, row: RowId, member: u8) {
-        self.without_spare.borrow_mut().insert((row, member));
+    /// No spare cell is left for the member's strips. True where none of those that lacked one
+    /// before still needs one.
+    pub fn lack_spare(&self, row: RowId, member: u8, mut needs: impl FnMut(RowId, u8) -> bool) -> bool {
+        let mut without = self.without_spare.borrow_mut();
+        while without.first().is_some_and(|(row, member)| !needs(*row, *member)) {
+            without.pop_first();
+        }
+        let is_first = without.is_empty();
+        without.insert((row, member));
+        is_first
     }
 
     pub fn has_spare(&self, row: RowId, member: u8) {

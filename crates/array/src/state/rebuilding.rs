@@ -33,6 +33,8 @@ pub struct Rebuilding {
     moved: RefCell<BTreeSet<(RowId, u8)>>,
     /// No spare cell is left, and that was said.
     spare_warned: Cell<bool>,
+    /// When what failed is tried again.
+    retry_at: Cell<Option<Instant>>,
 }
 
 impl Rebuilding {
@@ -48,6 +50,7 @@ impl Rebuilding {
             promoted: RefCell::default(),
             moved: RefCell::default(),
             spare_warned: Cell::new(false),
+            retry_at: Cell::new(None),
         }
     }
 
@@ -115,6 +118,19 @@ impl Rebuilding {
         if promoted.remove(&from) {
             promoted.insert(to);
         }
+    }
+
+    /// What failed is to be tried again then. False where that is planned for a time no later.
+    pub fn plan_retry(&self, at: Instant) -> bool {
+        let is_news = self.retry_at.get().is_none_or(|planned| at < planned);
+        if is_news {
+            self.retry_at.set(Some(at));
+        }
+        is_news
+    }
+
+    pub fn begin_retry(&self) {
+        self.retry_at.set(None);
     }
 
     /// Spare cells are left, or not. True where that none are is news.

@@ -136,8 +136,10 @@ impl Engine {
         choose(&apart).or_else(|| choose(&sound))
     }
 
-    /// Adds a row to the class. False when no cells are left for one.
+    /// Adds a row to the class, unless one came while this waited: the caller looks again. False
+    /// when no cells are left for one.
     pub async fn grow(&self, class: RowClass) -> Result<bool, ArrayError> {
+        let next = self.layout.read().free_id();
         let cost = self.log.cost_of(1024);
         let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
         if let Some(lsn) = self.take_back_cells()
@@ -145,6 +147,9 @@ impl Engine {
         {
             self.log.durable(lsn).await?;
             self.take_back_cells();
+        }
+        if self.layout.read().free_id() != next {
+            return Ok(true);
         }
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         let present = |drive: DriveNumber| self.drives.index(drive).is_some();

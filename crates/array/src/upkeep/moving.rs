@@ -70,7 +70,7 @@ impl Engine {
                     futures_util::future::select(changed, crowded).await;
                     continue;
                 }
-                _ if self.standing.is_closing() => return,
+                _ if self.check_writable().is_err() || self.standing.is_closing() => return,
                 Ok(Step::PutOff(why)) => why,
                 Err(error) => error.to_string(),
             };

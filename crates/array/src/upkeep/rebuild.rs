@@ -190,11 +190,15 @@ impl Engine {
         }
     }
 
+    /// Begins a round again after a while: one for all rows that failed.
     fn retry_later(&self, after: Duration) {
-        let io = self.io.clone();
-        if let Some(engine) = self.weak.upgrade() {
-            io.clone().spawn(async move {
-                io.sleep(after).await;
+        let at = self.io.now() + after;
+        if let Some(engine) = self.weak.upgrade()
+            && self.rebuilding.plan_retry(at)
+        {
+            self.io.spawn(async move {
+                engine.io.sleep_until(at).await;
+                engine.rebuilding.begin_retry();
                 engine.membership.note_change();
             });
         }
@@ -442,8 +446,9 @@ impl Engine {
             return Ok(true);
         }
         let Some(cell) = choose() else {
-            self.losses_seen.lack_spare(row.id, member as u8);
-            if self.rebuilding.note_spare(true) {
+            let is_first =
+                self.losses_seen.lack_spare(row.id, member as u8, |row, member| self.needs_spare(row, member));
+            if self.rebuilding.note_spare(true) || is_first {
                 self.alarm(
                     AlarmKind::SpareExhausted,
                     Severity::Critical,

@@ -7,6 +7,8 @@ use crate::testing::drives::TestDrives;
 use stele_ground::{Dice, MIB};
 use stele_media::Completion;
 
+mod errors;
+
 const SIZE: Bytes = Bytes(64 * MIB);
 
 fn configuration(test_drives: &TestDrives) -> Configuration {
@@ -309,17 +311,6 @@ fn scrub_rewrites_damaged_copies() {
     let repaired = |repaired| Some(Scrubbed { repaired, trouble: Vec::new() });
     assert_eq!(test_drives.finish(&tasks, &io, async move { labels.scrub().await }), repaired(2));
     assert_eq!(test_drives.finish(&tasks, &io, async move { again.scrub().await }), repaired(0));
-}
-
-#[test]
-fn a_passing_read_error_is_no_damage_to_a_label() {
-    let mut test_drives = created(4, 7);
-    let discovery = found(&mut test_drives).expect("a pool");
-    let (tasks, io) = test_drives.start();
-    let labels = Labels::resume(&io, &discovery, false);
-    test_drives.drives[1].refuses = 1;
-    let scrubbed = test_drives.finish(&tasks, &io, async move { labels.scrub().await });
-    assert_eq!(scrubbed, Some(Scrubbed::default()));
 }
 
 #[test]

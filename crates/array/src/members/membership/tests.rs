@@ -8,6 +8,12 @@ use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, Event};
 use crate::pool::State;
 use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
+mod called_whole;
+mod emptied;
+mod newcomers;
+mod replaced;
+mod returned;
+
 #[test]
 fn a_drive_that_leaves_while_the_pool_opens_is_missed_and_may_come_back() {
     let mut left_while_opening = 0;

@@ -182,3 +182,13 @@ fn the_short_last_stripe_of_a_volume_is_gathered_too() {
     fixture.crash().expect("opened");
     assert!(fixture.read(volume, 0, size).expect("read") == data);
 }
+
+/// Each stripe that waited for room would otherwise add a row of its own.
+#[test]
+fn one_large_write_takes_no_more_rows_than_it_fills() {
+    let mut fixture = Fixture::new(10, 10, 1);
+    let volume = fixture.create_volume(spec("a", "mirror-3", 40 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 32 << 20)).expect("written");
+    let rows = fixture.engine().layout.read().rows().count();
+    assert!(rows < 40, "{rows} rows");
+}

@@ -11,6 +11,8 @@ use crate::pool::State;
 use crate::space::layout::RowKind;
 use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
+mod little_room;
+
 const STRIPE: usize = 128 * KIB;
 const CATALOG: usize = 1 << 20;
 
@@ -293,6 +295,11 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
     let closed = scene.fixture.command(Command::Close);
     assert!(matches!(closed, Err(NoAnswer::Array(_))), "{closed:?}");
     assert!(matches!(scene.fixture.pool.state(), State::Ready { .. }), "the pool is still there");
+    let late = scene.fixture.write(scene.catalog, 0, &piece);
+    assert!(
+        matches!(&late, Err(NoAnswer::Media(error)) if error.message.contains("no checkpoint can be written")),
+        "{late:?}"
+    );
     scene.give_back(&drives, "no checkpoint");
     for _ in 0..16 {
         scene.mirror_goes_on("afterwards");

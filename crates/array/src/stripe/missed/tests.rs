@@ -188,3 +188,54 @@ fn an_older_version_of_a_block_with_a_checksum_of_its_own_does_not_verify() {
         }
     }
 }
+
+#[test]
+fn status_says_that_a_drive_missed_a_write() {
+    let (mut fixture, volume) = patient("4+2", 5);
+    fixture.test_drives.drives[3].fails_writes = true;
+    fixture.write(volume, 0, &pattern(2, 64 << 10)).expect("acknowledged");
+    let shown = fixture.status().drives[3].clone();
+    assert_eq!(shown.health, DriveHealth::Stale);
+    assert_eq!(shown.note, "drive 3 missed a write; what it missed is written again");
+}
+
+/// Where the stripe's strip begins that lies on the drive.
+fn strip_on(fixture: &mut Fixture, volume: stele_ground::VolumeId, stripe: u64, drive: u16) -> u64 {
+    let engine = fixture.engine();
+    let found = std::rc::Rc::new(std::cell::Cell::new(None));
+    let (own, note) = (std::rc::Rc::clone(&engine), std::rc::Rc::clone(&found));
+    engine.io.spawn(async move {
+        let volume = own.volume(volume).expect("it is there");
+        let of = own.locate(&volume, stripe).await.expect("known").expect("it has a slot");
+        note.set(of.places.iter().find(|place| place.cell.drive.0 == drive).map(|place| place.at));
+    });
+    fixture.pass(Duration::from_millis(10));
+    found.get().expect("a strip on the drive")
+}
+
+/// Without the pause the stripes would be read and written without end meanwhile.
+#[test]
+fn what_cannot_be_marked_as_missed_is_tried_again_in_peace() {
+    let (mut fixture, volume) = patient("4+2", 6);
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened, with nothing in the cache");
+    // Two drives miss a write, a third the repair of damage: too few are left to say so.
+    (1..=2).for_each(|drive| fixture.test_drives.drives[drive].fails_writes = true);
+    fixture.write(volume, 0, &pattern(2, 64 << 10)).expect("acknowledged");
+    let at = strip_on(&mut fixture, volume, 1, 3);
+    fixture.test_drives.damage(3, at, 16 << 10);
+    fixture.test_drives.drives[3].fails_writes = true;
+    assert!(fixture.read(volume, 64 << 10, 64 << 10).expect("read") == pattern(1, 4 << 20)[64 << 10..128 << 10]);
+    let before = fixture.test_drives.operations;
+    fixture.test_drives.cut_at = Some(before + 500);
+    fixture.pass(Duration::from_millis(1500));
+    fixture.test_drives.cut_at = None;
+    assert!(fixture.test_drives.operations < before + 500, "again and again");
+    (1..=3).for_each(|drive| fixture.test_drives.drives[drive].fails_writes = false);
+    fixture.pass(Duration::from_secs(300));
+    // Their errors of today are not forgotten, and that is all.
+    assert_eq!(unwell(&mut fixture), [1, 2, 3].map(|drive| (drive, DriveHealth::Suspect)));
+    fixture.pull(&[0, 4]);
+    let read = fixture.read(volume, 64 << 10, 64 << 10).expect("read without two other drives");
+    assert!(read == pattern(1, 4 << 20)[64 << 10..128 << 10]);
+}

@@ -5,6 +5,8 @@ use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, PoolStatus, Volu
 use crate::space::layout::RowKind;
 use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
+mod held_up;
+
 const KIB: usize = 1024;
 const SIZE: usize = 12 << 20;
 

@@ -298,13 +298,16 @@ impl Engine {
         }
     }
 
+    /// The member's drive is given up, and no spare cell is chosen for it.
+    pub(super) fn needs_spare(&self, row: RowId, member: u8) -> bool {
+        let layout = self.layout.read();
+        let member = layout.row(row).and_then(|row| row.members.get(usize::from(member)));
+        member.is_some_and(|member| member.replacement.is_none() && self.is_given_up(member.cell.drive).0)
+    }
+
     /// Stripes whose strips of a lost drive no spare cell is left for.
     pub fn stripes_without_spare(&self) -> u64 {
-        let layout = self.layout.read();
-        let rows = self.losses_seen.rows_without_spare(|row, member| {
-            let member = layout.row(row).and_then(|row| row.members.get(usize::from(member)));
-            member.is_some_and(|member| member.replacement.is_none() && self.is_given_up(member.cell.drive).0)
-        });
+        let rows = self.losses_seen.rows_without_spare(|row, member| self.needs_spare(row, member));
         rows.into_iter().map(|row| u64::from(self.look(|core| core.space.used(row)))).sum()
     }
 

@@ -555,23 +555,26 @@ fn a_log_that_stops_answers_everybody_who_waits() {
     let opened = bench.open().expect("no cut").expect("opens");
     bench.work(&opened, 5);
     let log = &opened.log;
-    let answers: Rc<RefCell<BTreeMap<&str, ArrayError>>> = Rc::default();
+    let answers: Rc<RefCell<BTreeMap<&str, (ArrayError, Instant)>>> = Rc::default();
     let mut paid = log.try_reserve(log.cost(&Record::Seal), Purpose::Inside).expect("room");
     let held = log.try_reserve(log.free().0, Purpose::Host).expect("it is free");
     let lsn = log.append(&Record::Seal, &mut paid);
     let (own, answered) = (log.clone(), Rc::clone(&answers));
     opened.tasks.spawn(async move {
         let error = own.durable(lsn).await.expect_err("too few members");
-        answered.borrow_mut().insert("a record", error);
+        answered.borrow_mut().insert("a record", (error, own.0.io.now()));
     });
     let (own, answered) = (log.clone(), Rc::clone(&answers));
     opened.tasks.spawn(async move {
         let error = own.reserve(8192, Purpose::Host).await.map(drop).expect_err("no room");
-        answered.borrow_mut().insert("room", error);
+        answered.borrow_mut().insert("room", (error, own.0.io.now()));
     });
     (1..4).for_each(|drive| bench.test_drives.drives[drive].gone = true);
     bench.test_drives.run(&opened.tasks, &opened.io);
     let stopped = log.stopped().expect("it has stopped");
-    assert_eq!(*answers.borrow(), BTreeMap::from([("a record", stopped.clone()), ("room", stopped)]));
+    // All at the same moment: what waits for room would wait for minutes more.
+    let at = answers.borrow().get("a record").map(|(_, at)| *at).expect("an answer");
+    let expected = [("a record", (stopped.clone(), at)), ("room", (stopped, at))];
+    assert_eq!(*answers.borrow(), BTreeMap::from(expected));
     drop(held);
 }

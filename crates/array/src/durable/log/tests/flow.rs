@@ -353,3 +353,35 @@ fn a_new_log_needs_enough_drives_that_take_it() {
     // The first group is durable, or there is no log.
     assert!(matches!(create(0, true), Err(ArrayError::Degraded(_))));
 }
+
+#[test]
+fn a_wait_for_room_asks_for_a_checkpoint() {
+    let mut bench = Bench::new(4, MIB, 9);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let asked = Rc::new(Cell::new(false));
+    let (log, noted) = (opened.log.clone(), Rc::clone(&asked));
+    opened.tasks.spawn(async move {
+        log.pressure().await;
+        noted.set(true);
+    });
+    let log = opened.log.clone();
+    let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![3; 4000].into()] };
+    let append = |urgency| {
+        let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("half of the log is free");
+        log.append_with(&record, &mut paid, urgency)
+    };
+    while log.used().0 + log.cost(&record) <= log.size().0 / 2 {
+        let (own, lsn) = (log.clone(), append(FlushUrgency::Now));
+        let durable = async move { own.durable(lsn).await };
+        bench.test_drives.finish(&opened.tasks, &opened.io, durable).expect("no cut").expect("durable");
+    }
+    // Half of the log is taken with a record that departs with the next one.
+    append(FlushUrgency::Whenever);
+    opened.tasks.run_ready();
+    assert!(log.wants_checkpoint() && !asked.get());
+    let _held = log.try_reserve(log.free().0, Purpose::Host).expect("it is free");
+    let own = log.clone();
+    opened.tasks.spawn(async move { drop(own.reserve(4096, Purpose::Host).await) });
+    opened.tasks.run_ready();
+    assert!(asked.get(), "without a checkpoint it would wait until it loses patience");
+}

@@ -139,3 +139,119 @@ fn a_wish_that_a_drive_leaves_ends_when_it_carries_nothing() {
     assert_eq!(ended, Some(Ok(3)), "it is not asked as long as the wish holds");
     assert_eq!(log.now(), sorted([a, c, d, e]));
 }
+
+#[test]
+fn a_drive_that_is_about_to_carry_the_log_can_leave_it() {
+    let mut log = Carried::new(6, 67);
+    let [a, b, c, d] = log.members[..].try_into().unwrap();
+    log.lose(b);
+    let chosen = membership::choose(&log.opened.labels, &[a, c, d], &BTreeSet::from([b]));
+    let successor = *chosen.last().expect("another drive");
+    // The change has begun, and this drive is no member yet.
+    assert!(!log.now().contains(&successor));
+    let own = log.opened.log.clone();
+    let leave = async move { own.leave(successor).await.map(|()| own.members().0.contains(&successor)) };
+    let left = log.bench.test_drives.finish(&log.opened.tasks, &log.opened.io, leave);
+    assert_eq!(left, Some(Ok(false)));
+    log.settle();
+    assert!(log.now().len() == 4 && !log.now().contains(&successor), "{:?}", log.now());
+}
+
+#[test]
+fn a_member_that_is_lost_while_another_is_replaced_is_replaced_too() {
+    for moment in 0..40 {
+        let mut log = Carried::new(7, 68);
+        let [_, b, c, _] = log.members[..].try_into().unwrap();
+        log.lose(b);
+        log.bench.test_drives.cut_at = Some(log.bench.test_drives.operations + moment);
+        log.settle();
+        log.bench.test_drives.cut_at = None;
+        log.lose(c);
+        log.settle();
+        // Although nothing is appended: what is in the log would lie on one drive less for long.
+        let now = log.now();
+        assert!(now.len() == 4 && !now.contains(&b) && !now.contains(&c), "after {moment} operations: {now:?}");
+    }
+}
+
+#[test]
+fn a_change_of_members_asks_for_a_checkpoint() {
+    let mut log = Carried::new(6, 69);
+    let asked = Rc::new(Cell::new(false));
+    let (own, noted) = (log.opened.log.clone(), Rc::clone(&asked));
+    log.opened.tasks.spawn(async move {
+        own.pressure().await;
+        noted.set(true);
+    });
+    log.settle();
+    assert!(!asked.get());
+    log.lose(log.members[1]);
+    log.settle();
+    // What is in the log lies on three drives until it is trimmed.
+    assert!(log.opened.log.is_thin() && asked.get());
+}
+
+/// A group that lands later than a change, and than the next one, would be acknowledged when
+/// members hold it that no opening would ask.
+#[test]
+fn no_drive_takes_over_before_what_is_under_way_has_landed() {
+    let mut log = Carried::new(6, 70);
+    let requests = |log: &Carried| {
+        let mut out = Vec::new();
+        log.opened.tasks.run_ready();
+        log.opened.io.drain(&mut out);
+        out.into_iter()
+            .map(|action| match action {
+                crate::model::Action::Drive { drive, request } => (drive, request),
+                other => panic!("{other:?}"),
+            })
+            .collect::<Vec<_>>()
+    };
+    log.append();
+    let mut under_way = requests(&log);
+    assert_eq!(under_way.len(), 4);
+    log.lose(log.members[1]);
+    while let Some((drive, request)) = under_way.pop() {
+        assert_eq!(requests(&log).len(), 0, "with {} writes under way", under_way.len() + 1);
+        let completion = stele_media::Completion { tag: request.tag, op: request.op, result: Ok(()) };
+        log.opened.io.complete(drive, completion);
+    }
+    let next: Vec<usize> = requests(&log).iter().map(|(drive, _)| *drive).collect();
+    assert!(next.iter().all(|drive| log.beside.contains(&DriveNumber(*drive as u16))) && next.len() == 1, "{next:?}");
+}
+
+#[test]
+fn members_that_take_the_log_again_have_all_that_was_under_way() {
+    for refused in [2, 3] {
+        let mut log = Carried::new(5, 71);
+        let [a, b, _, _] = log.members[..].try_into().unwrap();
+        let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![7; 70_000].into()] };
+        let mut last = Lsn(0);
+        for _ in 0..2 {
+            let mut paid = log.opened.log.try_reserve(log.opened.log.cost(&record), Purpose::Host).expect("room");
+            log.bench.twin.push(record.clone());
+            last = log.opened.log.append(&record, &mut paid);
+            log.opened.tasks.run_ready();
+        }
+        assert_eq!(log.opened.log.state().flights.len(), 2);
+        // Two members fail, and so does the drive beside them: too few are left.
+        log.drive(a).refuses = refused;
+        log.drive(b).refuses = 2;
+        log.drive(log.beside[0]).refuses = 1;
+        let own = log.opened.log.clone();
+        let durable = log.bench.test_drives.finish(&log.opened.tasks, &log.opened.io, async move {
+            own.durable(last).await?;
+            Ok::<_, ArrayError>(own.state().flights.len())
+        });
+        assert_eq!(durable, Some(Ok(0)), "{refused} requests refused");
+        let before = log.now();
+        // Any of the members has all of it.
+        let Carried { mut bench, opened, .. } = log;
+        drop(opened);
+        bench.acknowledged = last.0;
+        bench.test_drives.cut();
+        let gone = before.iter().filter(|drive| ![a, b].contains(drive)).take(1);
+        gone.for_each(|drive| bench.test_drives.drives[usize::from(drive.0)].gone = true);
+        drop(bench.open().expect("no cut").expect("opens"));
+    }
+}

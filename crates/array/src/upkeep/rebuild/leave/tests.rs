@@ -10,8 +10,8 @@ use super::{Leave, Task, given_up};
 use crate::durable::log::Purpose;
 use crate::engine::Engine;
 use crate::formats::entry;
-use crate::model::ArrayError;
 use crate::model::place::{RowId, SlotId};
+use crate::model::{AlarmKind, ArrayError};
 use crate::testing::{Fixture, pattern, spec};
 use crate::upkeep::rebuild::Need;
 
@@ -86,4 +86,73 @@ fn nobody_waits_for_a_stripe_while_its_row_is_frozen() {
     let task = Task { left: 0, need: Need::Spare, row, member };
     assert_eq!(engine.leave_strips(task, true).now_or_never(), Some(Ok(Leave::Again)), "it waits for the writer");
     assert_eq!(engine.leave_strips(task, false).now_or_never(), None, "the pass before the freeze waits");
+}
+
+#[test]
+fn a_row_takes_no_stripes_while_its_spare_cell_is_given_up() {
+    let (mut fixture, engine, row, member, _) = with_a_spare();
+    let slots = engine.look(|core| core.space.slots(row));
+    let slot = (0..slots).map(|index| SlotId { row, index }).find(|slot| engine.step(|core| core.space.hold(*slot)));
+    let task = Task { left: 0, need: Need::Spare, row, member };
+    let left = Rc::new(RefCell::new(None));
+    let (own, result) = (Rc::clone(&engine), Rc::clone(&left));
+    engine.io.spawn(async move {
+        let left = own.leave_spare(task, &own.row(row).expect("the row")).await;
+        result.replace(Some(left));
+    });
+    fixture.pass(Duration::from_millis(100));
+    // What came now would lie in the cell, and no pass would see it any more.
+    assert!(engine.look(|core| core.space.is_frozen(row)));
+    assert_eq!(*left.borrow(), None, "the slot is waited for");
+    engine.step(|core| core.space.let_go(slot.expect("a slot")));
+    fixture.pass(Duration::from_millis(100));
+    assert_eq!(*left.borrow(), Some(Ok(Leave::Done)));
+    assert!(!engine.look(|core| core.space.is_frozen(row)));
+    assert_eq!(engine.row(row).expect("the row").members[usize::from(member)].replacement, None);
+}
+
+#[test]
+fn no_spare_cell_is_given_up_any_more_when_the_pool_only_reads() {
+    let (mut fixture, engine, row, member, _) = with_a_spare();
+    let slots = engine.look(|core| core.space.slots(row));
+    let slot = (0..slots).map(|index| SlotId { row, index }).find(|slot| engine.step(|core| core.space.hold(*slot)));
+    let let_go = Rc::new(RefCell::new(None));
+    let (own, result) = (Rc::clone(&engine), Rc::clone(&let_go));
+    engine.io.spawn(async move {
+        let let_go = own.are_slots_let_go(row).await;
+        result.replace(Some(let_go));
+    });
+    fixture.pass(Duration::from_millis(10));
+    engine.only_read(AlarmKind::ReadOnly, "no majority".into());
+    engine.step(|core| core.space.let_go(slot.expect("a slot")));
+    fixture.pass(Duration::from_millis(10));
+    assert!(matches!(*let_go.borrow(), Some(Err(ArrayError::Refused(_)))), "{:?}", let_go.borrow());
+    let before = engine.log.next_lsn();
+    let task = Task { left: 0, need: Need::Spare, row, member };
+    for is_frozen in [false, true] {
+        let left = engine.leave_strips(task, is_frozen).now_or_never();
+        assert!(matches!(left, Some(Err(ArrayError::Refused(_)))), "{left:?}");
+    }
+    assert_eq!(engine.log.next_lsn(), before);
+}
+
+/// The cell's drive may have come back meanwhile: then the strip is read from it, and is not lost.
+#[test]
+fn a_strip_that_only_its_spare_cell_has_is_not_let_go() {
+    let (mut fixture, engine, row, member, _) = with_a_spare();
+    let members = engine.row(row).expect("the row").members;
+    let other = usize::from(members[usize::from(member == 0)].cell.drive.0);
+    // What the other drive held is on its way to spare cells.
+    fixture.test_drives.held = Some(12 << 20..64 << 20);
+    fixture.pull(&[other]);
+    fixture.run_operations(0);
+    let left = Rc::new(RefCell::new(None));
+    let (own, result) = (Rc::clone(&engine), Rc::clone(&left));
+    let task = Task { left: 0, need: Need::Spare, row, member };
+    engine.io.spawn(async move {
+        let left = own.leave_strips(task, false).await;
+        result.replace(Some(left));
+    });
+    fixture.pass(Duration::from_secs(1));
+    assert_eq!(*left.borrow(), Some(Ok(Leave::Needed)));
 }
