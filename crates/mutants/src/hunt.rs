@@ -57,19 +57,25 @@ pub struct Hunt<'a> {
     pub jobs: usize,
     /// Tests of a mutant take no longer than this together, as long as they take without it.
     pub budget: Duration,
+    /// The test that noticed a mutant in an earlier hunt is run once more.
+    pub again: bool,
 }
 
 impl Hunt<'_> {
     pub fn hunt(&self, chosen: &[Site], book: &Book) -> Result<Vec<(Site, Verdict)>, String> {
         let begun = Instant::now();
         let Known { noticed, survived } = book.read()?;
-        let mut asked: Vec<&Site> = chosen.iter().filter(|site| !noticed.contains_key(&site.key)).collect();
+        let is_known = |site: &&Site| !self.again && noticed.contains_key(&site.key);
+        let mut asked: Vec<&Site> = chosen.iter().filter(|site| !is_known(site)).collect();
         // New ones first: most of those that survived before do so again.
         asked.sort_by_key(|site| survived.contains_key(&site.key));
         println!("{} mutants, of which earlier hunts noticed {}", chosen.len(), chosen.len() - asked.len());
         let done = Mutex::new(0_u64);
         let verdicts = abreast(self.jobs, &asked, |_, site| {
-            let verdict = self.verdict(site, survived.get(&site.key), book)?;
+            let verdict = match noticed.get(&site.key) {
+                Some(test) if self.notices(test, site)? => Verdict::Noticed(test.clone()),
+                _ => self.verdict(site, survived.get(&site.key), book)?,
+            };
             let mut done = done.lock().map_err(|_| "a thread of the hunt panicked")?;
             *done += 1;
             let left = begun.elapsed().as_secs() * (asked.len() as u64 - *done) / *done;
@@ -92,6 +98,15 @@ impl Hunt<'_> {
             noticed.into_iter().map(|(key, test)| (key, Verdict::Noticed(test))).collect();
         all.extend(verdicts.into_iter().collect::<Result<Vec<_>, String>>()?);
         Ok(chosen.iter().filter_map(|site| Some((site.clone(), all.get(&site.key)?.clone()))).collect())
+    }
+
+    /// Whether the test, as the book has it, still notices the mutant.
+    fn notices(&self, told: &str, site: &Site) -> Result<bool, String> {
+        let is_it = |test: &&Test| told.split(' ').next() == Some(test.name.as_str());
+        let Some(test) = self.tests.iter().find(is_it) else { return Ok(false) };
+        let environment = [("STELE_MUTANT", site.number.to_string())];
+        let ended = run(&self.programs[test.program], &[&test.name], test.took * PATIENCE + GRACE, &environment)?;
+        Ok(matches!(ended, Ended::Red(_)))
     }
 
     /// Asks the tests that reach the mutant, the quickest of them within the budget, but none that

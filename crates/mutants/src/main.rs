@@ -57,8 +57,8 @@ const FILES: [&str; 26] = [
     bin_name = "./x mutate",
     about = "Changes the array's code in small ways, one at a time, and shows which changes no test notices",
     after_help = "A hunt that was stopped goes on: which test noticed a mutant, and which let it live, is kept in \
-                  target/mutants as long as the code of the mutant's function stays the same. Use --anew after a test was \
-                  changed. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
+                  target/mutants as long as the code of the mutant's function stays the same. Use --again after tests \
+                  were changed: it runs the test that noticed each mutant once more. Exit code 0 if every survivor has a reason in crates/mutants/reasons.tsv, \
                   1 if not, 2 if the hunt failed.\n\n\
                   Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
                   ./x mutate --in label --in rebuild\n  ./x mutate --write-docs"
@@ -75,9 +75,12 @@ struct Arguments {
     sample: Option<usize>,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Ask again what earlier hunts know.
+    /// Forget what earlier hunts found.
     #[arg(long)]
     anew: bool,
+    /// Run the test that noticed a mutant once more, and the others where it no longer does.
+    #[arg(long, conflicts_with = "anew")]
+    again: bool,
     /// The tests of one mutant, the quickest first, take at most so many seconds together without
     /// it.
     #[arg(long, value_name = "N", default_value_t = 30)]
@@ -146,7 +149,8 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let tests = detectors::find(&programs, &fingerprint, jobs, &folder)?;
     let budget = Duration::from_secs(arguments.seconds);
     let book = hunt::Book::open(&folder, arguments.anew)?;
-    let verdicts = hunt::Hunt { programs: &programs, tests: &tests, jobs, budget }.hunt(&chosen, &book)?;
+    let verdicts =
+        hunt::Hunt { programs: &programs, tests: &tests, jobs, budget, again: arguments.again }.hunt(&chosen, &book)?;
     let report = report::Report { verdicts, reasons, budget };
     println!("{}", report.sum());
     if arguments.write_docs {
