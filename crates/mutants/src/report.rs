@@ -90,10 +90,12 @@ impl Report {
         let survived = self.survivors().count();
         let mut page = format!(
             "# Mutants by machine\n\n`./x mutate --write-docs` writes this page. It leaves out statements and turns conditions\n\
-             round, one at a time, in the files of the array that hold agreement, log, recovery, redo, moving and rebuild.\n\
-             For each it runs tests that reach the place, the quickest first and {} s of them at most: the array's own, and\n\
-             the histories and seeds of the simulated world.\n\nIt asked {} of {all} mutants. Tests noticed {}, and {survived} survived. {} of the survivors have a reason\n\
-             ({REASONS}).\n\n| place | function | change | code | tests run, of those that reach it | why none fails |\n\
+             round, one at a time, in the files of the array that hold agreement, log, recovery, redo, moving\n\
+             and rebuild. For each change it runs tests that reach the place, the quickest first and {} s of\n\
+             them at most: the array's own, and the histories and seeds of the simulated world.\n\n\
+             It asked {} of {all} mutants. Tests noticed {}, and {survived} survived. Of the survivors, {} have\n\
+             a reason ([reasons.tsv](../{REASONS})).\n\n\
+             | place | function | change | code | tests run, of those that reach it | why none fails |\n\
              | --- | --- | --- | --- | ---: | --- |\n",
             self.budget.as_secs(),
             self.verdicts.len(),

@@ -59,8 +59,6 @@ impl Serving {
         }
         engine.finish_joining().await?;
         engine.step(|core| core.space.note_room(false));
-        engine.rebuilding.note_spare(false);
-        engine.membership.note_change();
         engine.admission.make_room();
         engine.destaging.forgive_all();
         engine.destaging.want();

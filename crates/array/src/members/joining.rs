@@ -189,8 +189,6 @@ impl Engine {
         self.check_has_stayed(index)?;
         self.drives.labels.attach_returned(drive, index, label);
         self.drives.labels.caught_up(drive);
-        // Renews its label.
-        self.drives.labels.commit(|_| ()).await?;
         self.finish_joining().await
     }
 

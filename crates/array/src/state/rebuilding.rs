@@ -31,8 +31,6 @@ pub struct Rebuilding {
     promoted: RefCell<BTreeSet<StripeKey>>,
     /// Members of rows all of whose strips lie in spare space.
     moved: RefCell<BTreeSet<(RowId, u8)>>,
-    /// No spare cell is left, and that was said.
-    spare_warned: Cell<bool>,
     /// When what failed is tried again.
     retry_at: Cell<Option<Instant>>,
 }
@@ -49,7 +47,6 @@ impl Rebuilding {
             waits_for_looks: Cell::new(false),
             promoted: RefCell::default(),
             moved: RefCell::default(),
-            spare_warned: Cell::new(false),
             retry_at: Cell::new(None),
         }
     }
@@ -131,10 +128,5 @@ impl Rebuilding {
 
     pub fn begin_retry(&self) {
         self.retry_at.set(None);
-    }
-
-    /// Spare cells are left, or not. True where that none are is news.
-    pub fn note_spare(&self, lacking: bool) -> bool {
-        !self.spare_warned.replace(lacking) && lacking
     }
 }

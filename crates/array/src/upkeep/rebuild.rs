@@ -446,9 +446,8 @@ impl Engine {
             return Ok(true);
         }
         let Some(cell) = choose() else {
-            let is_first =
-                self.losses_seen.lack_spare(row.id, member as u8, |row, member| self.needs_spare(row, member));
-            if self.rebuilding.note_spare(true) || is_first {
+            let needs = |row, member| self.needs_spare(row, member);
+            if self.losses_seen.lack_spare(row.id, member as u8, needs) {
                 self.alarm(
                     AlarmKind::SpareExhausted,
                     Severity::Critical,
@@ -468,7 +467,6 @@ impl Engine {
         self.append(&record, &pages, &mut reservation);
         self.rebuilding.forget_moved(row.id, member as u8);
         self.losses_seen.has_spare(row.id, member as u8);
-        self.rebuilding.note_spare(false);
         Ok(true)
     }
 

@@ -117,6 +117,7 @@ fn an_addition_cut_off_is_dropped_for_good_where_a_drive_lacks() {
     fixture.idle();
     assert_eq!(members(&mut fixture), healthy(0..5));
     assert_eq!(states(&fixture)[5..], [DriveState::Retired; 2]);
+    assert_eq!(fixture.status().removed.len(), 1, "the driver of the one that is here lets it go");
     let second = fixture.give_back(6);
     fixture.idle();
     assert_eq!(members(&mut fixture), healthy(0..5), "it is back, and was not added");
@@ -219,6 +220,7 @@ fn a_drive_that_was_to_join_is_removed_at_once() {
     assert_eq!(states(&fixture)[6], DriveState::Joining);
     fixture.command(Command::RemoveDrive { drive: 6 }).expect("removed");
     assert_eq!(fixture.status().removed.len(), 1, "its driver lets it go");
+    refused(fixture.command(add(&[index])), &["is detached"]);
     fixture.test_drives.drives[index].fails_at = 0..0;
     let back = fixture.give_back(index);
     fixture.command(add(&[back])).expect("added anew");
