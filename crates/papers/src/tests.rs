@@ -13,7 +13,15 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         longest_ns: histogram.longest().0,
         counts: histogram.counts().collect(),
     };
-    let round = RoundRecord { seconds: 1.0, rate, read_bytes: rate * 4096.0, read, ..RoundRecord::default() };
+    let round = RoundRecord {
+        seconds: 1.0,
+        rate,
+        read_bytes: rate * 4096.0,
+        read,
+        cpu_own: 0.1,
+        cpu_machine: 0.2,
+        ..RoundRecord::default()
+    };
     let run = RunRecord {
         outstanding: Some(outstanding),
         workers: 1,
