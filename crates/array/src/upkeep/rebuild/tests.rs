@@ -370,8 +370,8 @@ fn what_hosts_write_while_runs_move_is_what_stands() {
     }
 }
 
-#[test]
-fn a_drive_that_is_filled_has_a_short_line() {
+/// A pool whose drives each carry many rows of mirrors.
+pub(super) fn full_of_mirrors() -> Fixture {
     let drives = TestDrives::new(12, Bytes(96 << 20), 1);
     let mut fixture = Fixture::begin_on(drives, 12, 1, OpenOptions::default(), |_| ());
     assert_eq!(fixture.settle(), Ok(()));
@@ -379,6 +379,12 @@ fn a_drive_that_is_filled_has_a_short_line() {
     for at in 0..80 {
         fixture.write(volume, at << 20, &pattern(at, 1 << 20)).expect("written");
     }
+    fixture
+}
+
+#[test]
+fn a_drive_that_is_filled_has_a_short_line() {
+    let mut fixture = full_of_mirrors();
     fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
     let engine = engine(&fixture);
     let rows_on = |drive: usize| {

@@ -309,16 +309,22 @@ fn a_wait_for_room_ends_with_the_trim_that_makes_it() {
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
 }
 
-#[test]
-fn a_log_that_is_half_full_asks_for_a_checkpoint_although_nobody_waits() {
-    let mut bench = Bench::new(4, MIB, 9);
-    let opened = bench.open().expect("no cut").expect("opens");
+/// Becomes true when the log asks for a checkpoint.
+fn asked_for_a_checkpoint(opened: &Opened) -> Rc<Cell<bool>> {
     let asked = Rc::new(Cell::new(false));
     let (log, noted) = (opened.log.clone(), Rc::clone(&asked));
     opened.tasks.spawn(async move {
         log.pressure().await;
         noted.set(true);
     });
+    asked
+}
+
+#[test]
+fn a_log_that_is_half_full_asks_for_a_checkpoint_although_nobody_waits() {
+    let mut bench = Bench::new(4, MIB, 9);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let asked = asked_for_a_checkpoint(&opened);
     opened.tasks.run_ready();
     let log = opened.log.clone();
     let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![3; 16_000].into()] };
@@ -358,12 +364,7 @@ fn a_new_log_needs_enough_drives_that_take_it() {
 fn a_wait_for_room_asks_for_a_checkpoint() {
     let mut bench = Bench::new(4, MIB, 9);
     let opened = bench.open().expect("no cut").expect("opens");
-    let asked = Rc::new(Cell::new(false));
-    let (log, noted) = (opened.log.clone(), Rc::clone(&asked));
-    opened.tasks.spawn(async move {
-        log.pressure().await;
-        noted.set(true);
-    });
+    let asked = asked_for_a_checkpoint(&opened);
     let log = opened.log.clone();
     let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![3; 4000].into()] };
     let append = |urgency| {

@@ -11,8 +11,8 @@ use super::{Class, Done, Engine, Need, Pass, Placed, ROWS_OF_DRIVE, Row, Task, c
 use crate::model::place::RowId;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, OpenOptions};
 use crate::space::layout::RowKind;
-use crate::testing::drives::TestDrives;
 use crate::testing::{Fixture, pattern, spec};
+use crate::upkeep::rebuild::tests::full_of_mirrors;
 
 fn pass_over(engine: &Engine, task: Task, slots: u32) -> Pass {
     Pass {
@@ -110,13 +110,7 @@ fn a_pass_ends_when_the_pool_may_not_write_any_more() {
 
 /// A pool of mirrors, a drive of which returns that many rows lie on.
 fn with_a_full_drive() -> (Fixture, Rc<Engine>, usize) {
-    let drives = TestDrives::new(12, Bytes(96 << 20), 1);
-    let mut fixture = Fixture::begin_on(drives, 12, 1, OpenOptions::default(), |_| ());
-    assert_eq!(fixture.settle(), Ok(()));
-    let volume = fixture.create_volume(spec("a", "mirror-2", 96 << 20)).id;
-    for at in 0..80 {
-        fixture.write(volume, at << 20, &pattern(at, 1 << 20)).expect("written");
-    }
+    let mut fixture = full_of_mirrors();
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     let engine = fixture.engine();
     let drive = (0..12).max_by_key(|drive| rows_on(&engine, *drive).len()).expect("a drive");
