@@ -53,7 +53,9 @@ fn link(place: &Place, export: &str) -> Nbd {
 fn whole(place: &Place, name: &str) -> Vec<u8> {
     export(place, &[name, "--read-only"]);
     let mut nbd = link(place, name);
-    let bytes = (0..SIZE / MIB).flat_map(|part| nbd.ask(READ, part * MIB, MIB as u32, b"").unwrap()).collect();
+    // Appended as a piece: byte by byte takes longer than the reads.
+    let mut bytes = Vec::with_capacity(SIZE as usize);
+    (0..SIZE / MIB).for_each(|part| bytes.append(&mut nbd.ask(READ, part * MIB, MIB as u32, b"").unwrap()));
     drop(nbd);
     place.json(&["export", "remove", name]);
     bytes

@@ -11,6 +11,12 @@ use support::server::good;
 
 const DRIVES: usize = 5;
 
+/// Bytes of an entry of the key table.
+const ENTRY: usize = 128;
+
+const PAGE: usize = 4096;
+const ZEROS: [u8; PAGE + ENTRY] = [0; PAGE + ENTRY];
+
 /// Entries of the key table anywhere on the drives: the object, and the number of copies of its
 /// wrapped key. An entry is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as
 /// FORMAT/archive.md says; the master key unwraps it.
@@ -18,15 +24,20 @@ fn wrapped_keys(place: &Path) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     for number in 0..DRIVES {
         let bytes = std::fs::read(place.join(format!("d{number}.img"))).unwrap();
-        // Any place counts, including a part of a log group.
-        for at in (0..bytes.len().saturating_sub(127)).step_by(8) {
-            let entry = &bytes[at..at + 128];
-            let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
-            // The cheapest test first: most of a drive is zeros.
-            let shaped = || word(12) == 1 && entry[76..124].iter().all(|byte| *byte == 0);
-            let wraps = || entry[16..76].iter().any(|byte| *byte != 0);
-            if shaped() && wraps() && crc32c(&entry[..124]) == word(124) {
-                *found.entry(u64::from_le_bytes(entry[..8].try_into().unwrap())).or_default() += 1;
+        // Any place counts, including a part of a log group. Most pages of a drive, and what an
+        // entry that begins there would reach, are zeros: they hold no entry.
+        for page in (0..bytes.len()).step_by(PAGE) {
+            let reach = &bytes[page..bytes.len().min(page + PAGE + ENTRY)];
+            if reach == &ZEROS[..reach.len()] {
+                continue;
+            }
+            for entry in (0..PAGE).step_by(8).filter_map(|at| reach.get(at..at + ENTRY)) {
+                let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
+                let shaped = || word(12) == 1 && entry[76..124].iter().all(|byte| *byte == 0);
+                let wraps = || entry[16..76].iter().any(|byte| *byte != 0);
+                if shaped() && wraps() && crc32c(&entry[..124]) == word(124) {
+                    *found.entry(u64::from_le_bytes(entry[..8].try_into().unwrap())).or_default() += 1;
+                }
             }
         }
     }
