@@ -2,19 +2,21 @@
 //! the whole command.
 //!
 //! Each program saves the tree first, saves it again unchanged, saves it after one file in 20
-//! changed, restores it and reads all of it for a check. Each step is done by all programs in
-//! turns, before any of them goes on. Agent and store are one process on one machine where a
+//! changed, restores it and reads all of it for a check. Last it removes all snapshots but the
+//! latest, and the content that this one does not need. Each step is done by all programs in turns,
+//! before any of them goes on. Agent and store are one process on one machine where a
 //! repository is a directory in memory. The case "stele over S3" stores into a bucket of a server
 //! on loopback with file drives beside this program; the server's processor time is counted too.
 //! All repositories are encrypted. By default restic compresses with zstd, borg with lz4, and Stele
 //! with zstd 1. The peers come from Debian; without one its lines are missing.
 //!
-//! Then come streams from memory, 1 to 16 at a time.
+//! Then come streams from memory, 1 to 16 at a time, and the index of a large repository.
 //!
 //! The small tree is the first 4,096 files of the whole one. It is measured only if `--case` asks
 //! for it: `--case small`.
 
 mod agents;
+mod index;
 mod streams;
 mod tree;
 
@@ -25,6 +27,7 @@ const CPU: Unit = Unit::less("CPU s");
 const WALL: Unit = Unit::less("s");
 const MEMORY: Unit = Unit::less("MiB");
 const STORED: Unit = Unit::less("MiB");
+const FREED: Unit = Unit::more("MiB");
 
 /// The trees, with their files.
 const WHOLE: (&str, u64) = ("whole tree", tree::FILES);
@@ -32,23 +35,27 @@ const SMALL: (&str, u64) = ("small tree", 4096);
 
 /// Each step with the mark for our processor time and memory on the whole tree. Zero: there is
 /// none.
-const STEPS: [(&str, f64, f64); 5] = [
+const STEPS: [(&str, f64, f64); 6] = [
     ("first backup", 7.0, 0.0),
     ("unchanged", 0.8, 0.0),
     ("5 % changed", 2.5, 0.0),
     ("restore", 4.0, 300.0),
     ("verify", 0.0, 0.0),
+    ("collection", 0.0, 0.0),
 ];
 /// Before this step the tree changes.
 const CHANGED: usize = 2;
 const RESTORE: usize = 3;
 const VERIFY: usize = 4;
+const COLLECTION: usize = 5;
 
 /// One round of one program: the cost of each step, and what the first backup stored.
 #[derive(Clone, Default)]
 struct Done {
     costs: Vec<Cost>,
     stored: Option<u64>,
+    /// Bytes that the collection freed.
+    freed: Option<u64>,
 }
 
 /// One round of all programs, step by step in turns.
@@ -65,14 +72,18 @@ fn round(stage: &mut Stage, agents: &[Agent], files: u64) -> Result<Vec<Done>, S
             tree::change(&tree, files).map_err(|error| format!("cannot change the tree: {error}"))?;
         }
         for (agent, done) in agents.iter().zip(&mut done) {
-            let arguments = match step {
-                RESTORE => agent.restore,
-                VERIFY => agent.verify,
-                _ => agent.save,
+            let lines = match step {
+                RESTORE => &[agent.restore],
+                VERIFY => &[agent.verify],
+                COLLECTION => agent.collect,
+                _ => &[agent.save],
             };
-            done.costs.push(stage.run(agent, arguments, step)?);
-            if step == 0 {
-                done.stored = stage.stored(agent);
+            let before = stage.stored(agent);
+            done.costs.push(stage.run_all(agent, lines, step)?);
+            match step {
+                0 => done.stored = stage.stored(agent),
+                COLLECTION => done.freed = before.zip(stage.stored(agent)).map(|(was, is)| was.saturating_sub(is)),
+                _ => {}
             }
         }
     }
@@ -89,7 +100,7 @@ const KINDS: [Kind; 3] = [
 
 /// All names of figures that a tree has.
 fn names(tree: &str) -> Vec<String> {
-    let mut figures = vec!["stored".to_owned()];
+    let mut figures = vec!["stored".to_owned(), "freed".to_owned()];
     for (step, ..) in STEPS {
         figures.extend(KINDS.map(|(kind, ..)| format!("{step}, {kind}")));
     }
@@ -105,6 +116,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     if streams::wanted(bench) {
         streams::run(bench)?;
     }
+    index::run(bench)?;
     let wanted = |tree: &str| names(tree).iter().any(|name| bench.wants(name));
     let (whole, small) = (wanted(WHOLE.0), wanted(SMALL.0));
     if !whole && !small {
@@ -133,8 +145,9 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             bench.note(&format!("{words}: the mark of the quiet reference machine is {cpu} CPU s{memory}"));
         }
     }
-    let stored = |done: &Done| done.stored.map(|bytes| bytes as f64 / f64::from(1 << 20));
-    report(bench, (tree, "stored"), STORED, &of, &stored);
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    report(bench, (tree, "stored"), STORED, &of, &|done| done.stored.map(mebibytes));
+    report(bench, (tree, "freed"), FREED, &of, &|done| done.freed.map(mebibytes));
     Ok(())
 }
 

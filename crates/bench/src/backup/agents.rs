@@ -23,14 +23,29 @@ pub struct Cost {
     pub memory_mib: f64,
 }
 
+impl Cost {
+    fn and(self, other: Cost) -> Cost {
+        Cost {
+            cpu_seconds: self.cpu_seconds + other.cpu_seconds,
+            wall_seconds: self.wall_seconds + other.wall_seconds,
+            memory_mib: self.memory_mib.max(other.memory_mib),
+        }
+    }
+}
+
+/// The arguments of one command.
+pub type Line = &'static [&'static str];
+
 /// A program that makes backups.
 pub struct Agent {
     pub name: &'static str,
     program: PathBuf,
-    pub init: &'static [&'static str],
-    pub save: &'static [&'static str],
-    pub restore: &'static [&'static str],
-    pub verify: &'static [&'static str],
+    pub init: Line,
+    pub save: Line,
+    pub restore: Line,
+    pub verify: Line,
+    /// Removes all snapshots but the latest, and then the content that it does not need.
+    pub collect: &'static [Line],
     /// Whether its repository is a bucket of a Stele server.
     over_s3: bool,
 }
@@ -46,6 +61,13 @@ const STELE: Agent = Agent {
     save: &["backup", "run", "TREE", "--repository", "REPO"],
     restore: &["backup", "restore", "latest", "--to", "OUT", "--repository", "REPO"],
     verify: &["backup", "verify", "--data", "--repository", "REPO"],
+    // Content goes with the third run after its last snapshot.
+    collect: &[
+        &["backup", "forget", "--keep-last", "1", "--repository", "REPO"],
+        &["backup", "prune", "--repository", "REPO"],
+        &["backup", "prune", "--repository", "REPO"],
+        &["backup", "prune", "--repository", "REPO"],
+    ],
     over_s3: false,
 };
 
@@ -67,6 +89,7 @@ pub fn agents() -> Result<Vec<Agent>, String> {
             save: &["-q", "-r", "REPO", "backup", "TREE"],
             restore: &["-q", "-r", "REPO", "restore", "latest", "--target", "OUT"],
             verify: &["-q", "-r", "REPO", "check", "--read-data"],
+            collect: &[&["-q", "-r", "REPO", "forget", "--keep-last", "1", "--prune"]],
             over_s3: false,
         },
         Agent {
@@ -77,6 +100,7 @@ pub fn agents() -> Result<Vec<Agent>, String> {
             // The last step that saves.
             restore: &["extract", "REPO::step-2"],
             verify: &["check", "--verify-data", "REPO"],
+            collect: &[&["prune", "--keep-last", "1", "REPO"], &["compact", "--threshold", "0", "REPO"]],
             over_s3: false,
         },
     ];
@@ -141,6 +165,11 @@ impl Stage {
     /// Bytes in the repository. None: they are on a server.
     pub fn stored(&self, agent: &Agent) -> Option<u64> {
         (!agent.over_s3).then(|| bytes_of(&self.path(agent.name)))
+    }
+
+    /// Runs commands of the program one after another, and adds up what they take.
+    pub fn run_all(&self, agent: &Agent, lines: &[Line], step: usize) -> Result<Cost, String> {
+        lines.iter().try_fold(Cost::default(), |sum, line| Ok(sum.and(self.run(agent, line, step)?)))
     }
 
     /// Runs a command of the program in an empty directory.
