@@ -26,6 +26,7 @@ mod listing;
 mod matters;
 mod model;
 mod moving;
+mod named;
 mod notifications;
 mod officers;
 mod owned;

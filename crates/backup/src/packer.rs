@@ -317,13 +317,13 @@ fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>
 }
 
 fn store(indexed: &Indexed, shared: &Shared, footer: Footer, bytes: Vec<u8>) -> Result<()> {
-    let id = SegmentId::of(&bytes);
-    match indexed.store.create(&Name::segment(&id), &bytes) {
+    let (id, length) = (SegmentId::of(&bytes), bytes.len() as u64);
+    let buffer = match indexed.store.create_from(&Name::segment(&id), bytes) {
         // A retry of a request whose answer was lost.
-        Err(BackupError::Exists(_)) => {}
+        Err(BackupError::Exists(_)) => Vec::new(),
         done => done?,
-    }
-    shared.stored_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    };
+    shared.stored_bytes.fetch_add(length, Ordering::Relaxed);
     let content = footer.kind == Kind::Content;
     let ids: Vec<ChunkId> = footer.entries.iter().map(|entry| entry.id).collect();
     lock(&shared.stored).push((id, ids.len()));
@@ -339,7 +339,7 @@ fn store(indexed: &Indexed, shared: &Shared, footer: Footer, bytes: Vec<u8>) -> 
     }
     drop(pending);
     if content {
-        lock(&shared.buffers).push(bytes);
+        lock(&shared.buffers).push(buffer);
     }
     Ok(())
 }

@@ -126,6 +126,12 @@ pub trait Store: Send + Sync {
     /// [`BackupError::Exists`](crate::BackupError::Exists): it does.
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()>;
 
+    /// As `create`, and gives the buffer back to be filled again. A store that sends it can do so
+    /// without a copy.
+    fn create_from(&self, name: &Name, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        self.create(name, &bytes).map(|()| bytes)
+    }
+
     /// Stores or replaces a small object, durably. Only sessions are replaced.
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()>;
 

@@ -33,6 +33,12 @@ use crate::failure::{Failure, Outcome};
 pub const TEXT_MAX: u64 = 8 << 20;
 /// Connections that are kept.
 const KEPT_MAX: usize = 16;
+/// The header by which a request names its content by the BLAKE3, and Stele's answer confirms it.
+const CONTENT_BLAKE3: &str = "x-stele-content-blake3";
+/// The least body that is named so. The SHA-256 of a shorter one costs next to nothing.
+const NAMED_MIN: usize = 64 << 10;
+/// What is signed in place of a hash of the body.
+const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
 type Sender = SendRequest<Full<Bytes>>;
 pub type Result<T> = std::result::Result<T, BackupError>;
@@ -50,6 +56,8 @@ pub struct BucketClient {
     tls: Option<TlsConnector>,
     signer: Mutex<Signer>,
     kept: Mutex<Vec<Sender>>,
+    /// Whether the server confirms the BLAKE3 of a body. None: no request has shown it yet.
+    confirms: Mutex<Option<bool>>,
     runtime: Handle,
     /// How often a request is tried.
     attempts: u32,
@@ -86,6 +94,34 @@ impl BucketResponse {
         match self.status {
             200..300 => String::new(),
             _ => tag(&String::from_utf8_lossy(&self.body), "Code").unwrap_or_default(),
+        }
+    }
+}
+
+/// What the signature of a request says of its body.
+struct BodyClaim {
+    sha256: Option<String>,
+    blake3: Option<String>,
+}
+
+impl BodyClaim {
+    /// A server that verifies the BLAKE3 gets no SHA-256, which would cost both ends several times
+    /// as much: the signature covers the BLAKE3 in its place.
+    fn new(ask: BucketRequest<'_>, body: &[u8], confirms: Option<bool>) -> BodyClaim {
+        let is_named = ask.method == "PUT" && ask.query.is_empty() && body.len() >= NAMED_MIN;
+        let blake3 = (is_named && confirms != Some(false)).then(|| blake3::hash(body).to_hex().to_string());
+        let sha256 = (blake3.is_none() || confirms.is_none()).then(|| hash(body));
+        BodyClaim { sha256, blake3 }
+    }
+
+    /// What the answer shows of the server, if the request named its content. A server that does
+    /// not know the header ignores or refuses it.
+    fn judge(&self, answer: &BucketResponse) -> Option<bool> {
+        let blake3 = self.blake3.as_deref()?;
+        match answer.status {
+            200..300 => Some(answer.header(CONTENT_BLAKE3) == Some(blake3)),
+            400 | 501 => Some(false),
+            _ => None,
         }
     }
 }
@@ -129,6 +165,7 @@ impl BucketClient {
             tls,
             signer: Mutex::new(Signer::new(keys)),
             kept: Mutex::default(),
+            confirms: Mutex::default(),
             runtime: Handle::current(),
             attempts: s3::ATTEMPTS,
         })
@@ -181,7 +218,7 @@ impl BucketClient {
         &self,
         ask: BucketRequest<'_>,
         body: &Bytes,
-        digest: &str,
+        claim: &BodyClaim,
     ) -> std::result::Result<BucketResponse, Broken> {
         let broken = |error: &dyn std::fmt::Display| {
             Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
@@ -192,7 +229,7 @@ impl BucketClient {
         // The time covers the sending of the body; that of the answer may take as long as bytes
         // come.
         let limit = s3::patience(body.len() as u64);
-        let answered = tokio::time::timeout(limit, self.begin(ask, body, digest)).await;
+        let answered = tokio::time::timeout(limit, self.begin(ask, body, claim)).await;
         let (sender, answer) = answered.map_err(|_| silent(limit))??;
         let status = answer.status();
         let head = answer.headers().clone();
@@ -231,7 +268,7 @@ impl BucketClient {
         &self,
         ask: BucketRequest<'_>,
         body: &Bytes,
-        digest: &str,
+        claim: &BodyClaim,
     ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
         let broken = |error: &dyn std::fmt::Display| {
             Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
@@ -242,10 +279,12 @@ impl BucketClient {
             None => self.connect().await?,
         };
         let BucketRequest { method, path, query, .. } = ask;
-        let own: Vec<(&str, &str)> =
-            ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-")).collect();
+        let named = claim.blake3.as_deref().map(|blake3| (CONTENT_BLAKE3, blake3));
+        let own = ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-"));
+        let own: Vec<(&str, &str)> = own.chain(named).collect();
         let plain = ask.headers.iter().copied().filter(|(name, _)| !name.starts_with("x-amz-"));
-        let signed = Request { method, host: &self.authority, path, query, hash: digest };
+        let hash = claim.sha256.as_deref().unwrap_or(UNSIGNED);
+        let signed = Request { method, host: &self.authority, path, query, hash };
         let signed = lock(&self.signer).headers_with(&signed, &own);
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
         let mut request = hyper::Request::builder().method(method).uri(target);
@@ -262,15 +301,29 @@ impl BucketClient {
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a
     /// success.
     pub fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
-        judge(&self.place, ask, self.send(ask, body)?)
+        judge(&self.place, ask, self.send(ask, &Bytes::copy_from_slice(body))?)
     }
 
     /// Asks, again if the connection breaks.
-    pub fn send(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
-        let (body, digest) = (Bytes::copy_from_slice(body), hash(body));
+    pub fn send(&self, ask: BucketRequest<'_>, body: &Bytes) -> Result<BucketResponse> {
+        let confirms = *lock(&self.confirms);
+        let claim = BodyClaim::new(ask, body, confirms);
+        let answer = self.send_claimed(ask, body, &claim)?;
+        let Some(shown) = claim.judge(&answer) else { return Ok(answer) };
+        *lock(&self.confirms) = Some(shown);
+        let is_stored = (200..300).contains(&answer.status);
+        if shown || (is_stored && claim.sha256.is_some()) {
+            return Ok(answer);
+        }
+        // Refused with the header, or stored and not verified: once more, with a SHA-256.
+        let again = self.send_claimed(ask, body, &BodyClaim::new(ask, body, Some(false)))?;
+        Ok(BucketResponse { repeated: is_stored || answer.repeated || again.repeated, ..again })
+    }
+
+    fn send_claimed(&self, ask: BucketRequest<'_>, body: &Bytes, claim: &BodyClaim) -> Result<BucketResponse> {
         let mut last = Err(BackupError::Failed(String::new()));
         for attempt in 0..self.attempts {
-            last = match self.runtime.block_on(self.attempt(ask, &body, &digest)) {
+            last = match self.runtime.block_on(self.attempt(ask, body, claim)) {
                 Ok(answer) => {
                     let is_transient = s3::is_transient(answer.status, &answer.code());
                     let answer = BucketResponse { repeated: attempt > 0, ..answer };
@@ -379,6 +432,93 @@ mod tests {
         let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
         let outcome = bucket.ask(ask, b"");
         (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    /// What the requests said of their bodies when so many of this length were stored one after
+    /// another, each answered by `answer`: the hash that was signed, and whether there was a
+    /// BLAKE3. And whether the last one counts as repeated.
+    fn claims(count: usize, length: usize, answer: fn(&Told) -> String) -> (Vec<(bool, bool)>, bool) {
+        use std::io::{BufRead, BufReader, Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("s3+http://{}/bucket", listener.local_addr().unwrap());
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&heads);
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut reader = BufReader::new(connection.unwrap());
+                let mut told = Told { number: lock(&noted).len(), ..Told::default() };
+                let (mut line, mut length) = (String::new(), 0);
+                while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+                    match line.trim_end().split_once(": ") {
+                        Some(("content-length", value)) => length = value.parse().unwrap(),
+                        Some(("x-amz-content-sha256", value)) => told.sha256 = value.len() == 64,
+                        Some((CONTENT_BLAKE3, value)) => told.blake3 = Some(value.to_owned()),
+                        _ if line == "\r\n" => {
+                            reader.read_exact(&mut vec![0; length]).unwrap();
+                            lock(&noted).push((told.sha256, told.blake3.is_some()));
+                            reader.get_mut().write_all(answer(&told).as_bytes()).unwrap();
+                            told = Told { number: told.number + 1, ..Told::default() };
+                        }
+                        _ => {}
+                    }
+                    line.clear();
+                }
+            }
+        });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let entered = runtime.enter();
+        let text = || "text".to_owned();
+        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
+        let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
+        drop(entered);
+        let ask = BucketRequest { method: "PUT", path: "/bucket/name", query: "", headers: &[], max: 10 };
+        let body = Bytes::from(vec![7; length]);
+        let answers: Vec<BucketResponse> = (0..count).map(|_| bucket.send(ask, &body).unwrap()).collect();
+        assert!(answers.iter().all(|answer| answer.status == 200));
+        let heads = lock(&heads).clone();
+        (heads, answers.last().is_some_and(|answer| answer.repeated))
+    }
+
+    /// A request as the server of a test reads it.
+    #[derive(Default)]
+    struct Told {
+        number: usize,
+        sha256: bool,
+        blake3: Option<String>,
+    }
+
+    fn plain_success(_: &Told) -> String {
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()
+    }
+
+    fn confirmation(told: &Told) -> String {
+        let confirmed = told.blake3.as_ref().map(|blake3| format!("{CONTENT_BLAKE3}: {blake3}\r\n"));
+        format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", confirmed.unwrap_or_default())
+    }
+
+    #[test]
+    fn a_server_that_confirms_the_blake3_gets_no_sha256() {
+        let (both, blake3) = ((true, true), (false, true));
+        assert_eq!(claims(3, NAMED_MIN, confirmation), (vec![both, blake3, blake3], false));
+    }
+
+    #[test]
+    fn other_servers_get_a_sha256_of_every_body() {
+        let (both, sha256) = ((true, true), (true, false));
+        assert_eq!(claims(3, NAMED_MIN, plain_success), (vec![both, sha256, sha256], false));
+        let refusing = |told: &Told| match told.blake3 {
+            Some(_) => "HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\n\r\n".to_owned(),
+            None => plain_success(told),
+        };
+        assert_eq!(claims(2, NAMED_MIN, refusing), (vec![both, sha256, sha256], false));
+        assert_eq!(claims(1, NAMED_MIN - 1, confirmation), (vec![sha256], false));
+    }
+
+    #[test]
+    fn a_body_that_is_not_confirmed_any_more_is_sent_again_with_its_sha256() {
+        let once = |told: &Told| if told.number == 0 { confirmation(told) } else { plain_success(told) };
+        let (both, blake3, sha256) = ((true, true), (false, true), (true, false));
+        assert_eq!(claims(2, NAMED_MIN, once), (vec![both, blake3, sha256], true));
     }
 
     #[test]

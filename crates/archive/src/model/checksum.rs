@@ -136,6 +136,8 @@ pub struct Expected {
     pub md5: Option<[u8; 16]>,
     /// `x-amz-content-sha256`, if it is a hash.
     pub sha256: Option<[u8; 32]>,
+    /// `x-stele-content-blake3`.
+    pub blake3: Option<[u8; 32]>,
     pub checksums: Vec<Checksum>,
 }
 
@@ -144,7 +146,7 @@ pub struct Expected {
 /// during the hashing.
 pub(crate) struct Hashes {
     blake3: blake3::Hasher,
-    md5: Md5Stream,
+    md5: Option<Md5Stream>,
     others: Vec<(Algorithm, Hasher)>,
     length: u64,
 }
@@ -154,12 +156,19 @@ enum Hasher {
     Sha(digest::Context),
 }
 
+/// The digests to compute of a content. Its BLAKE3 is always computed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted {
+    pub md5: bool,
+    pub others: Vec<Algorithm>,
+}
+
 /// All digests of one content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Digests {
     pub length: u64,
     pub blake3: [u8; 32],
-    pub md5: [u8; 16],
+    pub md5: Option<[u8; 16]>,
     pub checksums: Vec<Checksum>,
 }
 
@@ -188,10 +197,10 @@ impl Hasher {
 }
 
 impl Hashes {
-    pub fn new(lanes: &Arc<Lanes>, algorithms: impl IntoIterator<Item = Algorithm>) -> Hashes {
-        let mut hashes =
-            Hashes { blake3: blake3::Hasher::new(), md5: Md5Stream::new(lanes), others: Vec::new(), length: 0 };
-        algorithms.into_iter().for_each(|algorithm| hashes.also(algorithm));
+    pub fn new(lanes: &Arc<Lanes>, wanted: Wanted) -> Hashes {
+        let md5 = wanted.md5.then(|| Md5Stream::new(lanes));
+        let mut hashes = Hashes { blake3: blake3::Hasher::new(), md5, others: Vec::new(), length: 0 };
+        wanted.others.into_iter().for_each(|algorithm| hashes.also(algorithm));
         hashes
     }
 
@@ -209,7 +218,9 @@ impl Hashes {
     /// Takes the next bytes for the MD5. They may run ahead of those for `update`; in the end both
     /// have had all bytes.
     pub fn gather(&mut self, chunk: Bytes) {
-        self.md5.push(chunk);
+        if let Some(md5) = &mut self.md5 {
+            md5.push(chunk);
+        }
     }
 
     /// The next bytes for everything but the MD5.
@@ -225,7 +236,7 @@ impl Hashes {
         Digests {
             length: self.length,
             blake3: *self.blake3.finalize().as_bytes(),
-            md5: self.md5.finish(),
+            md5: self.md5.map(Md5Stream::finish),
             checksums: self
                 .others
                 .into_iter()
@@ -236,15 +247,25 @@ impl Hashes {
 }
 
 impl Digests {
+    /// The entity tag of an object with this content: by its MD5, if that was computed.
+    pub fn etag(&self) -> ETag {
+        self.md5.map_or_else(|| ETag::of_blake3(&self.blake3), |md5| ETag { md5, parts: None })
+    }
+
     /// Refuses a digest that differs from the expected one, or that was expected and not computed.
     pub fn verify(&self, expected: &Expected) -> Result<()> {
         let bad = |algorithm, expected: &[u8], computed: &[u8]| {
             Err(ArchiveError::BadDigest { algorithm, expected: to_base64(expected), computed: to_base64(computed) })
         };
-        if let Some(md5) = expected.md5
-            && md5 != self.md5
+        match (expected.md5, self.md5) {
+            (Some(wanted), Some(md5)) if wanted != md5 => return bad("MD5", &wanted, &md5),
+            (Some(_), None) => return Err(unannounced("MD5")),
+            _ => {}
+        }
+        if let Some(blake3) = expected.blake3
+            && blake3 != self.blake3
         {
-            return bad("MD5", &md5, &self.md5);
+            return bad("BLAKE3", &blake3, &self.blake3);
         }
         let sha256 =
             expected.sha256.map(|value| Checksum { algorithm: Algorithm::Sha256, value: value.to_vec(), parts: None });
@@ -252,16 +273,17 @@ impl Digests {
             match self.checksums.iter().find(|have| have.algorithm == wanted.algorithm) {
                 Some(have) if have.value == wanted.value => {}
                 Some(have) => return bad(wanted.algorithm.name(), &wanted.value, &have.value),
-                None => {
-                    return Err(ArchiveError::InvalidRequest(format!(
-                        "a {} checksum came in the trailers, but the headers did not announce it",
-                        wanted.algorithm.name()
-                    )));
-                }
+                None => return Err(unannounced(wanted.algorithm.name())),
             }
         }
         Ok(())
     }
+}
+
+fn unannounced(algorithm: &str) -> ArchiveError {
+    ArchiveError::InvalidRequest(format!(
+        "a {algorithm} checksum came in the trailers, but the headers did not announce it"
+    ))
 }
 
 /// The entity tag of a multipart object.

@@ -50,6 +50,7 @@ impl fmt::Display for VersionId {
 /// their number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Encode, Decode)]
 pub struct ETag {
+    /// Where `parts` is 0: the first half of the content's BLAKE3.
     #[cbor(n(0), with = "minicbor::bytes")]
     pub md5: [u8; 16],
     #[n(1)]
@@ -59,6 +60,19 @@ pub struct ETag {
 impl ETag {
     /// Of content that has no tag yet: a delete marker, or a file of a share that is not archived.
     pub const NONE: ETag = ETag { md5: [0; 16], parts: None };
+
+    /// Of content that its client named by this BLAKE3, and whose MD5 was therefore not computed.
+    /// Clients take no tag with a `-` for an MD5, and no upload has 0 parts.
+    pub fn of_blake3(blake3: &[u8; 32]) -> ETag {
+        let mut md5 = [0; 16];
+        md5.copy_from_slice(&blake3[..16]);
+        ETag { md5, parts: Some(0) }
+    }
+
+    /// Whether it comes from the content's BLAKE3.
+    pub fn is_of_blake3(&self) -> bool {
+        self.parts == Some(0)
+    }
 
     /// Parses `hex`, `hex-parts`, with or without quotes.
     pub fn parse(text: &str) -> Option<ETag> {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use stele_media::Buffer;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::model::checksum::{Algorithm, Digests, Hashes};
+use crate::model::checksum::{Digests, Hashes, Wanted};
 use crate::model::error::{ArchiveError, Result};
 use crate::record::content::{Extent, Place};
 use crate::seal::{Salt, Secret, TAG, random_salt};
@@ -85,7 +85,7 @@ impl Body {
         store: &Arc<Store>,
         object: u64,
         key: &Secret,
-        wanted: Vec<Algorithm>,
+        wanted: Wanted,
         expected: Option<u64>,
         writing: &Arc<Writing>,
     ) -> Result<Body> {

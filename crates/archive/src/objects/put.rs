@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::{check_key, check_tags};
-use crate::model::checksum::{Algorithm, Checksum, Digests, Expected};
+use crate::model::checksum::{Algorithm, Checksum, Digests, Expected, Wanted};
 use crate::model::class::VersionFacts;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
@@ -183,7 +183,10 @@ impl Archive {
             request.condition.judge_write(current.as_ref(), &bucket, &request.key)?;
         }
         let lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
-        let wanted = wanted(&request.expected, &request.algorithms);
+        // A client that names the content by its BLAKE3 needs no MD5, which costs more than all
+        // other digests together.
+        let md5 = request.expected.md5.is_some() || request.expected.blake3.is_none();
+        let wanted = Wanted { md5, others: algorithms_of(&request.expected, &request.algorithms) };
         let body = Body::new(store, lease.object, &lease.key, wanted, request.length, &lease.writing).await?;
         Ok(ObjectWriter {
             archive: self.clone(),
@@ -205,11 +208,11 @@ pub(crate) fn content_type(metadata: &Metadata) -> &str {
 }
 
 /// Every algorithm that a request mentions.
-pub(crate) fn wanted(expected: &Expected, algorithms: &[Algorithm]) -> Vec<Algorithm> {
-    let mut wanted: Vec<Algorithm> = algorithms.to_vec();
-    wanted.extend(expected.checksums.iter().map(|checksum| checksum.algorithm));
-    wanted.extend(expected.sha256.map(|_| Algorithm::Sha256));
-    wanted
+pub(crate) fn algorithms_of(expected: &Expected, algorithms: &[Algorithm]) -> Vec<Algorithm> {
+    let mut all: Vec<Algorithm> = algorithms.to_vec();
+    all.extend(expected.checksums.iter().map(|checksum| checksum.algorithm));
+    all.extend(expected.sha256.map(|_| Algorithm::Sha256));
+    all
 }
 
 /// The checksums to store: those that the client named. A SHA-256 that was only part of the
@@ -356,7 +359,7 @@ async fn finish_object(
         null,
         marker: false,
         size: digests.length,
-        etag: ETag { md5: digests.md5, parts: None },
+        etag: digests.etag(),
         modified: store.later_now(),
         owner: caller.actor.clone(),
         slot: lease.slot.number,

@@ -202,7 +202,7 @@ impl VersionRow {
             tags: self.tags.clone(),
             retention: self.retention,
             legal_hold: self.hold,
-            parts: self.etag.parts,
+            parts: self.etag.parts.filter(|parts| *parts > 0),
             checksums: self.checksums.clone(),
             blake3: self.blake3,
             customer_key_md5: None,

@@ -12,7 +12,7 @@ use stele_catalog::{Direction, KeyRange};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::checksum::{Digests, Hashes};
+use crate::model::checksum::{Algorithm, Checksum, Digests, Hashes, Wanted};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::objects::get::Pieces;
@@ -232,27 +232,21 @@ impl Archive {
             let mut start = 0;
             for part in store.layout(found.row.object)?.parts {
                 let row = part_row(&*store.snapshot()?, found.row.object, part.number)?;
-                let algorithms = row.checksums.iter().map(|sum| sum.algorithm);
+                let wanted = Wanted { md5: true, others: algorithms(&row.checksums) };
                 let digests = self
-                    .digest(
-                        bucket,
-                        &name,
-                        found,
-                        start..start + part.size,
-                        Hashes::new(store.bodies().lanes(), algorithms),
-                    )
+                    .digest(bucket, &name, found, start..start + part.size, Hashes::new(store.bodies().lanes(), wanted))
                     .await?;
-                let same = digests.md5 == row.md5 && digests.blake3 == row.blake3 && digests.checksums == row.checksums;
+                let same =
+                    digests.md5 == Some(row.md5) && digests.blake3 == row.blake3 && digests.checksums == row.checksums;
                 check(&format!("{name}, part {}", part.number), same)?;
                 start += part.size;
             }
             return Ok(());
         }
-        let algorithms = found.row.checksums.iter().map(|sum| sum.algorithm);
-        let digests = self
-            .digest(bucket, &name, found, 0..found.row.size, Hashes::new(store.bodies().lanes(), algorithms))
-            .await?;
-        let same = digests.md5 == found.row.etag.md5
+        let wanted = Wanted { md5: !found.row.etag.is_of_blake3(), others: algorithms(&found.row.checksums) };
+        let digests =
+            self.digest(bucket, &name, found, 0..found.row.size, Hashes::new(store.bodies().lanes(), wanted)).await?;
+        let same = digests.etag().md5 == found.row.etag.md5
             && digests.blake3 == found.row.blake3
             && digests.checksums == found.row.checksums;
         check(&name, same)
@@ -311,6 +305,10 @@ fn merged(blocks: &[u32]) -> Vec<(u32, u32)> {
         }
     }
     ranges
+}
+
+fn algorithms(checksums: &[Checksum]) -> Vec<Algorithm> {
+    checksums.iter().map(|checksum| checksum.algorithm).collect()
 }
 
 fn check(name: &str, same: bool) -> Result<()> {

@@ -2,10 +2,16 @@
 //! answers.
 
 use crate::refusal::{malformed_trailer, refuse};
+use hex_simd::AsciiCase;
 use hyper::HeaderMap;
+use hyper::header::{HeaderName, HeaderValue};
 use s3s::dto::ChecksumType;
 use s3s::{S3ErrorCode, S3Result};
 use stele_archive::{Algorithm, Checksum, ChecksumKind, Expected};
+
+/// The BLAKE3 of the body in hexadecimal digits, by which a client names the content: the object
+/// then has an entity tag from it, and no MD5 is computed. The answer repeats it.
+pub const CONTENT_BLAKE3: HeaderName = HeaderName::from_static("x-stele-content-blake3");
 
 /// The header and trailer of each algorithm.
 const HEADERS: [(Algorithm, &str); 5] = [
@@ -31,9 +37,11 @@ pub struct Digests {
     pub algorithms: Vec<Algorithm>,
 }
 
-/// Reads `Content-MD5`, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
+/// Reads `Content-MD5`, `x-stele-content-blake3`, `x-amz-checksum-*`, `x-amz-trailer` and
+/// `x-amz-sdk-checksum-algorithm`.
 pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
     let mut digests = Digests { expected: expected_md5(headers)?, ..Digests::default() };
+    digests.expected.blake3 = expected_blake3(headers)?;
     for (algorithm, name) in HEADERS {
         let Some(value) = headers.get(name) else {
             continue;
@@ -66,6 +74,23 @@ fn expected_md5(headers: &HeaderMap) -> S3Result<Expected> {
     let value =
         value.ok_or_else(|| refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid."))?;
     Ok(Expected { md5: Some(value), ..Expected::default() })
+}
+
+fn expected_blake3(headers: &HeaderMap) -> S3Result<Option<[u8; 32]>> {
+    let mut named = headers.get_all(CONTENT_BLAKE3).iter();
+    let Some(digits) = named.next() else { return Ok(None) };
+    let decoded = hex_simd::decode_to_vec(digits).ok().and_then(|bytes| bytes.try_into().ok());
+    decoded.filter(|_| named.next().is_none()).map(Some).ok_or_else(|| {
+        refuse(S3ErrorCode::InvalidDigest, "The value of x-stele-content-blake3 is a BLAKE3 in 64 hexadecimal digits.")
+    })
+}
+
+/// Says in the answer which BLAKE3 the body was found to have, if the request named one.
+pub fn confirm(digests: &Digests, headers: &mut HeaderMap) {
+    let digits = digests.expected.blake3.map(|blake3| hex_simd::encode_to_string(blake3, AsciiCase::Lower));
+    if let Some(value) = digits.and_then(|digits| HeaderValue::try_from(digits).ok()) {
+        headers.insert(CONTENT_BLAKE3, value);
+    }
 }
 
 fn announced(headers: &HeaderMap) -> S3Result<Vec<Algorithm>> {

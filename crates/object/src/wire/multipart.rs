@@ -1,6 +1,6 @@
 //! Multipart uploads.
 
-use super::checksum::{algorithm_named, header_digests, kind_name, named, said, say_checksums};
+use super::checksum::{algorithm_named, confirm, header_digests, kind_name, named, said, say_checksums};
 use super::convert::*;
 use super::elements::{elements, only};
 use super::listing::{Encoding, given};
@@ -15,8 +15,8 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ChecksumKind, CompleteRequest, CompletedPart as Named, Expected, ListUploadsRequest, NewUpload,
-    ObjectWriter, PartRequest, UploadInfo,
+    Algorithm, ChecksumKind, CompleteRequest, CompletedPart as Named, ListUploadsRequest, NewUpload, ObjectWriter,
+    PartRequest, UploadInfo,
 };
 
 /// CreateMultipartUpload.
@@ -128,7 +128,9 @@ pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInp
         ..UploadPartOutput::default()
     };
     say_checksums!(output, said(&info.checksums));
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    confirm(&digests, &mut response.headers);
+    Ok(response)
 }
 
 async fn begin_part(
@@ -146,7 +148,7 @@ async fn begin_part(
         upload: input.upload_id,
         number: part_number(input.part_number)?,
         length: Some(payload.length()),
-        expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
+        expected: digests.expected.clone(),
         algorithms: digests.algorithms.clone(),
         customer_key: customer_key_of(
             call,

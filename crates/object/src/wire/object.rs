@@ -17,8 +17,8 @@ use s3s::dto::*;
 use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ArchiveError, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
-    PutRequest, ReadCondition, Way, WriteCondition,
+    Algorithm, ArchiveError, ByteRange, CustomerKey, GetRequest, ObjectInfo, ObjectReader, ObjectWriter, PutRequest,
+    ReadCondition, Way, WriteCondition,
 };
 
 /// Refuses a payload larger than that of one request may be.
@@ -106,6 +106,7 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
     say_checksums!(output, sums);
     let mut response = S3Response::new(output);
     lifecycle::announce(wire, &info, &mut response.headers);
+    checksum::confirm(&digests, &mut response.headers);
     let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256 };
     receipt::add(wire, &call, act, &mut response).await;
     Ok(response)
@@ -145,7 +146,7 @@ async fn begin_put(
         class: super::receipt::class_named(&request.headers)?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
         way: if call.form { Way::Form } else { Way::Put },
-        expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
+        expected: digests.expected.clone(),
         algorithms,
         customer_key: customer_key_of(
             call,

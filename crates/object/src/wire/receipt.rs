@@ -6,6 +6,7 @@
 //! gives the receipt later.
 
 use super::Wire;
+use super::checksum::CONTENT_BLAKE3;
 use crate::call::Call;
 use crate::operation::Operation;
 use crate::refusal::refuse;
@@ -33,8 +34,9 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
             | O::PutObjectLegalHold
     );
     let classed = matches!(operation, O::PutObject | O::CopyObject | O::CreateMultipartUpload);
+    let has_content = matches!(operation, O::PutObject | O::UploadPart);
     for (name, value) in own(headers) {
-        if *name == CLASS && classed {
+        if (*name == CLASS && classed) || (*name == CONTENT_BLAKE3 && has_content) {
             continue;
         }
         if *name != RECEIPT || !gives {

@@ -4,6 +4,7 @@
 mod clients;
 mod hostile;
 mod http;
+mod named;
 mod patience;
 mod rest;
 mod server;

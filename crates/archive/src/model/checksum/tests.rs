@@ -1,7 +1,7 @@
 use super::*;
 
 fn of(algorithm: Algorithm, data: &[u8]) -> Checksum {
-    let mut hashes = Hashes::new(&Lanes::fastest(), [algorithm]);
+    let mut hashes = Hashes::new(&Lanes::fastest(), Wanted { md5: true, others: vec![algorithm] });
     hashes.update(data);
     hashes.finish().checksums.remove(0)
 }
@@ -46,16 +46,35 @@ fn joined_crcs_equal_the_crc_of_the_whole() {
 
 #[test]
 fn a_wrong_digest_is_named() {
-    let mut hashes = Hashes::new(&Lanes::fastest(), [Algorithm::Crc32c]);
+    let mut hashes = Hashes::new(&Lanes::fastest(), Wanted { md5: true, others: vec![Algorithm::Crc32c] });
     hashes.gather(Bytes::from_static(b"content"));
     hashes.update(b"content");
     let digests = hashes.finish();
     assert_eq!(digests.verify(&Expected::default()), Ok(()));
     let wrong = Expected { md5: Some([0; 16]), ..Expected::default() };
     assert!(matches!(digests.verify(&wrong), Err(ArchiveError::BadDigest { algorithm: "MD5", .. })));
+    let wrong = Expected { blake3: Some([0; 32]), ..Expected::default() };
+    assert!(matches!(digests.verify(&wrong), Err(ArchiveError::BadDigest { algorithm: "BLAKE3", .. })));
     let wrong = Expected { checksums: vec![of(Algorithm::Crc32c, b"other")], ..Expected::default() };
     assert!(matches!(digests.verify(&wrong), Err(ArchiveError::BadDigest { algorithm: "CRC32C", .. })));
     let late = Expected { checksums: vec![of(Algorithm::Sha1, b"content")], ..Expected::default() };
+    assert!(matches!(digests.verify(&late), Err(ArchiveError::InvalidRequest(_))));
+}
+
+#[test]
+fn a_content_without_an_md5_has_a_tag_that_no_client_takes_for_one() {
+    let mut hashes = Hashes::new(&Lanes::fastest(), Wanted { md5: false, others: Vec::new() });
+    hashes.gather(Bytes::from_static(b"content"));
+    hashes.update(b"content");
+    let digests = hashes.finish();
+    let named = Expected { blake3: Some(*blake3::hash(b"content").as_bytes()), ..Expected::default() };
+    assert_eq!((digests.verify(&named), digests.md5), (Ok(()), None));
+    let text = digests.etag().to_string();
+    assert_eq!(text, format!("{}-0", to_hex(&blake3::hash(b"content").as_bytes()[..16])));
+    assert_eq!(ETag::parse(&text), Some(digests.etag()));
+    assert!(digests.etag().is_of_blake3());
+    // An MD5 that was expected, and that was not computed, is no agreement.
+    let late = Expected { md5: Some([0; 16]), ..named };
     assert!(matches!(digests.verify(&late), Err(ArchiveError::InvalidRequest(_))));
 }
 

@@ -13,12 +13,12 @@ use super::{PART_NUMBER_MAX, PART_SIZE_MAX, PartRequest};
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_key;
-use crate::model::checksum::{Algorithm, Digests, Expected};
+use crate::model::checksum::{Algorithm, Digests, Expected, Wanted};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::version::{ETag, Metadata, ObjectInfo, Tags, VersionId};
 use crate::objects::body::{Body, Stored};
-use crate::objects::put::{ObjectWriter, Target, kept, wanted};
+use crate::objects::put::{ObjectWriter, Target, algorithms_of, kept};
 use crate::record::content::{Extent, Place, Stream};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::{PARTS, fetch, keys};
@@ -115,7 +115,8 @@ impl Archive {
         let key = store.object_key(&bucket, upload.row.object, upload.row.slot, customer, name).await?;
         let mut algorithms = request.algorithms.clone();
         algorithms.extend(upload.row.algorithm);
-        let wanted = wanted(&request.expected, &algorithms);
+        // The tag of the whole object comes from the MD5s of its parts.
+        let wanted = Wanted { md5: true, others: algorithms_of(&request.expected, &algorithms) };
         let body = Body::new(store, upload.row.object, &key, wanted, request.length, &writing).await?;
         Ok(ObjectWriter {
             archive: self.clone(),
@@ -193,7 +194,7 @@ impl WrittenPart {
         let object = target.upload.row.object;
         let mut row = PartRow {
             stream: Stream { number: body.stream, salt: body.salt, size: digests.length, extents: None },
-            md5: digests.md5,
+            md5: digests.md5.ok_or_else(|| ArchiveError::InvalidRequest("a part needs its MD5".into()))?,
             blake3: digests.blake3,
             checksums: kept(&digests, &target.algorithms, expected),
             modified: store.wall(),

@@ -11,6 +11,7 @@
 
 use std::ops::Range;
 
+use hyper::body::Bytes;
 use stele_backup::BackupError;
 use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
@@ -65,7 +66,7 @@ impl Repository {
         }
     }
 
-    fn put(&self, name: &Name, bytes: &[u8], headers: &[(&str, &str)]) -> Result<()> {
+    fn put(&self, name: &Name, bytes: &Bytes, headers: &[(&str, &str)]) -> Result<()> {
         let path = self.path(name);
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
         let answer = self.0.send(ask, bytes)?;
@@ -75,7 +76,7 @@ impl Repository {
             // go on.
             Err(BackupError::Exists(text)) if repeated && !name.is_in(Folder::Epochs) => {
                 let stored = self.get(name, bytes.len() as u64);
-                if stored.is_ok_and(|stored| stored == bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
+                if stored.is_ok_and(|stored| stored == *bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
             }
             other => other.map(drop),
         }
@@ -113,11 +114,18 @@ impl Store for Repository {
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, &[("if-none-match", "*")])
+        self.put(name, &Bytes::copy_from_slice(bytes), &[("if-none-match", "*")])
+    }
+
+    fn create_from(&self, name: &Name, bytes: Vec<u8>) -> Result<Vec<u8>> {
+        let bytes = Bytes::from(bytes);
+        self.put(name, &bytes, &[("if-none-match", "*")])?;
+        // Without a copy: the request is over, and this is the only owner.
+        Ok(bytes.into())
     }
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, bytes, &[])
+        self.put(name, &Bytes::copy_from_slice(bytes), &[])
     }
 
     fn lock(&self, name: &Name, until: u64) -> Result<()> {
@@ -159,7 +167,7 @@ impl Store for Repository {
             ("x-amz-object-lock-mode", "COMPLIANCE"),
             ("x-amz-object-lock-retain-until-date", until.as_str()),
         ];
-        self.put(name, bytes, &headers).map_err(|error| self.explained(error))
+        self.put(name, &Bytes::copy_from_slice(bytes), &headers).map_err(|error| self.explained(error))
     }
 
     fn locked_until(&self, name: &Name) -> Result<Option<u64>> {

@@ -11,6 +11,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hyper::body::Bytes;
 use stele_archive::SignedHead;
 use stele_backup::BackupError;
 use stele_backup::store::s3;
@@ -129,7 +130,7 @@ impl HeadBucket {
             headers.push(("x-amz-object-lock-retain-until-date", until));
         }
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers: &headers, max: TEXT_MAX };
-        judge(self.bucket.place(), ask, self.bucket.send(ask, bytes)?).map(drop)
+        judge(self.bucket.place(), ask, self.bucket.send(ask, &Bytes::copy_from_slice(bytes))?).map(drop)
     }
 
     fn put_unless_there(&self, name: &str, bytes: &[u8]) -> Outcome<()> {
