@@ -1,4 +1,4 @@
-//! Keys that come from outside: access keys of callers, and the master key in escrow.
+//! Keys that come from outside: access keys of callers, and copies of the master key.
 
 pub(crate) mod access_keys;
 pub(crate) mod expiry;

@@ -116,7 +116,7 @@ pub(crate) fn open_note(key: &[u8; 32], bound: &[u8], sealed: &[u8]) -> Result<V
 
 pub(crate) fn wrong_key(what: &str) -> ArchiveError {
     ArchiveError::WrongKey(format!(
-        "{what} does not open with this master key; give the key that the store was made with (`stele key check` tests one)"
+        "{what} does not open with this master key; give the key that the store was made with (`stele master-key verify` tests one)"
     ))
 }
 

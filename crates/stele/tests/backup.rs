@@ -162,8 +162,8 @@ fn a_directory_from_the_first_backup_to_the_last_prune() {
     code(&run(&["snapshots", "--password-command", &format!("cat {}", place.path("new"))]), 0);
     code(&run(&["snapshots", "--password-command", "echo wrong"]), 12);
     code(&run(&["snapshots", "--password-command", "false", "--password-file", &place.path("new")]), 2);
-    code(&run(&["key", "escrow", "--to", &place.path("escrow")]), 0);
-    code(&run(&["key", "check", &place.path("escrow")]), 0);
+    code(&run(&["key", "export", "--to", &place.path("escrow")]), 0);
+    code(&run(&["key", "verify", &place.path("escrow")]), 0);
     // Rules, and removal.
     code(&run(&["forget"]), 2);
     let judged = code(&run(&["forget", "--keep-last", "1", "--json"]), 0);

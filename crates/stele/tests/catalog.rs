@@ -82,7 +82,7 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     let key = place.0.join("master.key");
     let text = std::fs::read_to_string(&key).unwrap();
     std::fs::remove_file(&key).unwrap();
-    place.refused(4, &["master key", "escrow"], &["catalog", "rebuild", "--yes", "--force"]);
+    place.refused(4, &["master key", "exported copy"], &["catalog", "rebuild", "--yes", "--force"]);
     std::fs::write(&key, "0".repeat(64)).unwrap();
     place.refused(3, &["key"], &["catalog", "rebuild", "--yes", "--force"]);
     std::fs::write(&key, &text).unwrap();

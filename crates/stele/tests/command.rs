@@ -14,7 +14,7 @@ fn every_command_explains_itself_with_examples() {
         &["up"],
         &["serve"],
         &["pool", "create"],
-        &["pool", "open"],
+        &["pool", "recover"],
         &["pool", "status"],
         &["pool", "scrub"],
         &["pool", "replace"],
@@ -42,16 +42,16 @@ fn every_command_explains_itself_with_examples() {
         &["backup", "key", "list"],
         &["backup", "key", "add"],
         &["backup", "key", "remove"],
-        &["backup", "key", "escrow"],
-        &["backup", "key", "check"],
+        &["backup", "key", "export"],
+        &["backup", "key", "verify"],
         &["bucket", "create"],
         &["bucket", "list"],
         &["bucket", "show"],
         &["key", "create"],
         &["key", "list"],
         &["key", "revoke"],
-        &["key", "escrow"],
-        &["key", "check"],
+        &["master-key", "export"],
+        &["master-key", "verify"],
         &["why"],
         &["audit", "show"],
         &["audit", "verify"],
@@ -135,10 +135,10 @@ fn from_a_first_start_to_an_audit() {
     place.refused(4, &["nobody"], &["key", "revoke", "nobody"]);
 
     let copy = place.0.join("escrow.key");
-    place.json(&["key", "escrow", "--to", copy.to_str().unwrap()]);
-    assert_eq!(place.json(&["key", "check", copy.to_str().unwrap()])["opens"], true);
+    place.json(&["master-key", "export", "--to", copy.to_str().unwrap()]);
+    assert_eq!(place.json(&["master-key", "verify", copy.to_str().unwrap()])["opens"], true);
     std::fs::write(place.0.join("other.key"), "00".repeat(32)).unwrap();
-    place.refused(3, &["does not open"], &["key", "check", place.0.join("other.key").to_str().unwrap()]);
+    place.refused(3, &["does not open"], &["master-key", "verify", place.0.join("other.key").to_str().unwrap()]);
 
     place.json(&["volume", "create", "scratch", "--code", "mirror-2", "--size", "8MiB"]);
     place.json(&["volume", "delete", "scratch", "--yes"]);

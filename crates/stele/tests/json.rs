@@ -244,9 +244,9 @@ fn what_is_printed_for_machines_is_documented() {
     let (key, safe) = (added["key"].as_str().unwrap(), place.path("safe"));
     one("stele backup key remove", &[&with(&["key", "remove"])[..], &[key]].concat());
     let (escrow, opens) =
-        ("stele key escrow and stele backup key escrow", "stele key check and stele backup key check");
-    one(escrow, &[&with(&["key", "escrow"])[..], &["--to", &safe]].concat());
-    one(opens, &[&with(&["key", "check"])[..], &[&safe]].concat());
+        ("stele master-key export and stele backup key export", "stele master-key verify and stele backup key verify");
+    one(escrow, &[&with(&["key", "export"])[..], &["--to", &safe]].concat());
+    one(opens, &[&with(&["key", "verify"])[..], &[&safe]].concat());
     let policy = place.path("policy.toml");
     std::fs::write(&policy, "[[class]]\nname = \"all\"\ninclude = [\"*\"]\nversions = 5\n").unwrap();
     one("stele backup policy", &["backup", "policy", &policy]);
@@ -276,8 +276,8 @@ fn what_is_printed_for_machines_is_documented() {
         "stele config export",
         &["config", "export", "--to", &place.path("backup"), "--passphrase-file", &place.path("phrase")],
     );
-    one(escrow, &["key", "escrow", "--to", &place.path("escrowed")]);
-    one(opens, &["key", "check", &place.path("escrowed")]);
+    one(escrow, &["master-key", "export", "--to", &place.path("escrowed")]);
+    one(opens, &["master-key", "verify", &place.path("escrowed")]);
     one("stele pool scrub --wait", &["pool", "scrub", "--wait"]);
     one("stele pool status", &["pool", "status"]);
     one("stele top", &["top", "--once"]);
@@ -310,7 +310,7 @@ fn what_is_printed_for_machines_is_documented() {
         (&["bucket", "create", "records"], "exists", 9),
         (&["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"], "exists", 9),
         (&["volume", "snapshot", "vm1", "monday"], "exists", 9),
-        (&["key", "escrow", "--to", &place.path("escrowed")], "exists", 9),
+        (&["master-key", "export", "--to", &place.path("escrowed")], "exists", 9),
     ] {
         let output = place.stele(&[arguments, &["--json"]].concat());
         let text = String::from_utf8(output.stdout).unwrap();

@@ -154,7 +154,7 @@ fn a_plan_says_what_would_run_and_runs_nothing() {
     assert_eq!(planned["cells"].as_array().unwrap().len(), 2);
     assert_eq!(planned["least_seconds"], 24.0, "two cells of ten seconds and two rounds of warm-up: {planned}");
     assert!(!std::path::Path::new(&target).exists());
-    let odd = place.json(&["lab", "published"]);
+    let odd = place.json(&["lab", "papers", "check"]);
     assert!(odd.as_array().unwrap().iter().any(|odd| odd["place"] == "Fibre Channel Table 2"), "{odd}");
     let text = String::from_utf8(place.stele(&["lab", "workloads"]).stdout).unwrap();
     assert!(text.contains("file_server") && text.contains("4.0 KiB (60 %)") || text.contains("4 KiB (60 %)"), "{text}");

@@ -1,5 +1,5 @@
-//! Pools with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and commands
-//! without a server.
+//! Pools with named drives: `pool create`, `serve`, `pool recover`, `scrub`, `replace`, and
+//! commands without a server.
 
 mod formats;
 mod support;
@@ -44,10 +44,10 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     assert!(good(server.get("/records/key")).body == body);
     server.kill();
 
-    // `pool open` replays the log after the kill and closes in order; read-only it writes nothing.
-    // Advice about missing drives is given where drives are missing.
+    // `pool recover` replays the log after the kill and closes in order; read-only it writes
+    // nothing. Advice about missing drives is given where drives are missing.
     let advice = || {
-        let opened = place.json(&["pool", "open", "--read-only"]);
+        let opened = place.json(&["pool", "recover", "--read-only"]);
         assert_eq!(opened["state"], "read-only", "{opened}");
         let standing = opened["standing"].as_array().unwrap().iter();
         let alarm = standing.clone().find(|alarm| alarm["kind"] == "read-only");
@@ -57,7 +57,7 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     std::fs::rename(place.path("d0.img"), place.path("away.img")).unwrap();
     assert!(advice().contains("return missing drives"), "{}", advice());
     std::fs::rename(place.path("away.img"), place.path("d0.img")).unwrap();
-    assert_eq!(place.json(&["pool", "open"])["state"], "ok");
+    assert_eq!(place.json(&["pool", "recover"])["state"], "ok");
     let server = place.serve().with_keys(keys);
     assert!(good(server.get("/records/key")).body == body);
 }
@@ -70,24 +70,24 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     place.json(&["bucket", "create", "records"]);
     server.put("/records/key", b"data");
     let copy = place.path("escrow.key");
-    place.json(&["key", "escrow", "--to", &copy]);
+    place.json(&["master-key", "export", "--to", &copy]);
     let clock = place.json(&["clock", "show"]);
     assert!(clock["frozen"].is_null() && clock["compliance_time"].is_string(), "{clock}");
     let accepted = place.json(&["clock", "accept", "--yes"]);
     assert!(accepted["frozen"].is_null() && accepted["accepted"].is_null(), "{accepted}");
     server.stop();
 
-    assert_eq!(place.json(&["key", "check", &copy])["opens"], true);
+    assert_eq!(place.json(&["master-key", "verify", &copy])["opens"], true);
     std::fs::write(place.0.join("other.key"), "1".repeat(64)).unwrap();
-    place.refused(3, &["does not open"], &["key", "check", &place.path("other.key")]);
+    place.refused(3, &["does not open"], &["master-key", "verify", &place.path("other.key")]);
     // The master key is exported even then, and never without a record of it.
-    place.json(&["key", "escrow", "--to", &place.path("second.key")]);
+    place.json(&["master-key", "export", "--to", &place.path("second.key")]);
     assert_eq!(std::fs::read(place.0.join("second.key")).unwrap(), std::fs::read(&copy).unwrap());
     let record = place.json(&["audit", "show", "--limit", "1"]);
     assert_eq!(record["action"].as_str(), Some("ExportMasterKey"), "{record}");
-    place.refused(9, &["second.key"], &["key", "escrow", "--to", &place.path("second.key")]);
+    place.refused(9, &["second.key"], &["master-key", "export", "--to", &place.path("second.key")]);
     // A key that cannot be written is not handed out: that would use up what officers approved.
-    place.refused(4, &["nowhere"], &["key", "escrow", "--to", &place.path("nowhere/third.key")]);
+    place.refused(4, &["nowhere"], &["master-key", "export", "--to", &place.path("nowhere/third.key")]);
     assert_eq!(place.json(&["audit", "show", "--limit", "1"])["number"], record["number"]);
     let entries = || std::fs::read_dir(&place.0).unwrap().count();
     let before = entries();

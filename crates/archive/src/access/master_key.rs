@@ -1,4 +1,4 @@
-//! The verification of an escrowed copy of the master key.
+//! The verification of an exported copy of the master key.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::state::buckets::Bucket;
 use crate::store::Archive;
 
 impl Archive {
-    /// Whether a key, for instance an escrowed copy, opens this store: it unwraps every bucket key.
+    /// Whether a key, for instance an exported copy, opens this store: it unwraps every bucket key.
     pub async fn check_master_key(&self, key: &MasterKey) -> Result<bool> {
         let store = &self.store();
         let fits = |bucket: &Arc<Bucket>| {

@@ -78,7 +78,7 @@ impl Act {
             Act::Bypass => "no version under GOVERNANCE can be deleted before its end, and no such retention weakened",
             Act::ClockAccept => "after the next clock alarm nothing expires any more",
             Act::ClockCredit => "time in which the store is closed is made up at the slew alone",
-            Act::KeyExport => "no further copy of the master key leaves this store; keep the escrowed one",
+            Act::KeyExport => "no further copy of the master key leaves this store; keep the exported one",
             Act::NewOfficer => "if officers lose their keys, no others take their place",
         }
     }

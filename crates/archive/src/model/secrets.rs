@@ -7,7 +7,8 @@ use zeroize::Zeroizing;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::time::Surroundings;
 
-/// The key that wraps every bucket key. Its loss is the loss of every record: export it to escrow.
+/// The key that wraps every bucket key. Its loss is the loss of every record: export it to a safe
+/// place.
 #[derive(Clone)]
 pub struct MasterKey(pub(crate) Zeroizing<[u8; 32]>);
 

@@ -298,8 +298,8 @@ impl Archive {
             .await
     }
 
-    /// The text of the master key for escrow. The audit record is durable before the text is handed
-    /// out. Where that takes two officers, it uses up their approval.
+    /// The text of the master key for safekeeping. The audit record is durable before the text is
+    /// handed out. Where that takes two officers, it uses up their approval.
     pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
         let store = &self.store();
         let rules = store.rules();
@@ -344,7 +344,7 @@ impl Store {
         }
         Err(void.unwrap_or_else(|| {
             ArchiveError::Denied(format!(
-                "{} takes two officers: `stele key request-escrow --officer FILE` asks, and another officer approves",
+                "{} takes two officers: `stele master-key request --officer FILE` asks, and another officer approves",
                 Act::KeyExport.says()
             ))
         }))

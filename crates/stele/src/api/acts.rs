@@ -60,17 +60,17 @@ impl Call for ClockAcceptRequest {
 
 /// An officer asks to let the master key be exported once.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct EscrowRequest {
+pub struct MasterKeyRequestCall {
     pub officer: Officer,
 }
 
-impl Call for EscrowRequest {
-    const NAME: &'static str = "key/escrow/request";
+impl Call for MasterKeyRequestCall {
+    const NAME: &'static str = "master-key/request";
     const FOR_OFFICERS: bool = true;
     const CARRIES_KEY: bool = true;
     type Answer = RequestInfo;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
-        let caller = known(node, actor, &self.officer, EscrowRequest::NAME).await?;
+        let caller = known(node, actor, &self.officer, MasterKeyRequestCall::NAME).await?;
         Ok(node.archive()?.request_export(&caller).await?)
     }
 }

@@ -14,8 +14,8 @@ Examples:
   stele backup restore latest:/home/anna --to /tmp/restored
 
 A repository is a directory, or a bucket of any S3 server, whose keys come from AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY or ~/.aws/credentials. Its content and its names are encrypted: without a password or the escrow of the key
-nothing can be restored. Exit codes beside those of every command: 3 some files could not be saved or restored, or the
+AWS_SECRET_ACCESS_KEY or ~/.aws/credentials. Its content and its names are encrypted: without a password or a copy
+of the key nothing can be restored. Exit codes beside those of every command: 3 some files could not be saved or restored, or the
 store refused (`stele backup run` ends with 1 then); 5 damage was found; 10 no repository; 11 another process prunes;
 12 wrong password; 130 interrupted.")]
 pub enum Backup {
@@ -25,7 +25,7 @@ Examples:
   stele backup init --repository /mnt/backup --password-file /root/backup-password
   stele backup init --repository /mnt/backup --password-command 'pass show backup' --label laptop
 
-Keep the password, and an escrow of the key (`stele backup key escrow --to FILE`), where the data cannot be lost
+Keep the password, and a copy of the key (`stele backup key export --to FILE`), where the data cannot be lost
 with them.")]
     Init {
         #[command(flatten)]
@@ -209,7 +209,7 @@ The file belongs to the job that may delete, not to the machines that are saved.
     Schedule(Schedule),
     /// Show which schedules were missed, late, failed or incomplete
     Report(Report),
-    /// Passwords of a repository, and the escrow of its key
+    /// Passwords of a repository, and the export of its key
     #[command(subcommand)]
     Key(BackupKey),
 }
@@ -578,21 +578,21 @@ pub enum BackupKey {
         key: String,
     },
     /// Write the repository's key as text into a new file, for a safe
-    #[command(after_help = "\
+    #[command(alias = "escrow", after_help = "\
 Example:
-  stele backup key escrow --to /media/safe/backup-key
+  stele backup key export --to /media/safe/backup-key
 
 The text opens the repository without a password. Keep it offline.")]
-    Escrow {
+    Export {
         #[command(flatten)]
         place: RepositoryArgs,
         /// A file that does not exist
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
-    /// Check that an escrow opens the repository
-    #[command(after_help = "Example:\n  stele backup key check /media/safe/backup-key")]
-    Check {
+    /// Check that an exported key opens the repository
+    #[command(alias = "check", after_help = "Example:\n  stele backup key verify /media/safe/backup-key")]
+    Verify {
         #[command(flatten)]
         place: RepositoryArgs,
         file: PathBuf,

@@ -1,10 +1,9 @@
 //! `stele key`.
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
 use super::bucket::{Quota, VersionsQuota, quota, quota_versions};
+use super::master_key::{MasterKeyExport, MasterKeyRequest, MasterKeyVerify};
 use super::words::{Access, Role};
 
 #[derive(Subcommand, Debug)]
@@ -21,28 +20,15 @@ pub enum Key {
     /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
     Revoke { id: String },
-    /// Export the master key to a file for safekeeping. Without the master key every record is lost
-    #[command(after_help = "Example:\n  stele key escrow --to /media/usb/stele-master.key")]
-    Escrow {
-        /// New file, readable by its owner only
-        #[arg(long, value_name = "FILE")]
-        to: PathBuf,
-    },
-    /// Ask to let the master key be exported once; another officer approves
-    #[command(after_help = "\
-Example, where the export takes two officers (`stele act list`):
-  anna$ stele key request-escrow --officer anna.json
-  ben$  stele approve 7k2m9xqa --officer ben.json
-  root# stele key escrow --to /media/usb/stele-master.key")]
-    RequestEscrow {
-        /// File with the officer's access_key and secret_key, as `stele key create --json` prints
-        /// them
-        #[arg(long, value_name = "FILE")]
-        officer: PathBuf,
-    },
-    /// Prove that an escrowed master key opens this store
-    #[command(after_help = "Example:\n  stele key check /media/usb/stele-master.key")]
-    Check { file: PathBuf },
+    /// Former spelling of `stele master-key export`
+    #[command(hide = true)]
+    Escrow(MasterKeyExport),
+    /// Former spelling of `stele master-key request`
+    #[command(hide = true)]
+    RequestEscrow(MasterKeyRequest),
+    /// Former spelling of `stele master-key verify`
+    #[command(hide = true)]
+    Check(MasterKeyVerify),
 }
 
 #[derive(Args, Debug)]

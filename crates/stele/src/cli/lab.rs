@@ -226,12 +226,22 @@ Examples:
         #[arg(long)]
         lenient: bool,
     },
-    /// Show the arithmetical oddities of the published tables that come with the laboratory
-    #[command(after_help = "Example:\n  stele lab published")]
+    /// The published papers that come with the laboratory
+    #[command(subcommand)]
+    Papers(PapersCommand),
+    /// Former spelling of `stele lab papers check`
+    #[command(hide = true, after_help = "Example:\n  stele lab papers check")]
     Published,
     /// List the workloads that come with the laboratory
     #[command(after_help = "Example:\n  stele lab workloads")]
     Workloads,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum PapersCommand {
+    /// Find contradictions in the published tables by arithmetic
+    #[command(after_help = "Example:\n  stele lab papers check")]
+    Check,
 }
 
 /// The secret that hosts share.

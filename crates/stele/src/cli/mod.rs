@@ -14,6 +14,7 @@ pub mod find;
 mod help;
 pub mod key;
 pub mod lab;
+pub mod master_key;
 pub mod matter;
 pub mod notifications;
 pub mod pool;
@@ -96,9 +97,12 @@ pub enum Command {
     /// Backups: encrypted, deduplicated snapshots of files
     #[command(subcommand)]
     Backup(backup::Backup),
-    /// Access keys, and export of the master key
+    /// Access keys
     #[command(subcommand)]
     Key(key::Key),
+    /// The master key, which encrypts all other keys: export and verify a copy
+    #[command(subcommand)]
+    MasterKey(master_key::MasterKeyCommand),
     /// Explain why a version cannot be deleted, and when it can be
     #[command(
         after_help = "Examples:\n  stele why records/2026/ledger.pdf\n  stele why records/2026/ledger.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b --json"

@@ -9,7 +9,8 @@ pub enum PoolCommand {
     /// Make a new pool out of drives
     Create(PoolCreate),
     /// Open the pool once, replay its log, repair replicas, and close it cleanly
-    Open(Open),
+    #[command(alias = "open")]
+    Recover(PoolRecover),
     /// Show drives by enclosure, health, space, and rebuild with time left
     Status(PoolStatus),
     /// Read and verify all data now
@@ -97,8 +98,8 @@ pub struct PoolCreate {
     pub size: Option<stele_ground::Bytes>,
     /// Allocate the whole file now. Creation takes longer; no later write waits for the file system
     /// to find space
-    #[arg(long, requires = "size")]
-    pub written: bool,
+    #[arg(long, alias = "written", requires = "size")]
+    pub preallocate: bool,
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub log: Option<stele_ground::Bytes>,
@@ -114,8 +115,8 @@ pub struct PoolCreate {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  stele pool open --dir /srv/stele")]
-pub struct Open {
+#[command(after_help = "Example:\n  stele pool recover --dir /srv/stele")]
+pub struct PoolRecover {
     /// Open writable even if fewer than a majority of the drives agree on the configuration; the
     /// audit log records it
     #[arg(long)]

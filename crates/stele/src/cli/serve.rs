@@ -34,8 +34,8 @@ pub struct Up {
     pub drive_size: Option<Bytes>,
     /// Allocate the whole file drives at the first start. The start takes longer; no later write
     /// waits for the file system to find space
-    #[arg(long)]
-    pub written: bool,
+    #[arg(long, alias = "written")]
+    pub preallocate: bool,
     /// Code of the data volume, at the first start
     #[arg(long, default_value = "8+2")]
     pub data: stele_codes::Code,

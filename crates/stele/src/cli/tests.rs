@@ -131,8 +131,28 @@ fn a_command_that_does_not_exist_is_noticed() {
     for line in ["stele reclaim", "stele volume grow data", "stele pool status --often", "stele pool frobnicate"] {
         assert!(wrong(&cli, line).is_some(), "{line}");
     }
-    for line in ["stele pool status --watch", "stele volume resize vm1 40GiB", "stele pool", "stele key check FILE"] {
+    for line in
+        ["stele pool status --watch", "stele volume resize vm1 40GiB", "stele pool", "stele master-key verify FILE"]
+    {
         assert_eq!(wrong(&cli, line), None, "{line}");
+    }
+}
+
+/// Renamed commands and options; the next release takes only the new names.
+#[test]
+fn former_spellings_are_accepted_for_one_release() {
+    for line in [
+        "stele pool open --read-only",
+        "stele pool create --drive a --size 1GiB --written",
+        "stele up --written",
+        "stele key escrow --to a.key",
+        "stele key request-escrow --officer anna.json",
+        "stele key check a.key",
+        "stele backup key escrow --to a.key",
+        "stele backup key check a.key",
+        "stele lab published",
+    ] {
+        assert!(Cli::read(line.split(" ").map(Into::into)).is_ok(), "{line}");
     }
 }
 

@@ -8,19 +8,20 @@ use std::path::Path;
 use stele_archive::AuditRecord;
 use stele_ground::{Bytes, Shown};
 
-use crate::api::acts::{ClockAcceptRequest, EscrowRequest};
+use crate::api::acts::ClockAcceptRequest;
 use crate::api::approval::ClockCredit;
 use crate::api::archive as calls;
 use crate::cli::audit::Audit;
 use crate::cli::bucket::Bucket;
 use crate::cli::key::Key;
+use crate::cli::master_key::MasterKeyCommand;
 use crate::cli::show::Clock;
 use crate::cli::words::{Access, word};
 use crate::commands::approve::{asked, read_officer};
-use crate::commands::{confirm, evidence, print_json};
+use crate::commands::{confirm, evidence, master_key, print_json};
 use crate::config::Site;
 use crate::connection::Connection;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::failure::{Failure, Outcome, io_failure};
 use crate::files::Draft;
 use crate::output::{Align, GREEN, RED, Table, json_line, paint};
 
@@ -221,12 +222,9 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             println!("Key {} revoked.", Shown(&id));
             Ok(())
         }
-        Key::RequestEscrow { officer } => {
-            let officer = read_officer(&officer)?;
-            asked(json, &ask(site, EscrowRequest { officer }).await?)
-        }
-        Key::Escrow { to } => escrow(site, json, &to).await,
-        Key::Check { file } => check(site, json, &file).await,
+        Key::Escrow(asked) => master_key::run(site, json, MasterKeyCommand::Export(asked)).await,
+        Key::RequestEscrow(asked) => master_key::run(site, json, MasterKeyCommand::Request(asked)).await,
+        Key::Check(asked) => master_key::run(site, json, MasterKeyCommand::Verify(asked)).await,
     }
 }
 
@@ -271,39 +269,6 @@ pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer
     let answer = connection.call(call).await;
     connection.leave().await?;
     answer
-}
-
-/// More than a key in text takes.
-const KEY_ROOM: usize = 4096;
-
-async fn escrow(site: &Site, json: bool, to: &Path) -> Outcome<()> {
-    // The call uses up what officers approved, and the log then says that the key left.
-    let mut draft = Draft::private(to)?;
-    draft.reserve(KEY_ROOM)?;
-    let exported = ask(site, calls::KeyEscrow {}).await?;
-    draft.put(format!("{}\n", exported.key).as_bytes())?;
-    draft.keep()?;
-    if json {
-        return print_json(&serde_json::json!({ "file": to }));
-    }
-    println!("Master key written to {}. Keep it away from this machine.", to.display());
-    println!("Prove that it opens this store: stele key check {}", to.display());
-    Ok(())
-}
-
-async fn check(site: &Site, json: bool, file: &Path) -> Outcome<()> {
-    let text = std::fs::read_to_string(file).map_err(|error| io_failure("read the escrowed key", file, &error))?;
-    let found = ask(site, calls::KeyCheck { key: text.trim().to_owned() }).await?;
-    if json {
-        print_json(&found)?;
-    } else if found.opens {
-        println!("{} opens this store.", file.display());
-    }
-    if found.opens {
-        return Ok(());
-    }
-    Err(Failure::new(Kind::Refused, format!("the key in {} does not open this store", file.display()))
-        .next("find the right copy, or export one now with `stele key escrow` while the store still opens"))
 }
 
 pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {

@@ -262,7 +262,7 @@ fn init(json: bool, place: &RepositoryArgs, label: &str, keep_for: Option<u64>) 
         return print_json(&json!({ "repository": id, "place": place.repository }));
     }
     println!("Repository {id} made in {}.", Shown(&place.repository.display().to_string()));
-    println!("Losing the password loses every backup: write the key with `stele backup key escrow --to FILE`.");
+    println!("Losing the password loses every backup: write the key with `stele backup key export --to FILE`.");
     Ok(())
 }
 

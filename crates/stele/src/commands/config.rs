@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use self::sealed::Sealed;
-use crate::api::archive::KeyEscrow;
+use crate::api::archive::MasterKeyExportCall;
 use crate::cli::config::ConfigCommand;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
@@ -109,7 +109,7 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     draft.reserve(gathered.room()?)?;
     let connection = Connection::find(site).await?;
     let key = match connection.is_server() {
-        true => connection.exact(KeyEscrow {}).await,
+        true => connection.exact(MasterKeyExportCall {}).await,
         false => Err(Failure::new(Kind::Busy, "no server runs that could record that the master key is handed out")
             .next("start it with `stele serve`, and repeat the command")),
     };
@@ -335,7 +335,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
         true => format!("--dir {}", site.dir.display()),
         false => format!("--config {}", site.config_path.display()),
     };
-    println!("Look at the drives, then serve: stele pool open --read-only {place}");
+    println!("Look at the drives, then serve: stele pool recover --read-only {place}");
     Ok(())
 }
 

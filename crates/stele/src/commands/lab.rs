@@ -33,7 +33,7 @@ use stele_lab::workload::AccessSpec;
 use stele_lab::{ab_test, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
 
-use crate::cli::lab::{Compare, Lab, LabRun, OriginArg, Search, What};
+use crate::cli::lab::{Compare, Lab, LabRun, OriginArg, PapersCommand, Search, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
@@ -95,7 +95,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::History(asked) => history::run(json, &asked),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
-        Lab::Published => show::published(json),
+        Lab::Published | Lab::Papers(PapersCommand::Check) => show::published(json),
         Lab::Workloads => workloads(json),
     }
 }

@@ -16,6 +16,7 @@ pub mod export;
 pub mod find;
 pub mod lab;
 pub mod manual;
+pub mod master_key;
 pub mod matter;
 pub mod notifications;
 pub mod pool;
@@ -53,6 +54,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Notifications(command) => notifications::run(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
+        Command::MasterKey(command) => master_key::run(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::SelfTest { bucket } => self_test::run(&site, json, bucket).await,
         Command::Matter(command) => matter::run(&site, json, command).await,

@@ -34,7 +34,7 @@ const FINDINGS_SHOWN: usize = 10;
 pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
     match command {
         PoolCommand::Create(create) => self::create(site, json, create).await,
-        PoolCommand::Open(open) => self::open(site, json, open).await,
+        PoolCommand::Recover(asked) => recover(site, json, asked).await,
         PoolCommand::Status(status) => self::status(site, json, status.watch).await,
         PoolCommand::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
         PoolCommand::Wash => wash(site, json).await,
@@ -62,13 +62,13 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
     Ok(())
 }
 
-async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
+async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outcome<()> {
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
     let opening =
-        Opening { override_quorum: open.override_quorum, read_only: open.read_only, ..Opening::for_command() };
+        Opening { override_quorum: asked.override_quorum, read_only: asked.read_only, ..Opening::for_command() };
     // Opening the catalog writes. A pool that may not be written is opened without it.
-    let opened = if open.read_only {
+    let opened = if asked.read_only {
         Node::open_pool(site, config, opening).await
     } else {
         Node::open(site, config, opening).await

@@ -147,7 +147,7 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     let mut config = Config::new(places.collect());
     config.pool.rebuild_after = 10;
     config.s3.listen = up.listen.unwrap_or(LISTEN);
-    let new = NewDrives { size, space: space_of(up.written) };
+    let new = NewDrives { size, space: space_of(up.preallocate) };
     let made =
         Made { name: "pool".to_owned(), log: Some(log_of(size)), spare: None, data: Some(up.data), new: Some(new) };
     let node = make(site, config, made).await?;

@@ -69,7 +69,7 @@ pub async fn pool(site: &Site, create: PoolCreate) -> Outcome<StatusView> {
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
     }
-    let new = create.size.map(|size| NewDrives { size, space: space_of(create.written) });
+    let new = create.size.map(|size| NewDrives { size, space: space_of(create.preallocate) });
     let made = Made { name: create.name, log: create.log, spare: create.spare, data, new };
     let node = self::make(site, config, made).await?;
     let status = crate::api::pool::status(&node).await?;

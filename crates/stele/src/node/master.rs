@@ -18,7 +18,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
             let path = site.path(Path::new(path));
             std::fs::read_to_string(&path).map_err(|error| {
                 io_failure("read the master key", &path, &error)
-                    .next("restore it from escrow: without it nothing in this store can be read")
+                    .next("restore the exported copy: without it nothing in this store can be read")
             })?
         }
         Some(("env", name)) => std::env::var(name)

@@ -361,7 +361,7 @@ impl Node {
                 Kind::Damaged,
                 "the pool is open for reading only, and the catalog writes when it opens",
             )
-            .next("return drives until a majority agrees; `stele pool open --read-only` shows which are missing"));
+            .next("return drives until a majority agrees; `stele pool recover --read-only` shows which are missing"));
         }
         let is_away = volumes::is_away(catalog);
         let handle = self.pool.volume_of(catalog);

@@ -186,7 +186,7 @@ fn read_whole(fixture: &str, more: impl FnOnce(&Place, &Server)) {
         (0..4).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
     drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
     new.json(&arguments);
-    assert_eq!(new.json(&["pool", "open", "--read-only"])["state"], "read-only");
+    assert_eq!(new.json(&["pool", "recover", "--read-only"])["state"], "read-only");
 }
 
 /// Changes a drive's file at a place.

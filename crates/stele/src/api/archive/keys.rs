@@ -324,25 +324,25 @@ impl Call for KeyRevoke {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct KeyEscrow {}
+pub struct MasterKeyExportCall {}
 
 /// The master key itself. The socket that carries it admits only root and the server's own user.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct EscrowView {
+pub struct MasterKeyView {
     pub key: String,
 }
 
-impl Call for KeyEscrow {
-    const NAME: &'static str = "key/escrow";
-    type Answer = EscrowView;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<EscrowView> {
+impl Call for MasterKeyExportCall {
+    const NAME: &'static str = "master-key/export";
+    type Answer = MasterKeyView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<MasterKeyView> {
         let key = node.archive()?.export_master_key(&actor.caller()).await?;
-        Ok(EscrowView { key: key.to_string() })
+        Ok(MasterKeyView { key: key.to_string() })
     }
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-pub struct KeyCheck {
+pub struct MasterKeyVerifyCall {
     /// The exported copy.
     pub key: String,
 }
@@ -352,8 +352,8 @@ pub struct CheckView {
     pub opens: bool,
 }
 
-impl Call for KeyCheck {
-    const NAME: &'static str = "key/check";
+impl Call for MasterKeyVerifyCall {
+    const NAME: &'static str = "master-key/verify";
     const READS: bool = true;
     type Answer = CheckView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<CheckView> {

@@ -45,18 +45,18 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
             println!("Key {} removed.", Shown(&key));
             Ok(())
         }
-        BackupKey::Escrow { place, to } => write_escrow(json, &open(&place)?, &to),
-        BackupKey::Check { place, file } => {
+        BackupKey::Export { place, to } => write_escrow(json, &open(&place)?, &to),
+        BackupKey::Verify { place, file } => {
             let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
             let (id, secret) = parse_escrow(&text)?;
             let repository = closed(&place)?;
             if id != repository.header.id || Repository::open_with(repository, secret).is_err() {
-                return Err(Failure::new(Kind::WrongPassword, "the escrow is that of another repository"));
+                return Err(Failure::new(Kind::WrongPassword, "the exported key is that of another repository"));
             }
             if json {
                 return print_json(&json!({ "opens": true }));
             }
-            println!("The escrow opens the repository.");
+            println!("The exported key opens the repository.");
             Ok(())
         }
     }

@@ -1,0 +1,57 @@
+//! Runs `stele master-key`.
+
+use std::path::Path;
+
+use crate::api::acts::MasterKeyRequestCall;
+use crate::api::archive as calls;
+use crate::cli::master_key::MasterKeyCommand;
+use crate::commands::approve::{asked, read_officer};
+use crate::commands::archive::ask;
+use crate::commands::print_json;
+use crate::config::Site;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::files::Draft;
+
+/// More than a key in text takes.
+const KEY_ROOM: usize = 4096;
+
+pub async fn run(site: &Site, json: bool, command: MasterKeyCommand) -> Outcome<()> {
+    match command {
+        MasterKeyCommand::Export(given) => export(site, json, &given.to).await,
+        MasterKeyCommand::Request(given) => {
+            let officer = read_officer(&given.officer)?;
+            asked(json, &ask(site, MasterKeyRequestCall { officer }).await?)
+        }
+        MasterKeyCommand::Verify(given) => verify(site, json, &given.file).await,
+    }
+}
+
+async fn export(site: &Site, json: bool, to: &Path) -> Outcome<()> {
+    // The call uses up what officers approved, and the log then says that the key left.
+    let mut draft = Draft::private(to)?;
+    draft.reserve(KEY_ROOM)?;
+    let exported = ask(site, calls::MasterKeyExportCall {}).await?;
+    draft.put(format!("{}\n", exported.key).as_bytes())?;
+    draft.keep()?;
+    if json {
+        return print_json(&serde_json::json!({ "file": to }));
+    }
+    println!("Master key written to {}. Keep it away from this machine.", to.display());
+    println!("Prove that it opens this store: stele master-key verify {}", to.display());
+    Ok(())
+}
+
+async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
+    let text = std::fs::read_to_string(file).map_err(|error| io_failure("read the exported key", file, &error))?;
+    let found = ask(site, calls::MasterKeyVerifyCall { key: text.trim().to_owned() }).await?;
+    if json {
+        print_json(&found)?;
+    } else if found.opens {
+        println!("{} opens this store.", file.display());
+    }
+    if found.opens {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Refused, format!("the key in {} does not open this store", file.display()))
+        .next("find the right copy, or export one now with `stele master-key export` while the store still opens"))
+}
