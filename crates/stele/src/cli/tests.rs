@@ -148,8 +148,8 @@ fn former_spellings_are_accepted_for_one_release() {
         "stele key escrow --to a.key",
         "stele key request-escrow --officer anna.json",
         "stele key check a.key",
-        "stele backup key escrow --to a.key",
-        "stele backup key check a.key",
+        "stele backup key escrow --repository r --to a.key",
+        "stele backup key check --repository r a.key",
         "stele lab published",
     ] {
         assert!(Cli::read(line.split(" ").map(Into::into)).is_ok(), "{line}");

@@ -1,0 +1,60 @@
+//! `stele backup key`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::RepositoryArgs;
+
+#[derive(Subcommand, Debug)]
+pub enum BackupKey {
+    /// List the passwords by their labels
+    #[command(after_help = "Example:\n  stele backup key list")]
+    List {
+        #[command(flatten)]
+        place: RepositoryArgs,
+    },
+    /// Add a password
+    #[command(after_help = "Example:\n  stele backup key add --new-password-file second --label office")]
+    Add {
+        #[command(flatten)]
+        place: RepositoryArgs,
+        /// File with the new password on its first line
+        #[arg(long, value_name = "FILE")]
+        new_password_file: PathBuf,
+        /// A word about this password, stored in plain text
+        #[arg(long, default_value = "")]
+        label: String,
+    },
+    /// Remove a password; the last one stays
+    #[command(after_help = "Example:\n  stele backup key remove 5be1d7a09c3344ff")]
+    Remove {
+        #[command(flatten)]
+        place: RepositoryArgs,
+        /// The key, as `stele backup key list` shows it
+        key: String,
+    },
+    /// Write the repository's key as text into a new file, for a safe
+    #[command(
+        alias = "escrow",
+        after_help = "\
+Example:
+  stele backup key export --to /media/safe/backup-key
+
+The text opens the repository without a password. Keep it offline."
+    )]
+    Export {
+        #[command(flatten)]
+        place: RepositoryArgs,
+        /// A file that does not exist
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Check that an exported key opens the repository
+    #[command(alias = "check", after_help = "Example:\n  stele backup key verify /media/safe/backup-key")]
+    Verify {
+        #[command(flatten)]
+        place: RepositoryArgs,
+        file: PathBuf,
+    },
+}
