@@ -17,7 +17,7 @@ use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority};
 
 use crate::cache::DirtyBlock;
-use crate::durable::log::{self, FlushUrgency, Purpose, Reservation};
+use crate::durable::log::{self, FlushUrgency, Reservation};
 use crate::durable::records::{Image, NewDigest, Record, RedoImage};
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -37,6 +37,7 @@ pub mod checkpoint;
 mod dirty;
 pub mod flush;
 pub mod relog;
+mod room;
 mod salvage;
 
 pub use dirty::Dirty;
@@ -123,15 +124,7 @@ impl Engine {
                 // With the record of its end: a wait for that in the middle might be in vain.
                 let images = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
                 let cost = images + self.log.cost_of(64);
-                // What is kept for checkpoints helps on a log that is as good as full: with the
-                // oldest stripe gone it is trimmed.
-                let oldest = self.keeps_log(key);
-                let first = self.log.try_reserve(cost, Purpose::Inside);
-                let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
-                match first.or_else(last) {
-                    Some(reservation) => reservation,
-                    None => self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?,
-                }
+                self.room_for_destage(key, cost, pace.patience).await?
             }
         };
         // Redo records refer to the writes' own records, even if these are overwritten meanwhile.
@@ -192,7 +185,7 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         let shape = Rc::clone(&volume.shape);
         let key = StripeKey { volume: volume.id, stripe };
-        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let Some(allocation) = self.allocate(volume, stripe, true).await? else { return Err(self.full(volume)) };
         let binding = self.binding(allocation.slot, allocation.generation);
         // Where one digest covers a strip, strips are written whole from the start.
         let whole = shape.unit == DigestUnit::Strip;
@@ -254,7 +247,7 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(allocation) = self.allocate(volume, false).await? else { return Ok(Move::NoSlot) };
+        let Some(allocation) = self.allocate(volume, stripe, false).await? else { return Ok(Move::NoSlot) };
         let pieces = [data.freeze()];
         let filled = self.fill_slot(volume, stripe, allocation, Some(old), covers, &pieces).await;
         if filled.is_err() {
@@ -304,7 +297,9 @@ impl Engine {
             };
             let need = self.log.cost(&redo) + self.log.cost_of(64);
             if reservation.bytes() < need {
-                reservation = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
+                // Beside what is held: on a full log that may be all there is.
+                let more = self.room_for_destage(key, need - reservation.bytes(), pace.patience).await?;
+                reservation.merge(more);
             }
             let pages = self.pages_for(&redo).await?;
             let lsn = self.append_with(&redo, &pages, &mut reservation, pace.urgency);
@@ -321,8 +316,10 @@ impl Engine {
             self.place_redo(volume, stripe).await?;
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
-        if reservation.bytes() < self.log.cost(&done) {
-            reservation = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
+        let need = self.log.cost(&done);
+        if reservation.bytes() < need {
+            let more = self.room_for_destage(key, need - reservation.bytes(), pace.patience).await?;
+            reservation.merge(more);
         }
         // The strips are flushed: the records before may go. Were this one lost, replay would do
         // the same again.

@@ -80,6 +80,14 @@ const REGRESSIONS: &[(u64, &str)] = &[
         "one bad place without content, between two blocks with content, was read again and again, and its drive given up",
     ),
     (3_100_313, "the world took an enclosure away that had half of the drives, since others had been removed"),
+    (
+        161_056_806,
+        "a rebuild held a stripe while it waited for room in the log, and a destage that kept the log waited for the stripe",
+    ),
+    (
+        161_068_682,
+        "the destage that kept a full log waited for room for its mapping, and writes failed after two minutes",
+    ),
 ];
 
 fn check(seeds: &[u64]) {

@@ -61,7 +61,7 @@ impl Engine {
         if hoped_for && !self.may_discard(of, &columns).await? {
             return Ok(false);
         }
-        let Some(allocation) = self.allocate(volume, old.is_none()).await? else { return Ok(false) };
+        let Some(allocation) = self.allocate(volume, stripe, old.is_none()).await? else { return Ok(false) };
         let mut strips: Vec<Buffer> =
             columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
         for (strip, unit) in &columns.lost {

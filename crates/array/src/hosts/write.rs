@@ -416,7 +416,7 @@ impl Engine {
         let home = self.home(key).await?;
         let entitled = !matches!(home, Home::Slot(_))
             && (volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)));
-        let Some(allocation) = self.allocate(volume, entitled).await? else {
+        let Some(allocation) = self.allocate(volume, stripe, entitled).await? else {
             return match home {
                 Home::Slot(_) => Ok(false),
                 Home::Unmapped | Home::Zero => Err(self.full(volume)),
@@ -520,7 +520,9 @@ impl Engine {
             binding: self.binding(allocation.slot, allocation.generation),
         };
         let touched = Strips::of(writes.iter().map(|write| write.strip));
-        let mut reservation = self.log.reserve(self.log.cost_of(64 + 4 * shape.digests()), Purpose::Inside).await?;
+        let key = StripeKey { volume: volume.id, stripe };
+        let mut reservation =
+            self.room_for_destage(key, self.log.cost_of(64 + 4 * shape.digests()), log::PATIENCE).await?;
         let record = Record::Map {
             volume: volume.id,
             stripe,
@@ -569,7 +571,7 @@ impl Engine {
         let lsn = self.append(&record, &pages, &mut reservation);
         self.trim_destage_reservation(volume, stripe);
         self.step(|core| core.space.let_go(allocation.slot));
-        self.step(|core| core.unsettled.insert(StripeKey { volume: volume.id, stripe }, lsn));
+        self.step(|core| core.unsettled.insert(key, lsn));
         self.admission.make_room();
         Ok(lsn)
     }

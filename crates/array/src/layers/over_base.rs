@@ -40,7 +40,7 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let Some(allocation) = self.allocate(volume, stripe, true).await? else { return Err(self.full(volume)) };
         let filled = self.fill_slot(volume, stripe, allocation, None, covers, &[data.freeze()]).await;
         if filled.is_err() {
             self.abandon(allocation);

@@ -179,7 +179,7 @@ impl Engine {
     /// volume gets them while the record of the volume waits for its turn.
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.look(|core| core.space.unpromised(volume.class)) < slots {
-            if !self.grow(volume.class).await? {
+            if !self.grow(volume.class, None).await? {
                 return Err(ArrayError::Full(format!(
                     "volume '{}' of {} does not fit: the pool has room for {} more",
                     volume.name(),

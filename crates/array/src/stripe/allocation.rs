@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use stele_ground::Duration;
 
 use crate::drives::label::DriveState;
-use crate::durable::log::{Purpose, Reservation};
+use crate::durable::log::{self, Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
 use crate::formats::entry;
-use crate::model::place::{DriveNumber, SlotId};
+use crate::model::place::{DriveNumber, SlotId, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowClass};
 use crate::volumes::Volume;
@@ -29,7 +29,12 @@ pub struct Allocation {
 impl Engine {
     /// Allocates a slot for the stripe. `entitled`: one was promised to it. None when there is no
     /// room beside what is promised to others.
-    pub async fn allocate(&self, volume: &Volume, entitled: bool) -> Result<Option<Allocation>, ArrayError> {
+    pub async fn allocate(
+        &self,
+        volume: &Volume,
+        stripe: u64,
+        entitled: bool,
+    ) -> Result<Option<Allocation>, ArrayError> {
         let class = volume.class;
         self.widen(class).await?;
         loop {
@@ -39,7 +44,8 @@ impl Engine {
                 self.look(|core| core.space.unpromised(class))
             };
             if room == 0 {
-                if !self.grow(class).await? {
+                let key = StripeKey { volume: volume.id, stripe };
+                if !self.grow(class, Some(key)).await? {
                     return Ok(None);
                 }
                 continue;
@@ -137,11 +143,15 @@ impl Engine {
     }
 
     /// Adds a row to the class, unless one came while this waited: the caller looks again. False
-    /// when no cells are left for one.
-    pub async fn grow(&self, class: RowClass) -> Result<bool, ArrayError> {
+    /// when no cells are left for one. `stripe`: the one that needs a slot, whose destage may be
+    /// what the log waits for.
+    pub async fn grow(&self, class: RowClass, stripe: Option<StripeKey>) -> Result<bool, ArrayError> {
         let next = self.layout.read().free_id();
         let cost = self.log.cost_of(1024);
-        let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
+        let mut reservation = match stripe {
+            Some(key) => self.room_for_destage(key, cost, log::PATIENCE).await?,
+            None => self.log.reserve(cost, Purpose::Inside).await?,
+        };
         if let Some(lsn) = self.take_back_cells()
             && self.layout.read().choose_row(class, &|_| true).is_none()
         {
@@ -235,7 +245,7 @@ impl Engine {
     /// Makes sure that a stripe without a slot can get one, and promises it. Synchronous where room
     /// is at hand.
     pub async fn promise_slot(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
-        let key = crate::model::place::StripeKey { volume: volume.id, stripe };
+        let key = StripeKey { volume: volume.id, stripe };
         loop {
             if volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)) {
                 return Ok(());
@@ -245,7 +255,7 @@ impl Engine {
                 self.step(|core| core.promised.insert(key));
                 return Ok(());
             }
-            if !self.grow(volume.class).await? {
+            if !self.grow(volume.class, None).await? {
                 return Err(self.full(volume));
             }
         }

@@ -174,7 +174,7 @@ impl Engine {
         let allocation = if shared || self.look(|core| core.redo.covers(key)).is_some() {
             None
         } else {
-            self.allocate(volume, false).await?
+            self.allocate(volume, of.stripe, false).await?
         };
         let done = match allocation {
             None => false,

@@ -143,7 +143,7 @@ impl Engine {
             if self.look(|core| core.space.row_class(row)).is_none() {
                 return Ok(Step::Moved);
             }
-            if !self.grow(class).await? && !self.grow_to_move(class).await? {
+            if !self.grow(class, None).await? && !self.grow_to_move(class).await? {
                 return Ok(Step::PutOff(format!(
                     "no room for another row of {}; delete or discard data, or add drives",
                     class.code
@@ -283,7 +283,7 @@ impl Engine {
                 volume.name()
             )));
         }
-        let Some(allocation) = self.allocate(&volume, false).await? else {
+        let Some(allocation) = self.allocate(&volume, stripe, false).await? else {
             return Ok(Some(format!(
                 "volume '{}': no slot is left elsewhere; delete data or add drives",
                 volume.name()

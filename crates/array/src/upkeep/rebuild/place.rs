@@ -49,6 +49,9 @@ impl Engine {
         let Some(volume) = self.look(|core| core.volumes.get(volume)) else {
             return self.after_hand_over(slot, key).await;
         };
+        // Before the lock: a destage that keeps the log may need the stripe.
+        let moved_to = |generation| Record::Moved { slot, generation, strip: member as u8, replaced: to_spare };
+        let mut room = self.log.reserve(self.log.cost(&moved_to(0)), Purpose::Inside).await?;
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if self.home(key).await? != Home::Slot(slot) {
             return self.after_hand_over(slot, key).await;
@@ -115,8 +118,9 @@ impl Engine {
         }
         self.count.rebuilt.add(1);
         if !in_place {
-            let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
-            self.record(record, Purpose::Inside).await?;
+            let record = moved_to(of.generation);
+            let pages = self.pages_for(&record).await?;
+            self.append(&record, &pages, &mut room);
             self.look_again(&of.shape, slot).await?;
         }
         Ok(Placed::There)

@@ -155,7 +155,7 @@ fn a_row_waits_a_while_for_what_is_being_written_to_it() {
     let (task, given) = (Rc::clone(&own), Rc::clone(&slot));
     own.io.spawn(async move {
         let volume = task.volume(volume).expect("the volume");
-        given.set(task.allocate(&volume, false).await.expect("a slot"));
+        given.set(task.allocate(&volume, 0, false).await.expect("a slot"));
     });
     fixture.run_operations(1);
     let allocation = slot.get().filter(|allocation| allocation.slot.row == row).expect("a slot of the row");
