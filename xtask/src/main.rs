@@ -263,7 +263,7 @@ fn prove_admin(rest: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let test = ["--bin", "stele", "node::model", "--", "--nocapture"];
+    let test = ["--package", "stele-server", "--lib", "node::model", "--", "--nocapture"];
     hand_over(
         tests().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()).env("STELE_ADMIN_SEED", first.to_string()),
     )

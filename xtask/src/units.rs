@@ -20,7 +20,7 @@ const LANES: usize = 2;
 const PATIENCE: &str = "1200";
 
 /// The programs that take longest begin first, so that none of them runs alone at the end.
-const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele", "lab_virtual", "backup_volume"];
+const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele_server", "lab_virtual", "backup_volume"];
 
 /// Programs that run when all others have ended: the drill performs two documents at a time by
 /// itself, and their commands have the patience of a reader.

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use stele_ground::shown::{Shown, is_unsafe, shown};
+use stele_server::failure::{Failure, Kind};
+use stele_server::said::json_line;
 
 use crate::cli::Cli;
-use crate::failure::{Failure, Kind};
-use crate::output::json_line;
 
 /// Prints the error or the requested help, and returns the exit code.
 pub fn tell(error: &clap::Error) -> ExitCode {

@@ -19,10 +19,17 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("stamp", &["ground"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file"]),
     (
-        "stele",
+        "server",
         &[
             "ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file", "backup", "lab",
-            "papers", "stamp",
+            "stamp",
+        ],
+    ),
+    (
+        "stele",
+        &[
+            "ground", "codes", "media", "array", "catalog", "archive", "block", "file", "backup", "lab", "papers",
+            "stamp", "server",
         ],
     ),
     // What is not part of the product may use all of it.

@@ -53,7 +53,7 @@ pub struct BucketCreate {
     #[arg(long, value_enum, value_name = "ACTION", requires = "lock")]
     pub expiry: Option<Expiry>,
     /// Largest number of bytes that the bucket may hold
-    #[arg(long, value_parser = super::show::size)]
+    #[arg(long, value_parser = stele_server::config::size)]
     pub quota: Option<stele_ground::Bytes>,
     /// Largest number of versions that the bucket may hold, delete markers included
     #[arg(long, value_name = "COUNT")]
@@ -108,7 +108,7 @@ pub struct BucketSet {
 pub struct Quota(pub Option<stele_ground::Bytes>);
 
 pub(super) fn quota(text: &str) -> Result<Quota, String> {
-    if text == "none" { Ok(Quota(None)) } else { super::show::size(text).map(|size| Quota(Some(size))) }
+    if text == "none" { Ok(Quota(None)) } else { stele_server::config::size(text).map(|size| Quota(Some(size))) }
 }
 
 /// A limit on the versions of a bucket; `None` removes the limit.

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-
-use crate::drives::DriveArgument;
+use stele_server::drives::DriveArgument;
 
 #[derive(Subcommand, Debug)]
 pub enum ConfigCommand {

@@ -39,10 +39,10 @@ pub struct Find {
     #[arg(long)]
     pub matter: Option<String>,
     /// Only versions of at least this size
-    #[arg(long, value_name = "SIZE", value_parser = super::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub min: Option<stele_ground::Bytes>,
     /// Only versions of at most this size
-    #[arg(long, value_name = "SIZE", value_parser = super::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub max: Option<stele_ground::Bytes>,
     /// Only versions whose content type begins with this
     #[arg(long, value_name = "TYPE", default_value = "")]

@@ -74,7 +74,7 @@ pub struct KeyCreate {
     pub expires: Option<String>,
     /// Refuse writes of the key beyond this size of what it owns, over all buckets: versions, and
     /// parts of unfinished uploads
-    #[arg(long, value_name = "SIZE", value_parser = super::show::size, conflicts_with = "officers_lost")]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size, conflicts_with = "officers_lost")]
     pub quota: Option<stele_ground::Bytes>,
     /// The same for the number of its versions, delete markers included
     #[arg(long, value_name = "COUNT", conflicts_with = "officers_lost")]

@@ -1,8 +1,7 @@
 //! `stele pool`.
 
 use clap::{Args, Subcommand};
-
-use crate::drives::DriveArgument;
+use stele_server::drives::DriveArgument;
 
 #[derive(Subcommand, Debug)]
 pub enum PoolCommand {
@@ -48,7 +47,7 @@ pub struct PoolAdd {
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
     pub drives: Vec<DriveArgument>,
     /// Size of drives that are files and do not exist yet
-    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub size: Option<stele_ground::Bytes>,
     /// Let the archive take up the space only when no stripe moves any more. Use it if these drives
     /// replace others
@@ -94,14 +93,14 @@ pub struct PoolCreate {
     #[arg(long, default_value = "pool")]
     pub name: String,
     /// Size of drives that are files and do not exist yet
-    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub size: Option<stele_ground::Bytes>,
     /// Allocate the whole file now. Creation takes longer; no later write waits for the file system
     /// to find space
     #[arg(long, alias = "written", requires = "size")]
     pub preallocate: bool,
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
-    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub log: Option<stele_ground::Bytes>,
     /// Spare space, in drives [default: as much as the largest enclosure, or two drives]
     #[arg(long, value_name = "N")]
@@ -166,7 +165,7 @@ pub struct PoolReplace {
     #[arg(long)]
     pub yes: bool,
     /// Size of the new drive if it is a file that does not exist yet
-    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub size: Option<stele_ground::Bytes>,
     /// Show progress and return when all data is copied
     #[arg(long)]

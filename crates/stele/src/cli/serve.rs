@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use stele_ground::Bytes;
-
-use super::show::size;
+use stele_server::config::size;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\

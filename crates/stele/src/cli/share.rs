@@ -6,8 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use stele_codes::Code;
 use stele_file::nfs::Network;
 use stele_ground::Bytes;
-
-use super::show::size;
+use stele_server::config::size;
 
 #[derive(Subcommand, Debug)]
 pub enum Share {

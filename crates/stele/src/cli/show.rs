@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use stele_ground::Bytes;
 
 #[derive(Subcommand, Debug)]
 pub enum Drive {
@@ -188,9 +187,4 @@ pub enum Catalog {
         #[arg(long, value_name = "FILE")]
         officer: PathBuf,
     },
-}
-
-/// Reads `64KiB`, `1.5G` or plain bytes.
-pub fn size(text: &str) -> Result<Bytes, String> {
-    Bytes::parse(text).ok_or_else(|| format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB or 20TiB"))
 }

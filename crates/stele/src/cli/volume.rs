@@ -2,8 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use stele_ground::Bytes;
-
-use super::show::size;
+use stele_server::config::size;
 
 #[derive(Subcommand, Debug)]
 pub enum Volume {

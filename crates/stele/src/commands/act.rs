@@ -1,14 +1,15 @@
 //! `stele act`: lists how many people acts take, and asks for stricter rules.
 
 use stele_archive::People;
+use stele_server::api::acts as calls;
+use stele_server::config::Site;
+use stele_server::connection::read_officer;
+use stele_server::failure::Outcome;
 
-use crate::api::acts as calls;
 use crate::cli::act::{self, Act};
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::ask;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, command: Act) -> Outcome<()> {

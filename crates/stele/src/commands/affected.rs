@@ -1,12 +1,12 @@
 //! `stele affected`: the objects, volumes and snapshots that unreadable stripes damage.
 
 use stele_ground::Bytes;
+use stele_server::api::affected::{AffectedObject, AffectedView, ListAffected};
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::{Failure, Kind, Outcome};
 
-use crate::api::affected::{AffectedObject, AffectedView, ListAffected};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 /// Number of objects shown unless `--all` is given.
@@ -60,7 +60,7 @@ fn render(view: &AffectedView) -> String {
     text.push_str(&format!("\n{} object versions lie there, in part or whole:\n\n", view.objects_total));
     let mut objects = Table::new(&[("object", Align::Left), ("version", Align::Left), ("size", Align::Right)]);
     for AffectedObject { version, path } in &view.objects {
-        // The answer is safe to display already (`output::answered`): to escape it again would
+        // The answer is safe to display already (`stele_server::said::answered`): to escape it again would
         // change names.
         let name = format!("{}/{}", version.bucket, path.as_ref().unwrap_or(&version.key));
         let size = if version.content { Bytes(version.bytes).to_string() } else { "its note only".to_owned() };
@@ -100,7 +100,7 @@ mod tests {
             ],
             objects_total: 2,
         };
-        let text = render(&crate::output::safe(view).unwrap());
+        let text = render(&stele_server::said::safe(view).unwrap());
         for name in [r#"records/it's "a\b"\n\u{1b}[2J  1"#, r"files/2026/ledger\n.pdf "] {
             assert!(text.contains(name), "{name}: {text}");
         }

@@ -1,14 +1,13 @@
 //! `stele approve`: lists, approves and refuses the requests that need two retention officers.
 
-use std::path::Path;
+use stele_server::api::approval as calls;
+use stele_server::config::Site;
+use stele_server::connection::read_officer;
+use stele_server::failure::Outcome;
 
-use crate::api::approval as calls;
 use crate::cli::show::Approve;
 use crate::commands::archive::ask;
 use crate::commands::{confirm, print_json};
-use crate::config::Site;
-use crate::connection::show;
-use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
@@ -52,17 +51,4 @@ pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
     println!("Another officer, as another user of this machine: stele approve {} --officer FILE", asked.id);
     println!("It is void from {} on.", asked.expires);
     Ok(())
-}
-
-/// An officer's key, from the file that only the officer can read. It is shown with all calls that
-/// follow.
-pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
-    // The text is a secret: the error names the file and quotes nothing of it.
-    let officer = serde_json::from_str(text.trim()).map_err(|_| {
-        Failure::usage(format!("{} is not an access key", path.display()))
-            .next("it holds access_key and secret_key, as `stele key create --json` prints them")
-    })?;
-    show(&officer);
-    Ok(officer)
 }

@@ -7,23 +7,24 @@ use std::path::Path;
 
 use stele_archive::AuditRecord;
 use stele_ground::{Bytes, Shown};
+use stele_server::api::acts::ClockAcceptRequest;
+use stele_server::api::approval::ClockCredit;
+use stele_server::api::archive as calls;
+use stele_server::config::Site;
+use stele_server::connection::{Connection, read_officer};
+use stele_server::failure::{Failure, Outcome, io_failure};
+use stele_server::files::Draft;
+use stele_server::said::json_line;
 
-use crate::api::acts::ClockAcceptRequest;
-use crate::api::approval::ClockCredit;
-use crate::api::archive as calls;
 use crate::cli::audit::Audit;
 use crate::cli::bucket::Bucket;
 use crate::cli::key::Key;
 use crate::cli::master_key::MasterKeyCommand;
 use crate::cli::show::Clock;
 use crate::cli::words::{Access, word};
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::{confirm, evidence, master_key, print_json};
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome, io_failure};
-use crate::files::Draft;
-use crate::output::{Align, GREEN, RED, Table, json_line, paint};
+use crate::output::{Align, GREEN, RED, Table, paint};
 
 pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
     let connection = Connection::find(site).await?;
@@ -264,7 +265,7 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
     table.render()
 }
 
-pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+pub async fn ask<C: stele_server::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
     let connection = Connection::find(site).await?;
     let answer = connection.call(call).await;
     connection.leave().await?;

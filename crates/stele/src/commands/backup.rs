@@ -26,14 +26,14 @@ use stele_backup::repository::{Closed, Indexed, Making, Repository, Surroundings
 use stele_backup::snapshot::{Issue, Snapshot};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
-use stele_backup::{BackupError, prune, verify};
+use stele_backup::{prune, verify};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_server::config::Site;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use crate::cli::backup::{Backup, KeepUntil, LatestArgs, RepositoryArgs};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
 use progress::{Shows, Watch};
 
 /// Bytes of the longest password.
@@ -210,30 +210,6 @@ fn first_line(mut bytes: Vec<u8>) -> Outcome<Vec<u8>> {
         return Err(Failure::usage(format!("the password must have 1 to {PASSWORD_MAX} bytes on the first line")));
     }
     Ok(bytes)
-}
-
-impl From<BackupError> for Failure {
-    fn from(error: BackupError) -> Failure {
-        let kind = match &error {
-            BackupError::NoRepository(_) => Kind::NoRepository,
-            BackupError::WrongPassword => Kind::WrongPassword,
-            BackupError::Locked(_) => Kind::Locked,
-            BackupError::Damaged(_) => Kind::Damaged,
-            BackupError::Missing(_) => Kind::Missing,
-            BackupError::Exists(_) => Kind::Exists,
-            BackupError::Refused(_) => Kind::Refused,
-            BackupError::Full(_) => Kind::Full,
-            BackupError::Invalid(_) => Kind::Usage,
-            BackupError::Failed(_) => Kind::Failed,
-            BackupError::Stopped => Kind::Interrupted,
-        };
-        let next = match &error {
-            BackupError::NoRepository(_) => "`stele backup init` makes one",
-            BackupError::Locked(_) => "wait until it has ended",
-            _ => "",
-        };
-        Failure::new(kind, error.to_string()).next(next)
-    }
 }
 
 /// The laboratory removes repositories whose one key has its own label.

@@ -1,17 +1,17 @@
 //! `stele class` and `stele event`: management classes, and the events from which retention counts.
 
 use stele_archive::{ClassInfo, Initiation, Told};
+use stele_server::api::classes as calls;
+use stele_server::api::matters::Selected;
+use stele_server::config::Site;
+use stele_server::connection::{Connection, read_officer};
+use stele_server::failure::{Failure, Outcome};
 
-use crate::api::classes as calls;
-use crate::api::matters::Selected;
 use crate::cli::class::{self as cli, Class};
 use crate::cli::words::word;
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::{ask, object_named};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
 pub async fn class(site: &Site, json: bool, command: Class) -> Outcome<()> {
@@ -106,7 +106,7 @@ fn activated(json: bool, view: &calls::ActivationView) -> Outcome<()> {
 }
 
 async fn bind(site: &Site, json: bool, bucket: String, default: Option<String>, rules: &[String]) -> Outcome<()> {
-    let size = |text: &str| crate::cli::show::size(text).map(|bytes| bytes.0);
+    let size = |text: &str| stele_server::config::size(text).map(|bytes| bytes.0);
     let rules = rules.iter().map(|rule| calls::parse_rule(rule, size)).collect::<Outcome<Vec<_>>>()?;
     let change = match (default.as_deref(), rules.is_empty()) {
         (None, true) => None,

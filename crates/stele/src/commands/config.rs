@@ -20,16 +20,16 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use self::sealed::Sealed;
-use crate::api::archive::MasterKeyExportCall;
 use crate::cli::config::ConfigCommand;
 use crate::commands::print_json;
-use crate::config::{Config, Site};
-use crate::connection::Connection;
-use crate::drives::DriveArgument;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files::{self, Draft};
-use crate::node::heads;
 use stele_ground::calendar::moment;
+use stele_server::api::archive::MasterKeyExportCall;
+use stele_server::config::{Config, Site};
+use stele_server::connection::Connection;
+use stele_server::drives::DriveArgument;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::files::{self, Draft};
+use stele_server::node::heads;
 
 const FORMAT: &str = "stele-config-1";
 /// A passphrase shorter than this is refused.
@@ -222,7 +222,7 @@ fn gather(site: &Site) -> Outcome<Gathered> {
     outside.extend(elsewhere.iter().map(|place| place.display().to_string()));
     let open = Open {
         format: FORMAT.to_owned(),
-        made: moment(crate::node::wall_clock()),
+        made: moment(stele_server::node::wall_clock()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         configuration: text,
         files: open,
@@ -249,7 +249,7 @@ fn newest_heads(mut files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
 
 fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: &[DriveArgument]) -> Outcome<()> {
     // The server has to read what is written here.
-    crate::node::own(site)?;
+    stele_server::node::own(site)?;
     let phrase = passphrase(passphrase_file)?;
     let read = |error: &std::io::Error| io_failure("read the backup", file, error);
     let length = fs::metadata(file).map_err(|error| read(&error))?.len();
@@ -350,7 +350,7 @@ fn configuration(text: &str, drives: &[DriveArgument]) -> Outcome<String> {
         Ok(drive)
     };
     let drives = drives.iter().map(absolute).collect::<Outcome<Vec<_>>>()?;
-    crate::config::with_drives(text, &drives).ok_or_else(|| {
+    stele_server::config::with_drives(text, &drives).ok_or_else(|| {
         Failure::failed("the configuration in the backup cannot be changed to name these drives")
             .next("import without --drive, and edit [pool] drives by hand")
     })
@@ -370,7 +370,7 @@ fn at_home(text: String, site: &Site) -> Outcome<String> {
         // The caller names what is wrong.
         _ => return Ok(text),
     }
-    let changed = crate::config::with_data(&text, &home);
+    let changed = stele_server::config::with_data(&text, &home);
     match parsed(&changed) {
         Ok(config) if is_home(&config)? => Ok(changed),
         _ => Err(Failure::failed(format!(

@@ -8,17 +8,17 @@ use stele_ground::Shown;
 use stele_lab::report::document::{Document, Entry, Table};
 use stele_lab::report::html;
 use stele_papers::pdf;
+use stele_server::api::acts::DeleteRequest;
+use stele_server::api::disposal as calls;
+use stele_server::config::Site;
+use stele_server::connection::{Connection, read_officer};
+use stele_server::failure::{Failure, Outcome};
 
-use crate::api::acts::DeleteRequest;
-use crate::api::disposal as calls;
 use crate::cli::disposal::Disposal;
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::{ask, object_named};
 use crate::commands::evidence::{exact, line, write_new};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome};
 
 /// Where a certificate has no value.
 const NONE: &str = "not recorded";
@@ -55,7 +55,7 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
                     true => pdf::file(&document)?,
                     false => html::page(&document)?.into_bytes(),
                 };
-                crate::files::create(path, &bytes)?;
+                stele_server::files::create(path, &bytes)?;
             }
             write_new(&to, &line(&made)?)
         }

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use stele_ground::Shown;
+use stele_server::config::{Config, Site};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use crate::commands::print_json;
-use crate::config::{Config, Site};
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{GREEN, RED, YELLOW, paint};
 
 /// Severity of a finding.

@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use stele_array::reactor::DrivePlace;
+use stele_server::api::drive::{Clear, Online, Wipe};
+use stele_server::api::pool::{ForgetDrives, ShowPool, StatusView};
+use stele_server::config::{Config, Site};
+use stele_server::connection::{Connection, alone};
+use stele_server::drives::DriveArgument;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::named;
+use stele_server::node::{blocking, identify, wipe};
 
-use crate::api::drive::{Clear, Online, Wipe};
-use crate::api::pool::{ForgetDrives, ShowPool, StatusView};
 use crate::commands::{confirm, print_json};
-use crate::config::{Config, Site};
-use crate::connection::{Connection, alone};
-use crate::drives::DriveArgument;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::named;
-use crate::node::{blocking, identify, wipe};
 
 pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
     let connection = Connection::find(site).await?;
@@ -58,8 +58,8 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
         let may_be_back = failure.kind == Kind::Busy || is_back(connection, drive).await;
         if let Some(here) = moved.filter(|_| !may_be_back) {
             match entry {
-                Some(entry) => crate::config::replace_drive(&site.config_path, &here, entry)?,
-                None => crate::config::remove_drive(&site.config_path, &here)?,
+                Some(entry) => stele_server::config::replace_drive(&site.config_path, &here, entry)?,
+                None => stele_server::config::remove_drive(&site.config_path, &here)?,
             };
         }
         return Err(failure);
@@ -68,7 +68,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     // new entries.
     let (config, status) = (Config::read(&site.config_path)?, connection.call(ShowPool {}).await?);
     for spare in named::spare_entries(site, &config, &status) {
-        crate::config::remove_drive(&site.config_path, &spare)?;
+        stele_server::config::remove_drive(&site.config_path, &spare)?;
     }
     tell(connection, json, drive, true).await
 }
@@ -97,8 +97,8 @@ fn name_where_it_is(
     let told = entry.or(config.pool.drives.first()).is_some_and(|known| known.0.enclosure.is_some());
     let here = DriveArgument(DrivePlace { path: path.to_owned(), enclosure: told.then_some(enclosure) });
     let written = match entry {
-        Some(entry) => crate::config::replace_drive(&site.config_path, entry, &here)?,
-        None => crate::config::add_drives(&site.config_path, std::slice::from_ref(&here))?,
+        Some(entry) => stele_server::config::replace_drive(&site.config_path, entry, &here)?,
+        None => stele_server::config::add_drives(&site.config_path, std::slice::from_ref(&here))?,
     };
     match written {
         true => Ok(Some(here)),

@@ -17,9 +17,9 @@ use stele_array::log::group::{self, Header};
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 use stele_media::{Buffer, Shared};
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 /// Largest number of groups shown; a log in use may never seem to end.

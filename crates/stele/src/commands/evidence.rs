@@ -14,20 +14,17 @@ use stele_archive::{
     verify_bundle_with,
 };
 use stele_ground::Shown;
+use stele_server::api::evidence as calls;
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::evidence::{public_key, read_text};
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::files;
+use stele_server::said::json_line;
 
-use crate::api::evidence as calls;
 use crate::cli::evidence::{Beyond, Proof, Receipt as ReceiptCommand};
 use crate::commands::archive::{anchor, object_named};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files;
-use crate::output::json_line;
-
-/// Largest file that holds a receipt, a certificate, a head or a proof. A certificate has up to
-/// 1000 records.
-const EVIDENCE_MAX: u64 = 16 << 20;
 
 pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {
     match command {
@@ -246,7 +243,7 @@ impl BundleFiles for Directory<'_> {
 
 /// `stele audit key`.
 pub async fn key(site: &Site, json: bool, to: &str) -> Outcome<()> {
-    let head = exact(site, crate::api::archive::AuditHead {}).await?;
+    let head = exact(site, stele_server::api::archive::AuditHead {}).await?;
     if json {
         return print_json(&serde_json::json!({ "store": head.store, "public_key": head.public_key }));
     }
@@ -266,7 +263,7 @@ pub async fn prove(site: &Site, from: &Path, until: Option<&Path>, to: &str) -> 
     write_new(to, &line(&proof)?)
 }
 
-pub(super) async fn exact<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+pub(super) async fn exact<C: stele_server::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
     let connection = Connection::find(site).await?;
     let answer = connection.exact(call).await;
     connection.leave().await?;
@@ -290,17 +287,6 @@ pub(super) fn write_new(to: &str, text: &str) -> Outcome<()> {
         return Ok(());
     }
     files::create(Path::new(to), text.as_bytes())
-}
-
-fn read_text(path: &Path) -> Outcome<String> {
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| io_failure("read", path, &error))?;
-    let read = file.take(EVIDENCE_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| io_failure("read", path, &error))?;
-    match text.len() as u64 > EVIDENCE_MAX {
-        true => Err(Failure::usage(format!("{} has more than {EVIDENCE_MAX} bytes", path.display()))),
-        false => Ok(text),
-    }
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Outcome<T> {
@@ -335,12 +321,6 @@ fn read_receipt(path: &Path) -> Outcome<Receipt> {
         Some(Err(error)) => Err(wrong(path, &format!("it is not a receipt: {error}"))),
         None => Err(wrong(path, "it is neither JSON nor base64")),
     }
-}
-
-pub fn public_key(path: &Path) -> Outcome<[u8; 32]> {
-    stele_archive::public_key(read_text(path)?.as_bytes()).map_err(|finding| {
-        Failure::usage(format!("{}: {finding}", path.display())).next("`stele audit key` prints the key of a store")
-    })
 }
 
 fn hex(text: &str) -> Option<Vec<u8>> {

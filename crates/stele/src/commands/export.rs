@@ -6,13 +6,13 @@ use std::str::FromStr;
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Protocol};
 use stele_ground::Shown;
+use stele_server::api::export::{self as calls, ExportView};
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::{Failure, Outcome, io_failure};
 
-use crate::api::export::{self as calls, ExportView};
 use crate::cli::export::{Export, ExportSet, VolumeExport};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 pub async fn add(connection: &Connection, json: bool, add: VolumeExport) -> Outcome<()> {

@@ -2,14 +2,14 @@
 
 use stele_archive::FoundVersion;
 use stele_ground::Shown;
+use stele_server::api::find as calls;
+use stele_server::api::matters::Selected;
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::Outcome;
 
-use crate::api::find as calls;
-use crate::api::matters::Selected;
 use crate::cli::find::Find;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::Outcome;
 
 const COLUMNS: &str = "bucket,key,version,size_bytes,stored,owner,blake3,content_type,retention_mode,keep_until,class,\
                        event,matters,tags";

@@ -32,29 +32,15 @@ use stele_lab::report::{Side, called, chosen, rate_said, remark, sides};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{ab_test, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use crate::cli::lab::{Compare, Lab, LabRun, OriginArg, PapersCommand, Search, What};
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 use asked::{add_load, add_search, job_of, kept_in_directory};
 use live::Live;
 use progress::Progress;
 use stop::until_stopped;
-
-impl From<LabError> for Failure {
-    fn from(error: LabError) -> Failure {
-        let kind = match &error {
-            LabError::Usage(_) => Kind::Usage,
-            LabError::Refused(_) => Kind::Refused,
-            LabError::Missing(_) => Kind::Missing,
-            LabError::Full(_) => Kind::Full,
-            LabError::Failed(_) => Kind::Failed,
-            LabError::Damaged(_) => Kind::Damaged,
-        };
-        Failure::new(kind, error.to_string())
-    }
-}
 
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     backup::reach();
@@ -119,7 +105,7 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
 
 /// Writes a file; it must not exist yet.
 fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
-    crate::files::create(path, bytes.as_ref()).map_err(|failure| match failure.kind {
+    stele_server::files::create(path, bytes.as_ref()).map_err(|failure| match failure.kind {
         Kind::Exists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
             .next("name another file with --out"),
         _ => failure,
@@ -129,7 +115,7 @@ fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
 
 /// The same in the place of a file that is there.
 fn write_over(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
-    crate::files::replace_among_others(path, bytes.as_ref())?;
+    stele_server::files::replace_among_others(path, bytes.as_ref())?;
     written(path, json)
 }
 

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use clap::{CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use stele_server::failure::{Outcome, io_failure};
 
 use crate::cli::Cli;
-use crate::failure::{Outcome, io_failure};
 
 pub fn write(into: &Path) -> Outcome<()> {
     let (pages, completions) = (into.join("man"), into.join("completions"));

@@ -2,15 +2,17 @@
 
 use std::path::Path;
 
-use crate::api::acts::MasterKeyRequestCall;
-use crate::api::archive as calls;
+use stele_server::api::acts::MasterKeyRequestCall;
+use stele_server::api::archive as calls;
+use stele_server::config::Site;
+use stele_server::connection::read_officer;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::files::Draft;
+
 use crate::cli::master_key::MasterKeyCommand;
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::ask;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files::Draft;
 
 /// More than a key in text takes.
 const KEY_ROOM: usize = 4096;

@@ -8,16 +8,16 @@ use std::time::Duration;
 use serde::Serialize;
 use stele_archive::{Counted, MatterInfo, MatterState};
 use stele_ground::{Bytes, Shown};
+use stele_server::api::approval::Officer;
+use stele_server::api::matters as calls;
+use stele_server::config::Site;
+use stele_server::connection::{Connection, read_officer};
+use stele_server::failure::{Failure, Outcome, io_failure};
 
-use crate::api::approval::Officer;
-use crate::api::matters as calls;
 use crate::cli::matter::{Change, Matter};
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::{ask, object_named};
 use crate::commands::{confirm, print_json};
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 /// Versions of a list that one call names. Its body stays below the limit of the socket for keys of

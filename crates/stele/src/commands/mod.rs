@@ -33,12 +33,12 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde::Serialize;
 use stele_ground::Shown;
+use stele_server::config::Site;
+use stele_server::failure::{Failure, Outcome};
 
 use crate::cli::show::Drive;
 use crate::cli::upgrade::Upgrade;
 use crate::cli::{Cli, Command};
-use crate::config::Site;
-use crate::failure::{Failure, Outcome};
 
 pub async fn run(cli: Cli) -> Outcome<()> {
     let site = Site::find(cli.place.dir.as_deref(), cli.place.config.as_deref());
@@ -89,7 +89,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
 /// Prints a JSON value on one line of standard output.
 pub fn print_json(value: &impl Serialize) -> Outcome<()> {
     let text =
-        crate::output::json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+        stele_server::said::json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     println!("{text}");
     Ok(())
 }

@@ -2,13 +2,13 @@
 //! takes any more.
 
 use stele_ground::Shown;
+use stele_server::api::notifications as calls;
+use stele_server::config::Site;
+use stele_server::failure::Outcome;
 
-use crate::api::notifications as calls;
 use crate::cli::notifications::Notifications;
 use crate::commands::archive::ask;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, command: Notifications) -> Outcome<()> {

@@ -8,20 +8,22 @@ use serde::Serialize;
 use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 use stele_ground::calendar::moment;
-
-use crate::api::archive::Verify;
-use crate::api::pool::{
+use stele_server::api::archive::Verify;
+use stele_server::api::pool::{
     DriveView, ForgetDrives, ProgressView, ReplaceDrive, ScrubPool, SetDrive, ShowPool, StatusView, Wash,
 };
+use stele_server::config::{Config, Site};
+use stele_server::connection::{Connection, alone};
+use stele_server::drives::DriveArgument;
+use stele_server::failure::{Failure, Kind, Outcome};
+use stele_server::named;
+use stele_server::node::create::PoolWanted;
+use stele_server::node::{Node, Opening};
+use stele_server::said::answered;
+
 use crate::cli::pool::{self as arguments, PoolCommand};
 use crate::commands::{confirm, print_json};
-use crate::config::{Config, Site};
-use crate::connection::{Connection, alone};
-use crate::drives::DriveArgument;
-use crate::failure::{Failure, Kind, Outcome};
-use crate::named;
-use crate::node::{Node, Opening};
-use crate::output::{answered, bar, span};
+use crate::output::{bar, span};
 
 mod drives;
 mod render;
@@ -45,14 +47,16 @@ pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
 }
 
 async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outcome<()> {
-    let now = crate::node::wall_clock();
+    let now = stele_server::node::wall_clock();
     if !create.confirm_time {
         confirm(
             &format!("Retention will count from this machine's clock. Is {} (UTC) right?", moment(now)),
             "--confirm-time",
         )?;
     }
-    let status = answered(crate::node::create::pool(site, create).await?)?;
+    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, data, confirm_time: _ } = create;
+    let wanted = PoolWanted { drives, name, size, preallocate, log, spare, data };
+    let status = answered(stele_server::node::create::pool(site, wanted).await?)?;
     if json {
         return print_json(&status);
     }
@@ -74,7 +78,7 @@ async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outc
         Node::open(site, config, opening).await
     };
     let node = opened?;
-    let status = answered(crate::api::pool::status(&node).await?)?;
+    let status = answered(stele_server::api::pool::status(&node).await?)?;
     node.close().await?;
     if json {
         return print_json(&status);
@@ -210,8 +214,8 @@ async fn replace(site: &Site, json: bool, replace: arguments::PoolReplace) -> Ou
 
 async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: arguments::PoolReplace) -> Outcome<()> {
     let mut new = replace.new.clone();
-    new.0.path =
-        std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
+    new.0.path = std::path::absolute(&new.0.path)
+        .map_err(|error| stele_server::failure::io_failure("find", &new.0.path, &error))?;
     let before = connection.call(ShowPool {}).await?;
     named::refuse_other_member(&new.0.path, replace.old, &before)?;
     if replace.give_up && !replace.yes {
@@ -380,14 +384,14 @@ fn forget_old(
     match old {
         Some(old) if named::is_same(&old.placed(site).path, &new.0.path) || !named.contains(old) => Ok(()),
         // The server removes it too, and may have done so just now.
-        Some(old) => match crate::config::is_without(&site.config_path, old) {
+        Some(old) => match stele_server::config::is_without(&site.config_path, old) {
             Ok(true) => Ok(()),
             Ok(false) => Err(unwritten(old, "")),
             Err(failure) => Err(unwritten(old, &format!(": {}", failure.error))),
         },
         None if !spare.is_empty() => {
             for entry in &spare {
-                crate::config::remove_drive(&site.config_path, entry)
+                stele_server::config::remove_drive(&site.config_path, entry)
                     .map_err(|failure| unwritten(entry, &format!(": {}", failure.error)))?;
             }
             Ok(())
@@ -420,7 +424,7 @@ fn name_drive(
     let mut entry = new.clone();
     entry.0.enclosure = new.0.enclosure.or(own).filter(|_| with_enclosures);
     let next = format!("add \"{entry}\" to [pool] drives there, and repeat the command");
-    match crate::config::add_drives(&site.config_path, std::slice::from_ref(&entry)) {
+    match stele_server::config::add_drives(&site.config_path, std::slice::from_ref(&entry)) {
         Ok(true) => Ok(Some(entry)),
         Ok(false) => {
             let file = site.config_path.display();
@@ -447,7 +451,7 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
     if let Some(old) = named::entry_of(site, &config, &status, drive).filter(|old| old.0.enclosure.is_some()) {
         let mut new = old.clone();
         new.0.enclosure = Some(enclosure);
-        if *old != new && !crate::config::replace_drive(&site.config_path, old, &new)? {
+        if *old != new && !stele_server::config::replace_drive(&site.config_path, old, &new)? {
             let message = format!("the pool knows it, and {} says {old} still", site.config_path.display());
             return Err(Failure::failed(message).next(format!("write \"{new}\" there by hand")));
         }

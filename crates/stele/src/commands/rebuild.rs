@@ -7,17 +7,17 @@ use std::path::Path;
 use serde::Serialize;
 use stele_archive::RebuildReport;
 use stele_ground::Shown;
+use stele_server::api::approval::CatalogRelease;
+use stele_server::config::{Config, Site};
+use stele_server::connection::{alone, read_officer};
+use stele_server::failure::{Failure, Kind, Outcome};
+use stele_server::node::Node;
+use stele_server::node::rebuild::RebuildOptions;
 
-use crate::api::approval::CatalogRelease;
 use crate::cli::show::Catalog;
-use crate::commands::approve::{asked, read_officer};
+use crate::commands::approve::asked;
 use crate::commands::archive::ask;
 use crate::commands::{confirm, print_json};
-use crate::config::{Config, Site};
-use crate::connection::alone;
-use crate::failure::{Failure, Kind, Outcome};
-use crate::node::Node;
-use crate::node::rebuild::RebuildOptions;
 
 #[derive(Serialize)]
 struct View<'a> {

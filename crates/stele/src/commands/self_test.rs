@@ -1,12 +1,12 @@
 //! `stele self-test`: what must be refused, tried on canary objects.
 
 use stele_ground::Shown;
+use stele_server::api::archive as calls;
+use stele_server::config::Site;
+use stele_server::failure::{Failure, Kind, Outcome};
 
-use crate::api::archive as calls;
 use crate::commands::archive::ask;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, bucket: Option<String>) -> Outcome<()> {

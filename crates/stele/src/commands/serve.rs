@@ -9,23 +9,23 @@ use std::sync::Arc;
 use serde::Serialize;
 use stele_array::reactor::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, GIB, MIB};
+use stele_server::api::archive::{CreateKey, NewKeyView};
+use stele_server::api::{Actor, Call};
+use stele_server::config::{Config, Site};
+use stele_server::connection::alone;
+use stele_server::drives::DriveArgument;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::node::create::{Made, make, space_of};
+use stele_server::node::first_start::FirstStart;
+use stele_server::node::surroundings::hide_memory;
+use stele_server::node::{Node, Opening, own_uid};
+use stele_server::serving::services::{ServerAddresses, Services};
+use stele_server::serving::tls::{self, TlsFiles};
+use stele_server::serving::{ending, notify};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::api::archive::{CreateKey, NewKeyView};
-use crate::api::{Actor, Call};
 use crate::cli::serve::{Serve, Up};
 use crate::commands::print_json;
-use crate::config::{Config, Site};
-use crate::connection::alone;
-use crate::drives::DriveArgument;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::create::{Made, make, space_of};
-use crate::node::first_start::FirstStart;
-use crate::node::surroundings::hide_memory;
-use crate::node::{Node, Opening, own_uid};
-use crate::server::services::{ServerAddresses, Services};
-use crate::server::tls::{self, TlsFiles};
-use crate::server::{ending, notify};
 
 /// Size of a file drive made by `stele up`, if there is space.
 const DRIVE_SIZE: u64 = 4 * GIB;
@@ -245,7 +245,7 @@ fn tell(site: &Site, ready: &mut Ready, key: NewKeyView) -> Outcome<()> {
     let path = site.dir.join(FIRST_KEY);
     let text = serde_json::to_string(&key).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     // A key that an earlier start left in the file is void: that start never announced it.
-    crate::files::replace_private(&path, format!("{text}\n").as_bytes())?;
+    stele_server::files::replace_private(&path, format!("{text}\n").as_bytes())?;
     ready.key_file = Some(path);
     Ok(())
 }

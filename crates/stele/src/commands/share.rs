@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use stele_ground::{Bytes, Shown};
+use stele_server::api::share::{self as calls, FileView, ShareOptions, ShareView};
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::{Failure, Outcome};
 
-use crate::api::share::{self as calls, FileView, ShareOptions, ShareView};
 use crate::cli::share::{self as cli, Caching, RemovedVersions, Share, Squash};
 use crate::commands::{confirm, print_json};
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, command: Share) -> Outcome<()> {

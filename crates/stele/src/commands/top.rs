@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stele_ground::{Bytes, Shown};
+use stele_server::api::pool::{ProgressView, StandingView, StatusView};
+use stele_server::api::top::{FrontendCounts, Sample, SampleView};
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::{Failure, Outcome};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::api::pool::{ProgressView, StandingView, StatusView};
-use crate::api::top::{FrontendCounts, Sample, SampleView};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, paint, span};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -155,7 +155,7 @@ fn view<'a>(before: &SampleView, now: &'a SampleView, took: Duration) -> View<'a
     let drives = now.status.drives.iter().map(|drive| {
         let at = |sample: &SampleView| sample.disks.iter().find(|disk| disk.drive == drive.drive).cloned();
         let load = at(before).zip(at(now)).filter(|_| drive.is_member());
-        let rate_of = |of: fn(&crate::api::top::DiskCounts) -> u64| {
+        let rate_of = |of: fn(&stele_server::api::top::DiskCounts) -> u64| {
             load.as_ref().map(|(before, now)| rate(of(before), of(now), took))
         };
         Drive {

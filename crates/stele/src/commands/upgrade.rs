@@ -14,14 +14,14 @@ use stele_array::checkpoint::ROOT_VERSION;
 use stele_array::label::codec;
 use stele_catalog::embedded::layout;
 use stele_ground::Shown;
+use stele_server::api::formats::{Formats, FormatsView, OnVolume, Stated};
+use stele_server::config::{Config, Site};
+use stele_server::connection::Connection;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::node::{Node, Opening};
 use tokio::net::UnixStream;
 
-use crate::api::formats::{Formats, FormatsView, OnVolume, Stated};
 use crate::commands::print_json;
-use crate::config::{Config, Site};
-use crate::connection::Connection;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::{Node, Opening};
 use crate::output::{GREEN, RED, YELLOW, paint};
 
 /// How this binary handles a format; the last variant is the worst.
@@ -91,7 +91,7 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
     let (mut findings, config) = files::look(site)?;
     let mut server = None;
     if let Some(config) = config {
-        findings.extend(drives::look(&crate::node::places(site, &config)));
+        findings.extend(drives::look(&stele_server::node::places(site, &config)));
         match on_volumes(site, config).await {
             Ok((view, by_server)) => {
                 server = by_server.then(|| view.version.clone());

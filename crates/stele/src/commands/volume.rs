@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use stele_block::ConnectionView;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
+use stele_server::api::volume::{self as calls, DetailView, VolumeView};
+use stele_server::config::Site;
+use stele_server::connection::Connection;
+use stele_server::failure::Outcome;
 
-use crate::api::volume::{self as calls, DetailView, VolumeView};
 use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
-use crate::config::Site;
-use crate::connection::Connection;
-use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
 /// Number of unreadable ranges shown for one volume without `--all`.

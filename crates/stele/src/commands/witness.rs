@@ -4,17 +4,17 @@ use std::path::Path;
 
 use aws_lc_rs::encoding::AsBigEndian;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use stele_server::evidence::public_key;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::files;
+use stele_server::witness::service::{WitnessService, serve};
+use stele_server::witness::{hex, is_store, unhex};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::witness::Witness;
-use crate::commands::evidence::public_key;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files;
-use crate::witness::service::{WitnessService, serve};
-use crate::witness::{hex, is_store, unhex};
 
 pub async fn run(json: bool, given: Witness) -> Outcome<()> {
     let home = &given.home;

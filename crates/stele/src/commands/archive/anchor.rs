@@ -13,17 +13,17 @@ use serde::Serialize;
 use stele_archive::{AuditVerdict, SignedHead};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_server::api::archive::AuditVerify;
+use stele_server::config::Site;
+use stele_server::evidence::public_key;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::node::heads;
+use stele_server::witness::Countersigned;
 use stele_stamp::{Authorities, Imprint};
 
-use crate::api::archive::AuditVerify;
 use crate::cli::audit::Anchor;
 use crate::commands::archive::ask;
-use crate::commands::evidence::public_key;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::heads;
-use crate::witness::Countersigned;
 
 /// Bytes of a file with a head, a time stamp or certificates.
 const FILE_MAX: u64 = 4 << 20;
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_the_witness_signed_is_the_anchor_and_no_other_head_of_the_file() {
-        use crate::witness::tests::{head, key, public};
+        use stele_server::witness::samples::{head, key, public};
         let (store, witness) = (key(7), key(1));
         let made = Countersigned::sign(head(&store, 5, "aa"), "2027-01-15T09:00:00Z".into(), &witness);
         let other = serde_json::to_string(&head(&store, 9, "bb")).unwrap();

@@ -17,9 +17,8 @@ use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
 use stele_ground::calendar::{LATEST, moment};
 use stele_lab::live::s3::sign::Keys;
-
-use crate::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
-use crate::failure::Outcome;
+use stele_server::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
+use stele_server::failure::Outcome;
 
 /// Objects that prune hides if it cannot remove them.
 const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];

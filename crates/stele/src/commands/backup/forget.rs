@@ -9,11 +9,11 @@ use stele_backup::store::{Folder, Name};
 use stele_backup::versions::{self, SeriesSnapshot};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::{open, select, shown_path};
 use crate::cli::backup::BackupForget;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 const DAY: u64 = 86_400;

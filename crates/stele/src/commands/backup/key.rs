@@ -6,12 +6,12 @@ use serde_json::json;
 use stele_backup::keyring::{Cost, escrow, parse_escrow};
 use stele_backup::repository::Repository;
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::files;
 
 use super::{check_label, closed, open, password_file};
 use crate::cli::backup::BackupKey;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files;
 use crate::output::{Align, Table};
 
 pub fn run(json: bool, command: BackupKey) -> Outcome<()> {

@@ -20,6 +20,7 @@ use stele_file::{
     Listing, Moment, Node, Removal, Result, Space, Stability,
 };
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Kind as Fault, Outcome};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -27,7 +28,6 @@ use super::run::host;
 use super::{index, select};
 use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind as Fault, Outcome};
 
 /// Nothing changes in a snapshot: the kernel may keep all that it was told.
 const CACHE: Duration = Duration::from_secs(3600);

@@ -10,9 +10,9 @@ use serde_json::json;
 use stele_backup::filter::Filter;
 use stele_backup::versions::{Class, VersionPolicy, VersionRetention};
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Outcome, io_failure};
 
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 
 /// Days for which every version stays after it ended, unless the file says otherwise.

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use stele_backup::{BackupError, backup, prune, restore, verify};
 use stele_ground::Bytes;
+use stele_server::failure::Failure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::backup::Telling;
-use crate::failure::Failure;
 
 /// Between two pictures on a terminal, and between two lines elsewhere.
 const DRAWN_EVERY: Duration = Duration::from_millis(500);

@@ -15,14 +15,14 @@ use stele_backup::repository::Repository;
 use stele_backup::restore;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
+use stele_server::config::Site;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::progress::{Shows, Watch, heard};
 use super::volume::Taken;
 use super::{cache, incomplete, index_for, issues_json, now, open, select};
 use crate::cli::backup::{BackupRun, KeepUntil, Restore};
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 /// How often the command of `--before` is looked at.
 const HOOK_LOOK_EVERY: Duration = Duration::from_millis(20);

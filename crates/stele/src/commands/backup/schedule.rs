@@ -25,11 +25,11 @@ use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::{Description, NANOS, SnapshotId};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::{open, policy::text};
 use crate::cli::backup::Report;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, Table};
 pub use scheduler::run;
 
@@ -235,7 +235,7 @@ fn note(file: &Path, name: &str, attempt: Attempt) -> Outcome<()> {
     let mut known = attempts(file);
     known.insert(name.to_owned(), attempt);
     let text = serde_json::to_vec(&known).map_err(|error| Failure::failed(error.to_string()))?;
-    crate::files::replace_private(&attempts_path(file), &text)
+    stele_server::files::replace_private(&attempts_path(file), &text)
 }
 
 /// The lock of the only scheduler of this file, until it is dropped.

@@ -13,10 +13,10 @@ use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::Snapshot;
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::run::host as this_host;
 use crate::cli::backup::LatestArgs;
-use crate::failure::{Failure, Kind, Outcome};
 
 const LATEST: &str = "latest";
 /// Hosts that a message names.

@@ -12,12 +12,12 @@ use stele_backup::store::{Folder, Name};
 use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
+use stele_server::failure::{Failure, Outcome};
 
 use super::select::{self, Chosen};
 use super::{index, index_for, shown_path};
 use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
 fn paths(description: &Description) -> Vec<String> {

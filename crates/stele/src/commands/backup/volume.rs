@@ -13,20 +13,20 @@ use stele_backup::tree::Origin;
 use stele_backup::{BackupError, restore};
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
+use stele_server::api::blocks::{
+    self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
+};
+use stele_server::api::volume::{Delete, ListVolumes, Snapshot, VolumeView};
+use stele_server::api::{Call, volume as calls};
+use stele_server::config::Site;
+use stele_server::connection::{self, Sender};
+use stele_server::failure::{Failure, Kind, Outcome};
 use tokio::runtime::Handle;
 
 use super::progress::{Shows, Watch};
 use super::{incomplete, index_for, issues_json, open, select};
-use crate::api::blocks::{
-    self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
-};
-use crate::api::volume::{Delete, ListVolumes, Snapshot, VolumeView};
-use crate::api::{Call, volume as calls};
 use crate::cli::backup::Restore;
 use crate::commands::print_json;
-use crate::config::Site;
-use crate::connection::{self, Sender};
-use crate::failure::{Failure, Kind, Outcome};
 
 /// Connections that are kept for the next call.
 const IDLE_MAX: usize = 16;

@@ -7,9 +7,8 @@ use std::num::NonZeroU32;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::pbkdf2::{PBKDF2_HMAC_SHA512, derive};
 use serde::{Deserialize, Serialize};
-
-use crate::failure::{Failure, Kind, Outcome};
-use crate::node::surroundings::random;
+use stele_server::failure::{Failure, Kind, Outcome};
+use stele_server::node::surroundings::random;
 
 /// About half a second on a processor of 2024.
 const ROUNDS: u32 = 1_000_000;

@@ -5,11 +5,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use stele_ground::Bytes;
+use stele_server::config::{Config, Site};
+use stele_server::failure::Failure;
+use stele_server::node::heads;
 
 use super::{Finding, Verdict};
-use crate::config::{Config, Site};
-use crate::failure::Failure;
-use crate::node::heads;
 
 /// Free space for exports, alarms, heads and counters.
 const ROOM_MIN: u64 = 256 << 20;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use stele_ground::{Bytes, MIB};
 use stele_media::system::{self, EventFd};
 use stele_media::{Engine, Ring};
+use stele_server::config::{Config, Site};
 
 use super::{Finding, Machine, Verdict};
-use crate::config::{Config, Site};
 
 /// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
 const BESIDE_CACHES: u64 = 512 * MIB;
@@ -31,7 +31,7 @@ pub fn memory(machine: &Machine, config: Option<&Config>) -> Finding {
         rest.split_whitespace().next()?.parse().ok()
     };
     let Some(whole) = kib("MemTotal").map(|kib| kib << 10) else { return Finding::unknown("memory", "/proc/meminfo") };
-    let usual = crate::config::Memory::default();
+    let usual = stele_server::config::Memory::default();
     let memory = config.map_or(&usual, |config| &config.memory);
     let caches = [memory.blocks, memory.table, memory.dirty, memory.catalog];
     let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0.0));
@@ -117,7 +117,7 @@ pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
     };
     let locked = match limit("Max locked memory") {
         None => Finding::unknown("memlock", "the limit of locked memory"),
-        Some(limit) if limit < 64 << 20 && crate::node::own_uid() != 0 => Finding::new(
+        Some(limit) if limit < 64 << 20 && stele_server::node::own_uid() != 0 => Finding::new(
             "memlock",
             Verdict::Note,
             format!("{} of memory may be locked; kernels before 5.12 count the rings of io_uring there", amount(limit)),
@@ -274,7 +274,7 @@ fn caches(machine: &Machine, grounds: &[Ground]) -> Finding {
 
 /// Whether the program that reads SMART reports is installed.
 pub fn smart() -> Finding {
-    let program = crate::node::smart::PROGRAM;
+    let program = stele_server::node::smart::PROGRAM;
     let folders = std::env::var_os("PATH").unwrap_or_default();
     match std::env::split_paths(&folders).any(|folder| folder.join(program).is_file()) {
         true => Finding::good("smart", format!("{program} is installed: drives are asked how they are")),

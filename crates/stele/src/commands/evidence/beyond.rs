@@ -9,11 +9,11 @@ use std::path::Path;
 
 use stele_archive::{ConsistencyProof, SignedHead, check_head};
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Outcome};
 
 use super::{read_json, wrong};
 use crate::cli::evidence::Beyond;
 use crate::commands::archive::anchor;
-use crate::failure::{Failure, Outcome};
 
 /// What holds beyond the head.
 #[derive(Default)]
@@ -75,9 +75,9 @@ impl Reached {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Kind;
-    use crate::witness::Countersigned;
-    use crate::witness::tests::{head, key, public};
+    use stele_server::failure::Kind;
+    use stele_server::witness::Countersigned;
+    use stele_server::witness::samples::{head, key, public};
 
     #[test]
     fn only_the_head_that_the_witness_signed_counts() {
@@ -85,7 +85,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("stele-beyond-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let (anchor, key_file) = (dir.join("a.witness"), dir.join("witness.pub"));
-        std::fs::write(&key_file, format!("{}\n", crate::witness::hex(&public(&witness)))).unwrap();
+        std::fs::write(&key_file, format!("{}\n", stele_server::witness::hex(&public(&witness)))).unwrap();
         let made = Countersigned::sign(head(&store, 5, "aa"), "2027-01-15T09:00:00Z".into(), &witness);
         std::fs::write(&anchor, serde_json::to_string(&made).unwrap()).unwrap();
         let given = Beyond { later: None, anchor: Some(anchor), witness: Some(key_file) };

@@ -62,7 +62,7 @@ impl<'a> Copies<'a> {
 }
 
 fn differs(version: &ProvenVersion, digests: &ContentDigests) -> Result<(), Finding> {
-    let hex = crate::witness::hex;
+    let hex = stele_server::witness::hex;
     if digests.size != version.size_bytes || hex(&digests.blake3) != version.blake3 {
         return Err("size or BLAKE3 of the content is another".into());
     }

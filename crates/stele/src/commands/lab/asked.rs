@@ -7,9 +7,9 @@ use stele_ground::calendar::stamp;
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job, OfPart, SearchPart};
 use stele_lab::live::target::Target;
+use stele_server::failure::{Failure, Outcome};
 
 use crate::cli::lab::{LoadArgs, Search, What};
-use crate::failure::{Failure, Outcome};
 
 /// A single value is no axis of a table.
 fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {

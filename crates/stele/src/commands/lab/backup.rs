@@ -13,10 +13,10 @@ use stele_backup::backup::streams::{self, Stream, Streams};
 use stele_backup::repository::{Closed, Repository};
 use stele_lab::error::LabError;
 use stele_lab::live::backup::{self, BackupAddress, ObjectId, Opener, Session};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use crate::cli;
 use crate::commands::backup::{machine, password, store};
-use crate::failure::{Failure, Kind, Outcome};
 
 /// The password of a repository that the laboratory made, if none was given.
 const OWN_PASSWORD: &[u8] = b"stele-lab";

@@ -7,10 +7,10 @@ use std::path::Path;
 use stele_lab::baseline::{self, Checked, Metric, Verdict};
 use stele_lab::error::LabError;
 use stele_lab::{history, record};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use crate::cli::lab::Check;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 /// Parses a tolerance such as `5%` as a share of the baseline's figure.

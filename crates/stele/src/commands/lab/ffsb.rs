@@ -7,11 +7,11 @@ use serde_json::json;
 use stele_lab::error::LabError;
 use stele_lab::ffsb::{self, FfsbProfile, FfsbProgress, GroupResult};
 use stele_lab::job::parse_duration;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::stop::until_stopped;
 use crate::cli::lab::Ffsb;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 pub async fn run(json: bool, asked: Ffsb) -> Outcome<()> {

@@ -9,12 +9,12 @@ use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
 use stele_lab::fio::{self, JobResult, Options};
 use stele_papers::export;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::stop::until_stopped;
 use super::write_new;
 use crate::cli::lab::Fio;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 pub async fn run(json: bool, asked: Fio) -> Outcome<()> {

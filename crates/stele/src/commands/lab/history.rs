@@ -2,11 +2,11 @@
 
 use stele_lab::baseline::{self, Metric};
 use stele_lab::history::{self, CellHistory, History};
+use stele_server::failure::{Failure, Outcome};
 
 use super::pages;
 use crate::cli::lab::LabHistory;
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
 pub fn run(json: bool, asked: &LabHistory) -> Outcome<()> {

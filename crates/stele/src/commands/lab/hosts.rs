@@ -11,13 +11,13 @@ use stele_lab::hosts::wire::SECRET_MIN;
 use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::target::Target;
 use stele_lab::record::Recorder;
+use stele_server::failure::{Failure, Outcome};
 
 use super::progress::Progress;
 use super::stop::{StopRequests, until_stopped};
 use super::{head_of, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome};
 
 /// Reads the secret that all hosts share.
 pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
@@ -58,7 +58,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
             () = requests.next() => return Ok(()),
         };
         // One that lost its power says nothing, and would hold the host for good.
-        crate::server::block::tune(&stream);
+        stele_server::serving::block::tune(&stream);
         let stream =
             stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream)).map_err(cannot)?;
         let (grant, over) = (Arc::clone(&grant), Arc::clone(&end));

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use stele_lab::sweep::Step;
 use stele_lab::view::View;
+use stele_server::failure::{Failure, Outcome};
 
 use super::pages;
 use crate::cli::lab::LiveArgs;
-use crate::failure::{Failure, Outcome};
 
 /// Limit on the bytes of a request; beside it, the limit on its time.
 const REQUEST_MAX: usize = 8192;

@@ -13,9 +13,9 @@ use stele_lab::modelled::sweep::{VirtualPart, cells, recorded};
 use stele_lab::record::{self, CellRecord, Head};
 use stele_papers::ds4500::profile::published;
 use stele_papers::recipe::cost;
+use stele_server::failure::Outcome;
 
 use crate::cli::lab::What;
-use crate::failure::Outcome;
 
 /// The outcome of a plan.
 pub struct Came {

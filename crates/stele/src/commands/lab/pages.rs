@@ -10,11 +10,11 @@ use stele_lab::report::document::Document;
 use stele_lab::report::html;
 use stele_papers::export;
 use stele_papers::pdf;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::write_new;
 use crate::cli::lab::ExportFormat;
 use crate::commands::print_json;
-use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 
 /// Width of a terminal that does not report one.

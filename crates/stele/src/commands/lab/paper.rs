@@ -12,10 +12,10 @@ use stele_lab::report::document::Document;
 use stele_papers::recipe;
 use stele_papers::recipe::live::Asked;
 use stele_papers::recipe::page::Order;
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::{pages, show};
 use crate::cli::lab::{Against, Paper};
-use crate::failure::{Failure, Kind, Outcome};
 
 pub async fn run(json: bool, asked: Paper) -> Outcome<()> {
     let against = asked.against == Some(Against::Published);

@@ -12,10 +12,10 @@ use stele_lab::record::CellRecord;
 use stele_lab::sweep::Step;
 use stele_lab::{environment, sweep};
 use stele_papers::recipe::live::{Asked, Next, next, opening, purges};
+use stele_server::failure::{Failure, Outcome};
 
 use super::modelled::Came;
 use super::progress::Progress;
-use crate::failure::{Failure, Outcome};
 
 /// The cells to measure, and their targets.
 pub struct Measured<'a> {

@@ -8,6 +8,7 @@ use stele_lab::environment;
 use stele_lab::job::{Given, Job, LoadPart, TimePart};
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::replay::{self, ReplayPart, ReplayPlan};
+use stele_server::failure::{Failure, Outcome};
 
 use super::asked::in_directory;
 use super::live::Live;
@@ -16,7 +17,6 @@ use super::stop::until_stopped;
 use super::{head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::{LiveArgs, Replay};
 use crate::commands::print_json;
-use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
 
 /// Settings of the target besides the job.

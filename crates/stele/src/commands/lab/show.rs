@@ -7,10 +7,10 @@ use stele_lab::ab_test::{self, Judged, Ratio};
 use stele_lab::job::{Job, JobCell};
 use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
+use stele_server::failure::Outcome;
 
 use super::progress::cells as count_of;
 use crate::commands::print_json;
-use crate::failure::Outcome;
 use crate::output::{Align, Table};
 
 pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {

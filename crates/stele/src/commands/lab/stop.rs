@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use stele_server::failure::{Failure, Outcome};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::failure::{Failure, Outcome};
 
 /// Listens for both signals from its creation.
 pub struct StopRequests {

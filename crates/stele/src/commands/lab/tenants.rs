@@ -7,13 +7,13 @@ use stele_lab::job::{Job, JobCell};
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
 use stele_lab::{environment, sweep};
+use stele_server::failure::{Failure, Outcome};
 
 use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
 use super::{head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::What;
-use crate::failure::{Failure, Outcome};
 
 pub async fn run(json: bool, what: What, job: Job, cells: Vec<JobCell>) -> Outcome<()> {
     if what.resume {

@@ -3,17 +3,17 @@
 use std::path::Path;
 
 use stele_ground::Bytes;
+use stele_server::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
+use stele_server::config::{Config, Site};
+use stele_server::connection::Connection;
+use stele_server::drives::DriveArgument;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::named;
+use stele_server::node::membership::forget;
 
 use super::follow;
-use crate::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
-use crate::config::{Config, Site};
-use crate::connection::Connection;
-use crate::drives::DriveArgument;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::named;
-use crate::node::membership::forget;
 
 pub async fn add(site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()> {
     let connection = Connection::find(site).await?;
@@ -51,7 +51,7 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     };
     let unnamed: Vec<DriveArgument> = drives.iter().filter(|drive| !is_named(drive)).cloned().collect();
     // Do this before the pool knows the drives: a start in between must find them.
-    let written = unnamed.is_empty() || crate::config::add_drives(&site.config_path, &unnamed)?;
+    let written = unnamed.is_empty() || stele_server::config::add_drives(&site.config_path, &unnamed)?;
     let next = before.drives.iter().map(|drive| drive.enclosure + 1).max().unwrap_or(0);
     let placed = (next..).zip(drives.clone()).map(|(own, mut drive)| {
         // A drive without an enclosure is an enclosure of its own.
@@ -127,7 +127,7 @@ pub(super) async fn withdraw(
     for entry in entries {
         let path = entry.placed(site).path;
         let is_out = !named::may_be_member(&path, &status)
-            && crate::config::is_without(&site.config_path, entry).unwrap_or(false);
+            && stele_server::config::is_without(&site.config_path, entry).unwrap_or(false);
         all &= is_out;
     }
     if all { failure } else { stays(failure) }

@@ -2,9 +2,9 @@
 
 use stele_ground::Bytes;
 use stele_ground::calendar::moment;
+use stele_server::api::pool::{DriveView, SpaceView, StandingView, StatusView};
 
 use super::describe;
-use crate::api::pool::{DriveView, SpaceView, StandingView, StatusView};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, paint};
 
 fn health(drive: &DriveView) -> String {

@@ -9,10 +9,10 @@ use stele_array::checkpoint::{ROOT_VERSION, Root};
 use stele_array::label::codec::{self, Label, Stamp};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, places};
 use stele_array::reactor::DrivePlace;
+use stele_server::failure::Outcome;
 
 use super::{FormatFinding, FormatVerdict, label, own_label, own_tables};
 use crate::commands::dump::{Reader, walk};
-use crate::failure::Outcome;
 
 /// The versions on one drive.
 #[derive(Default)]

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stele_server::config::{Config, Site};
+use stele_server::exports;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::node::heads;
+
 use super::{FormatFinding, FormatVerdict};
-use crate::config::{Config, Site};
-use crate::exports;
-use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::heads;
 
 /// The beginning of a reservation file: seven letters, and its version as a digit.
 const RESERVATIONS: &[u8; 8] = b"STELEPR1";

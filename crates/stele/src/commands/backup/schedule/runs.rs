@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Outcome};
 
 use super::Attempt;
-use crate::failure::{Failure, Outcome};
 
 /// From SIGTERM to SIGKILL, and from that until the process counts as ended.
 const GRACE: Duration = Duration::from_secs(60);

@@ -11,13 +11,13 @@ use stele_backup::BackupError;
 use stele_backup::repository::Repository;
 use stele_backup::store::Store;
 use stele_ground::Shown;
+use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::runs::{Ended, Runs};
 use super::{Attempt, Planned, Seen, Snapshots, alone, attempts, note, read};
 use crate::cli::backup::Schedule;
 use crate::commands::backup::progress::heard;
 use crate::commands::backup::{closed, open};
-use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 /// Between two looks at the schedules, and at the backups that run.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -1,5 +1,6 @@
+use stele_server::api::pool::{CodeView, ObjectsView};
+
 use super::*;
-use crate::api::pool::{CodeView, ObjectsView};
 
 const TIB: u64 = 1 << 40;
 

@@ -6,7 +6,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use stele_backup::BackupError;
 use stele_ground::Shown;
+use stele_lab::error::LabError;
 
 /// The kinds of failure, each with its exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -178,6 +180,44 @@ impl From<stele_archive::ArchiveError> for Failure {
             Stopped(_) => Kind::Failed,
             BucketExists { .. } => Kind::Exists,
             _ => Kind::Usage,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Failure {
+        let kind = match &error {
+            BackupError::NoRepository(_) => Kind::NoRepository,
+            BackupError::WrongPassword => Kind::WrongPassword,
+            BackupError::Locked(_) => Kind::Locked,
+            BackupError::Damaged(_) => Kind::Damaged,
+            BackupError::Missing(_) => Kind::Missing,
+            BackupError::Exists(_) => Kind::Exists,
+            BackupError::Refused(_) => Kind::Refused,
+            BackupError::Full(_) => Kind::Full,
+            BackupError::Invalid(_) => Kind::Usage,
+            BackupError::Failed(_) => Kind::Failed,
+            BackupError::Stopped => Kind::Interrupted,
+        };
+        let next = match &error {
+            BackupError::NoRepository(_) => "`stele backup init` makes one",
+            BackupError::Locked(_) => "wait until it has ended",
+            _ => "",
+        };
+        Failure::new(kind, error.to_string()).next(next)
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Failure {
+        let kind = match &error {
+            LabError::Usage(_) => Kind::Usage,
+            LabError::Refused(_) => Kind::Refused,
+            LabError::Missing(_) => Kind::Missing,
+            LabError::Full(_) => Kind::Full,
+            LabError::Failed(_) => Kind::Failed,
+            LabError::Damaged(_) => Kind::Damaged,
         };
         Failure::new(kind, error.to_string())
     }

@@ -13,8 +13,8 @@ use stele_media::Space;
 
 use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock};
 use crate::api::pool::StatusView;
-use crate::cli::pool::PoolCreate;
 use crate::config::{Config, Site};
+use crate::drives::DriveArgument;
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
@@ -46,9 +46,24 @@ impl Node {
     }
 }
 
-/// Creates the directory, the configuration and the pool, and the archive on it (unless
-/// `--data none`).
-pub async fn pool(site: &Site, create: PoolCreate) -> Outcome<StatusView> {
+/// A pool as its maker asks for it.
+pub struct PoolWanted {
+    pub drives: Vec<DriveArgument>,
+    pub name: String,
+    /// Of drives that are files and do not exist yet.
+    pub size: Option<Bytes>,
+    /// Whether such files are allocated in full.
+    pub preallocate: bool,
+    pub log: Option<Bytes>,
+    /// In drives.
+    pub spare: Option<u32>,
+    /// The code of the archive's data volume, or `none`.
+    pub data: String,
+}
+
+/// Creates the directory, the configuration and the pool, and the archive on it (unless `data` is
+/// `none`).
+pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
     super::own(site)?;
     // A package installs a configuration that names no drives yet.
     let given = if site.config_path.exists() { Some(Config::read(&site.config_path)?) } else { None };

@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use crate::node::Node;
 use crate::node::growth::When;
-use crate::server::head_places::HeadPlaces;
-use crate::server::inventories;
+use crate::serving::head_places::HeadPlaces;
+use crate::serving::inventories;
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// Largest time from a disposal until the log holds no trace of its key.

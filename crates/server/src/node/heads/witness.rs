@@ -19,7 +19,7 @@ use super::Shown;
 use crate::api::Actor;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
-use crate::server::messages::webhook::Webhook;
+use crate::serving::messages::webhook::Webhook;
 use crate::witness::{Answer, Countersigned, Submission};
 
 /// Time limit for each of two requests.
@@ -53,7 +53,7 @@ impl WitnessClient {
             }
         };
         let service = Webhook::new(url, "[archive] heads_witness")?;
-        let key = crate::commands::evidence::public_key(&path)
+        let key = crate::evidence::public_key(&path)
             .map_err(|failure| failure.next("copy witness.pub from the directory of the witness"))?;
         Ok(Some(WitnessClient { service, key }))
     }

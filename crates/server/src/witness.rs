@@ -11,6 +11,8 @@
 //! its directory on storage that is not the store's.
 
 mod journal;
+#[cfg(any(test, feature = "samples"))]
+pub mod samples;
 pub mod service;
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
@@ -143,4 +145,4 @@ fn judge(last: Option<&SignedHead>, head: &SignedHead, proof: Option<&Consistenc
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -3,6 +3,11 @@
 use serde::{Deserialize, Serialize};
 use stele_ground::Bytes;
 
+/// Reads `64KiB`, `1.5G` or plain bytes.
+pub fn size(text: &str) -> Result<Bytes, String> {
+    Bytes::parse(text).ok_or_else(|| format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB or 20TiB"))
+}
+
 /// A size in the file: `64MiB` or a number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Size(pub Bytes);
@@ -30,7 +35,7 @@ impl<'de> Deserialize<'de> for Size {
         }
         match Written::deserialize(deserializer)? {
             Written::Number(bytes) => Ok(Size(Bytes(bytes))),
-            Written::Text(text) => crate::cli::show::size(&text).map(Size).map_err(serde::de::Error::custom),
+            Written::Text(text) => size(&text).map(Size).map_err(serde::de::Error::custom),
         }
     }
 }

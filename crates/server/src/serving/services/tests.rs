@@ -10,7 +10,7 @@ use stele_ground::{Bytes, MIB};
 
 use super::*;
 use crate::node::surroundings::System;
-use crate::server::ending;
+use crate::serving::ending;
 
 /// A node with an archive on drives that give no answer while the flag is set.
 pub async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {

@@ -4,7 +4,7 @@ use stele_archive::{BucketChange, Caller, NewBucket};
 use stele_ground::MIB;
 
 use super::*;
-use crate::server::services;
+use crate::serving::services;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_share_that_did_not_open_is_tried_again() {

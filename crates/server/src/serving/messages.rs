@@ -66,7 +66,7 @@ impl Destination {
     async fn send(&self, message: &Message) -> Result<(), String> {
         match self {
             Destination::Webhook(webhook) => {
-                let text = crate::output::json_line(message).map_err(|error| error.to_string())?;
+                let text = crate::said::json_line(message).map_err(|error| error.to_string())?;
                 webhook.post_json(text, PATIENCE).await.map_err(|not_taken| not_taken.why)
             }
             Destination::Mail(mail) => mail.send(message).await,

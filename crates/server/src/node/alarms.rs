@@ -176,7 +176,7 @@ impl Alarms {
         match &inner.writer {
             None => tracing::warn!(kind = alarm.kind, severity = alarm.severity, "{}", alarm.message),
             Some(writer) => {
-                let line = crate::output::json_line(&alarm).unwrap_or_default();
+                let line = crate::said::json_line(&alarm).unwrap_or_default();
                 if writer.0.try_send(Entry::Line(line)).is_err() {
                     tracing::warn!(kind = alarm.kind, "alarms.jsonl lacks an alarm: {}", alarm.message);
                 }

@@ -27,8 +27,8 @@ use crate::config::{Config, Site};
 use crate::failure::Outcome;
 use crate::node::heads::witness::{Unsigned, WitnessClient};
 use crate::node::heads::{self, HeadBucket, Keeper};
-use crate::server::messages::mail::Mail;
-use crate::server::syslog::Syslog;
+use crate::serving::messages::mail::Mail;
+use crate::serving::syslog::Syslog;
 use crate::witness::Countersigned;
 
 /// Time limit for a place to take a head.

@@ -11,11 +11,10 @@ use tokio::net::UnixStream;
 
 use crate::api::approval::Officer;
 use crate::api::{Actor, Call, OFFICER_HEADER};
-use crate::commands::approve::read_officer;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
-use crate::output::answered;
+use crate::said::answered;
 
 /// Names the file with an officer's key, for calls that only read and have no `--officer`.
 const OFFICER_VARIABLE: &str = "STELE_OFFICER";
@@ -27,6 +26,19 @@ static SHOWN: OnceLock<Officer> = OnceLock::new();
 /// Shows an officer's key with the calls that follow.
 pub fn show(officer: &Officer) {
     SHOWN.get_or_init(|| officer.clone());
+}
+
+/// An officer's key, from the file that only the officer can read. It is shown with all calls that
+/// follow.
+pub fn read_officer(path: &Path) -> Outcome<Officer> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
+    // The text is a secret: the error names the file and quotes nothing of it.
+    let officer = serde_json::from_str(text.trim()).map_err(|_| {
+        Failure::usage(format!("{} is not an access key", path.display()))
+            .next("it holds access_key and secret_key, as `stele key create --json` prints them")
+    })?;
+    show(&officer);
+    Ok(officer)
 }
 
 fn shown() -> Outcome<Option<Officer>> {

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::api::pool::{StandingView, StatusView};
 use crate::node::alarms::KINDS;
 use crate::node::{Node, wall_clock};
-use crate::server::messages::MessageQueues;
+use crate::serving::messages::MessageQueues;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Rounds between sums over all buckets, which cost more.

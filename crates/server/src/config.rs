@@ -19,7 +19,7 @@ use crate::failure::{Failure, Outcome, io_failure};
 pub use archive::Archive;
 pub use notification::NotificationTarget;
 pub use site::Site;
-pub use size::Size;
+pub use size::{Size, size};
 
 /// The whole file. An unknown key is an error that names it.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use stele_object::Settings;
 use tokio::sync::watch;
 
 use super::*;
-use crate::server::{admin, services};
+use crate::serving::{admin, services};
 
 /// The directory of the socket, and what keeps the socket served. Both end with it.
 struct Place(PathBuf, watch::Sender<bool>);

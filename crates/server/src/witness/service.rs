@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::journal::Journal;
 use super::{Answer, Countersigned, Submission, Verdict, is_store, judge};
 use crate::failure::Outcome;
-use crate::server::http::{Places, accept_each, body, converse};
+use crate::serving::http::{Places, accept_each, body, converse};
 
 /// The path of all requests.
 pub const PATH: &str = "/witness";

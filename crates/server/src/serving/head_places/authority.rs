@@ -13,7 +13,7 @@ use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::node::heads;
 use crate::node::surroundings::random;
-use crate::server::messages::webhook::Webhook;
+use crate::serving::messages::webhook::Webhook;
 
 /// Time limit for the authority to answer. It is below that of the places, so that a stop waits no
 /// longer for it.

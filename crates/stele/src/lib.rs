@@ -1,0 +1,148 @@
+//! The command line of Stele: its arguments, the commands, and their output for people and machines.
+
+mod cli;
+mod commands;
+mod output;
+mod usage;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use stele_ground::Shown;
+use stele_server::{failure, log};
+
+/// The longest line of the log, in bytes: a library's message may quote the request.
+const LINE_MAX: usize = 8 << 10;
+
+/// Writes each event as one line. It cuts long events, and removes all characters that would begin
+/// another line or control the terminal, whatever names and errors the event quotes.
+struct OneLine<W>(W);
+
+impl<W: std::io::Write> std::io::Write for OneLine<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let start = line.get(..LINE_MAX).unwrap_or(line);
+        let text = String::from_utf8_lossy(start.strip_suffix(b"\n").unwrap_or(start));
+        let cut = match line.len() > LINE_MAX {
+            true => format!("... ({} bytes)", line.len()),
+            false => String::new(),
+        };
+        self.0.write_all(format!("{}{cut}\n", Shown(&text)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// The filter of the log: STELE_LOG, or a default that is more than enough. Notices of a modelled
+/// array are left out.
+fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
+    let usual = match cli.command {
+        cli::Command::Lab(_) => "error",
+        _ => "info",
+    };
+    // The S3 protocol's crate logs every refusal as an error, and quotes the client. Our own
+    // frontend logs the relevant events.
+    let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
+    let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
+    let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());
+    asked.unwrap_or_else(|| quiet(usual).into())
+}
+
+/// Carries out the command line of this process.
+pub fn main() -> ExitCode {
+    end_when_output_fails();
+    let cli = match cli::Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return usage::tell(&error),
+    };
+    let json = cli.place.json;
+    stele_server::said::for_machines(json);
+    // Only the owner may write to files of this process, whatever the umask of its parent.
+    stele_media::system::withhold_writing();
+    if matches!(cli.command, cli::Command::Up(_) | cli::Command::Serve(_) | cli::Command::Witness(_)) {
+        log::serve();
+    }
+    tracing_subscriber::fmt()
+        .with_env_filter(spoken(&cli))
+        .with_writer(|| OneLine(log::Log))
+        // It would tell of a log that cannot be written where it cannot be written, and panic
+        // there.
+        .log_internal_errors(false)
+        // All escapes in a line come from quoted text.
+        .with_ansi(false)
+        .init();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            log::write(format!("stele: cannot start threads: {error}\n").into_bytes());
+            log::settle();
+            return ExitCode::FAILURE;
+        }
+    };
+    let done = runtime.block_on(commands::run(cli)).and_then(|()| output::flush());
+    log::settle();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if failure.kind == failure::Kind::Unread {
+                return ExitCode::from(failure.kind.exit_code());
+            }
+            if json {
+                println!("{}", stele_server::said::json_line(&failure).unwrap_or_default());
+            }
+            log::write(format!("stele: {failure}\n").into_bytes());
+            log::settle();
+            if failure.kind == failure::Kind::Stuck {
+                // The runtime would wait for threads that wait for the drives.
+                std::process::exit(failure.kind.exit_code().into());
+            }
+            ExitCode::from(failure.kind.exit_code())
+        }
+    }
+}
+
+/// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no
+/// report. Output that cannot be written for another reason, such as a full disk, is a failure like
+/// any other. A server goes on: no client waits for its log.
+fn end_when_output_fails() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        let Some(cause) = text.strip_prefix("failed printing to") else { return report(panic) };
+        if log::is_served() && cause.starts_with(" stderr") {
+            return;
+        }
+        let (broken, kind) = (cause.contains("Broken pipe"), failure::Kind::Failed);
+        if !broken {
+            // The same wording as in places that have the error itself.
+            let cause = cause.split_once(": ").map_or(cause, |(_, cause)| cause);
+            let _ = writeln!(std::io::stderr(), "stele: {}", output::unwritten(cause));
+        }
+        std::process::exit(if broken { failure::Kind::Unread } else { kind }.exit_code().into());
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_of_the_log_is_cut() {
+        for (length, written) in
+            [(1, 2), (LINE_MAX, LINE_MAX + 1), (LINE_MAX + 1, LINE_MAX + 17), (8 << 20, LINE_MAX + 20)]
+        {
+            let mut log = OneLine(Vec::new());
+            log.write_all(&vec![b'x'; length]).unwrap();
+            assert_eq!(log.0.len(), written, "{length}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_the_log_whatever_it_quotes() {
+        let mut log = OneLine(Vec::new());
+        log.write_all(b"refused key 'a\n2026-11-21 ERROR forged\x1b[2J\xff'\n").unwrap();
+        assert_eq!(String::from_utf8(log.0).unwrap(), "refused key 'a\\n2026-11-21 ERROR forged\\u{1b}[2J\u{fffd}'\n");
+    }
+}
