@@ -115,12 +115,13 @@ impl BodyClaim {
     }
 
     /// What the answer shows of the server, if the request named its content. A server that does
-    /// not know the header ignores or refuses it.
+    /// not know the header ignores or refuses it; a proxy that takes it out breaks the signature.
     fn judge(&self, answer: &BucketResponse) -> Option<bool> {
         let blake3 = self.blake3.as_deref()?;
         match answer.status {
             200..300 => Some(answer.header(CONTENT_BLAKE3) == Some(blake3)),
             400 | 501 => Some(false),
+            403 if self.sha256.is_some() => Some(false),
             _ => None,
         }
     }
@@ -496,6 +497,14 @@ mod tests {
         format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", confirmed.unwrap_or_default())
     }
 
+    /// Refuses requests with a BLAKE3 alone.
+    fn refusal(told: &Told, status: &str) -> String {
+        match told.blake3 {
+            Some(_) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
+            None => plain_success(told),
+        }
+    }
+
     #[test]
     fn a_server_that_confirms_the_blake3_gets_no_sha256() {
         let (both, blake3) = ((true, true), (false, true));
@@ -506,11 +515,14 @@ mod tests {
     fn other_servers_get_a_sha256_of_every_body() {
         let (both, sha256) = ((true, true), (true, false));
         assert_eq!(claims(3, NAMED_MIN, plain_success), (vec![both, sha256, sha256], false));
-        let refusing = |told: &Told| match told.blake3 {
-            Some(_) => "HTTP/1.1 501 Not Implemented\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            None => plain_success(told),
-        };
-        assert_eq!(claims(2, NAMED_MIN, refusing), (vec![both, sha256, sha256], false));
+        let refusals: [fn(&Told) -> String; 3] = [
+            |told| refusal(told, "400 Bad Request"),
+            |told| refusal(told, "403 Forbidden"),
+            |told| refusal(told, "501 Not Implemented"),
+        ];
+        for refusing in refusals {
+            assert_eq!(claims(2, NAMED_MIN, refusing), (vec![both, sha256, sha256], false));
+        }
         assert_eq!(claims(1, NAMED_MIN - 1, confirmation), (vec![sha256], false));
     }
 
