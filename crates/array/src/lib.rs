@@ -48,6 +48,11 @@ pub mod reactor;
 #[cfg(test)]
 mod testing;
 
+/// The tests spend a sixth of their time in the system's allocator.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 pub use destage::checkpoint;
 pub use drives::label;
 pub use durable::{anchor, log, records, table};

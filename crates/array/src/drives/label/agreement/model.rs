@@ -7,9 +7,10 @@
 //! of their drives are one. It knows what it must not know, too: which configuration was put in
 //! force last, and which drives lack an acknowledged write.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use super::*;
+use crate::cache::FixedState;
 
 /// Rules that can be taken away, to see that the model notices.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,7 @@ const RULES: Rules = Rules {
     refill: true,
 };
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 enum Phase {
     Down,
     Promised,
@@ -55,7 +56,7 @@ enum Phase {
 }
 
 /// A configuration; the states of its drives are in the columns.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct Paper {
     /// Its epoch, where epochs are announced and so tell papers apart; else a number of its own.
     id: u8,
@@ -67,7 +68,7 @@ struct Paper {
 
 /// A drive: its label (a paper's identity, 0 for none), its anchor, what the process knows of it,
 /// and whether it truly lacks something.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct Column {
     label: u8,
     promised: u8,
@@ -83,7 +84,7 @@ struct Column {
     states: Vec<Option<DriveState>>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 struct World {
     papers: Vec<Paper>,
     columns: Vec<Column>,
@@ -153,7 +154,7 @@ impl Model {
     /// Visits every world; answers how many there are, or the first broken promise with the worlds
     /// that lead to it.
     fn explore(&self) -> Result<usize, String> {
-        let mut seen: BTreeSet<World> = BTreeSet::new();
+        let mut seen: HashSet<World, FixedState> = HashSet::default();
         let mut queue = VecDeque::from([self.first().named_alike()]);
         seen.extend(queue.iter().cloned());
         while let Some(world) = queue.pop_front() {
