@@ -124,7 +124,7 @@ impl Engine {
                 // With the record of its end: a wait for that in the middle might be in vain.
                 let images = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
                 let cost = images + self.log.cost_of(64);
-                self.room_for_destage(key, cost, pace.patience).await?
+                self.room_while_held_within(key, cost, pace.patience).await?
             }
         };
         // Redo records refer to the writes' own records, even if these are overwritten meanwhile.
@@ -298,7 +298,7 @@ impl Engine {
             let need = self.log.cost(&redo) + self.log.cost_of(64);
             if reservation.bytes() < need {
                 // Beside what is held: on a full log that may be all there is.
-                let more = self.room_for_destage(key, need - reservation.bytes(), pace.patience).await?;
+                let more = self.room_while_held_within(key, need - reservation.bytes(), pace.patience).await?;
                 reservation.merge(more);
             }
             let pages = self.pages_for(&redo).await?;
@@ -318,7 +318,7 @@ impl Engine {
         let done = Record::Destaged { volume: volume.id, stripe, covers };
         let need = self.log.cost(&done);
         if reservation.bytes() < need {
-            let more = self.room_for_destage(key, need - reservation.bytes(), pace.patience).await?;
+            let more = self.room_while_held_within(key, need - reservation.bytes(), pace.patience).await?;
             reservation.merge(more);
         }
         // The strips are flushed: the records before may go. Were this one lost, replay would do

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use stele_ground::{BLOCK, VolumeId};
 use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
-use crate::durable::log::{FlushUrgency, Purpose};
+use crate::durable::log::FlushUrgency;
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
@@ -373,7 +373,7 @@ impl Engine {
             Some(slot) => self.slot_head(&volume.shape, slot).await?.generation,
             None => 0,
         };
-        let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+        let mut reservation = self.room_while_held(key, self.log.cost_of(64)).await?;
         let record = |covers| Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
         let pages = self.pages_for(&record(Lsn(0))).await?;
         if volume.was_deleted() {

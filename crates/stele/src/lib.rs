@@ -1,4 +1,5 @@
-//! The command line of Stele: its arguments, the commands, and their output for people and machines.
+//! The command line of Stele: its arguments, the commands, and their output for people and
+//! machines.
 
 mod cli;
 mod commands;

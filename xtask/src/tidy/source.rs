@@ -45,6 +45,10 @@ const LINES_MAX: usize = 600;
 /// Empty last words of type names.
 const DRAWERS: &[&str] = &["Manager", "Helper", "Util", "Utils", "Common"];
 
+/// What takes a stripe in the array, and what waits for log space without regard to one.
+const HOLDS: &[&str] = &[".locks.exclusive(", ".locks.shared("];
+const WAITS_FOR_ROOM: &[&str] = &[".log.reserve(", ".log.reserve_within(", "self.record("];
+
 pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
     let mut fault = |line: usize, what: &str| faults.push(format!("{name}:{}: {what}", line + 1));
     let lines: Vec<&str> = text.lines().collect();
@@ -52,6 +56,9 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
         fault(lines.len() - 1, &format!("{} lines; split where the ideas split (at most {LINES_MAX})", lines.len()));
     }
     let test = is_test(name);
+    if name.starts_with("crates/array/src/") && !test {
+        check_room(&lines, &mut fault);
+    }
     let core = is_core(name);
     // The tests of a file follow this line.
     let tests_from = lines.iter().position(|line| line.trim() == "mod tests {").unwrap_or(lines.len());
@@ -95,6 +102,22 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
         }
         if let Some(drawer) = named_type(code).and_then(|name| DRAWERS.iter().find(|word| name.ends_with(**word))) {
             fault(number, &format!("'{drawer}' in a type's name says nothing: name what it does"));
+        }
+    }
+}
+
+/// In the array, a function that holds a stripe waits for log space only as such: the log may be
+/// waiting for the stripe.
+fn check_room(lines: &[&str], mut fault: impl FnMut(usize, &str)) {
+    let mut holds = false;
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        if code.contains("fn ") {
+            holds = false;
+        }
+        holds |= HOLDS.iter().any(|word| code.contains(word));
+        if holds && WAITS_FOR_ROOM.iter().any(|word| code.contains(word)) {
+            fault(number, "a stripe is held while this waits for log space: use room_while_held");
         }
     }
 }

@@ -35,6 +35,13 @@ fn each_rule_for_sources_finds_its_fault() {
         ("crates/codes/src/kernel/gfni.rs", "// SAFETY: reason\nunsafe { x() }", &[]),
         ("crates/stele/src/a.rs", "pub(crate) struct PoolManager;", &["'Manager'"]),
         ("crates/stele/src/a.rs", "struct Pool;", &[]),
+        (
+            "crates/array/src/a.rs",
+            "a.locks.exclusive(v, s).await;\nself.log.reserve(1, p)",
+            &["a.rs:2: a stripe is held"],
+        ),
+        ("crates/array/src/a.rs", "a.locks.exclusive(v, s).await;\n}\nfn b() {\nself.log.reserve(1, p)", &[]),
+        ("crates/array/src/a.rs", "a.locks.shared(v, s).await;\nself.room_while_held(k, 1)", &[]),
     ] {
         check(name, text, expected);
     }

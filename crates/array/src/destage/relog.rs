@@ -151,7 +151,7 @@ impl Engine {
             if !relogged {
                 // What keeps the log from being trimmed, and no more, may take what checkpoints are
                 // left: they do without.
-                if self.keeps_log(key) {
+                if self.keeper_of_log() == Some(key) {
                     let next = Lsn(self.oldest_needed().0 + 1);
                     self.relog_blocks(&volume, key, next, Purpose::Checkpoint);
                     self.relog_redo(key, next, Purpose::Checkpoint).await?;
@@ -162,11 +162,10 @@ impl Engine {
         Ok(())
     }
 
-    /// No record that is needed for another stripe is older than those that are needed for this
-    /// one, dirty or owed.
-    pub fn keeps_log(&self, key: StripeKey) -> bool {
+    /// The stripe that needs the oldest record of all that stripes need, dirty or owed.
+    pub fn keeper_of_log(&self) -> Option<StripeKey> {
         let (dirty, owed) = self.look(|core| (core.cache.by_age().next(), core.redo.first()));
-        dirty.into_iter().chain(owed).min().is_some_and(|(_, oldest)| oldest == key)
+        dirty.into_iter().chain(owed).min().map(|(_, key)| key)
     }
 
     /// Stuck stripes that need records below this one, the oldest first.

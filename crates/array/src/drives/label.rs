@@ -159,6 +159,15 @@ struct Inner {
     silence: Silence,
 }
 
+/// What the next label of one drive says.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    configuration: &'a Configuration,
+    number: DriveNumber,
+    promised: u64,
+    complete: u64,
+}
+
 /// A drive as the place of a label.
 #[derive(Clone, Copy, Default)]
 struct Register {
@@ -409,26 +418,13 @@ impl Labels {
 
     /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as
     /// unreadable sectors there make the copy unreadable until they are rewritten.
-    async fn write_one(
-        &self,
-        new: &Configuration,
-        number: DriveNumber,
-        promised: u64,
-        complete: u64,
-        whole: bool,
-    ) -> Result<(), MediaError> {
-        self.look_whether_it_answers(number);
-        self.0.silence.or(number, self.write_next(new, number, promised, complete, whole)).await
+    async fn write_one(&self, next: Next<'_>, whole: bool) -> Result<(), MediaError> {
+        self.look_whether_it_answers(next.number);
+        self.0.silence.or(next.number, self.write_next(next, whole)).await
     }
 
-    async fn write_next(
-        &self,
-        new: &Configuration,
-        number: DriveNumber,
-        promised: u64,
-        complete: u64,
-        whole: bool,
-    ) -> Result<(), MediaError> {
+    async fn write_next(&self, next: Next<'_>, whole: bool) -> Result<(), MediaError> {
+        let Next { configuration: new, number, promised, complete } = next;
         let at = usize::from(number.0);
         let size = new.drives[at].size;
         let before = self.register(number);
@@ -507,7 +503,9 @@ impl Labels {
         }
         // The older pair first; each is flushed before the next is touched.
         for _ in 0..2 {
-            let written = self.write_one(&configuration, number, register.promised, register.complete, true).await;
+            let Register { promised, complete, .. } = register;
+            let written =
+                self.write_one(Next { configuration: &configuration, number, promised, complete }, true).await;
             if let Err(error) = written {
                 sum.trouble.push(ArrayError::Degraded(format!(
                     "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"

@@ -521,8 +521,7 @@ impl Engine {
         };
         let touched = Strips::of(writes.iter().map(|write| write.strip));
         let key = StripeKey { volume: volume.id, stripe };
-        let mut reservation =
-            self.room_for_destage(key, self.log.cost_of(64 + 4 * shape.digests()), log::PATIENCE).await?;
+        let mut reservation = self.room_while_held(key, self.log.cost_of(64 + 4 * shape.digests())).await?;
         let record = Record::Map {
             volume: volume.id,
             stripe,

@@ -177,7 +177,9 @@ impl Engine {
             Home::Unmapped | Home::Zero => None,
         };
         let record = Record::Adopted { from: layer.id, to: heir.id, stripe, slot };
-        self.record(record, Purpose::Inside).await?;
+        let mut room = self.room_while_held(key, self.log.cost(&record)).await?;
+        let pages = self.pages_for(&record).await?;
+        self.append(&record, &pages, &mut room);
         Ok(())
     }
 

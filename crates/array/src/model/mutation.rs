@@ -107,11 +107,14 @@ pub enum Mutation {
     /// A write-through write is answered after any destage of its stripe, whether that took its
     /// blocks along or not.
     TakenAlong,
+    /// Who holds a stripe that a full log waits for may use the last room, also where that is a
+    /// stripe of a layer below.
+    RoomBelow,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 48] = [
+    pub const ALL: [Mutation; 49] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -160,6 +163,7 @@ impl Mutation {
         Mutation::LogTag,
         Mutation::OldGroups,
         Mutation::TakenAlong,
+        Mutation::RoomBelow,
     ];
 
     /// The one of that name.
@@ -213,6 +217,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::TakenAlong as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::RoomBelow as usize + 1);
     }
 }

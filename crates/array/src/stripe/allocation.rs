@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use stele_ground::Duration;
 
 use crate::drives::label::DriveState;
-use crate::durable::log::{self, Purpose, Reservation};
+use crate::durable::log::{Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -149,7 +149,7 @@ impl Engine {
         let next = self.layout.read().free_id();
         let cost = self.log.cost_of(1024);
         let mut reservation = match stripe {
-            Some(key) => self.room_for_destage(key, cost, log::PATIENCE).await?,
+            Some(key) => self.room_while_held(key, cost).await?,
             None => self.log.reserve(cost, Purpose::Inside).await?,
         };
         if let Some(lsn) = self.take_back_cells()

@@ -8,7 +8,6 @@ use stele_codes::Strips;
 use stele_ground::Duration;
 use stele_media::{Buffer, Priority};
 
-use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::model::place::{Lsn, StripeKey};
@@ -215,6 +214,7 @@ impl Engine {
         columns.unasked.iter().any(|strip| self.drive_state(of.places[strip].cell.drive).votes())
     }
 
+    /// Lists strips of the stripe as lost, and no others. The stripe's lock is held.
     pub async fn record_lost(&self, of: &Stripe, strips: Strips) -> Result<(), ArrayError> {
         let mask = strips.iter().fold(0, |mask, strip| mask | 1 << strip);
         let record = Record::Lost {
@@ -224,7 +224,11 @@ impl Engine {
             generation: of.generation,
             strips: mask,
         };
-        self.record(record, Purpose::Inside).await.map(drop)
+        let held = StripeKey { volume: of.volume, stripe: of.stripe };
+        let mut room = self.room_while_held(held, self.log.cost(&record)).await?;
+        let pages = self.pages_for(&record).await?;
+        self.append(&record, &pages, &mut room);
+        Ok(())
     }
 
     /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now,

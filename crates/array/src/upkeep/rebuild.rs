@@ -431,6 +431,7 @@ impl Engine {
         self.take_back_cells();
         let cost = self.log.cost_of(64);
         let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
+        self.check_writable()?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
         let pages = self.pages_for(&place).await?;
         let choose = || self.layout.read().choose_spare(row.id, member, &sound);
@@ -489,6 +490,7 @@ impl Engine {
         // Before the row is frozen: what makes room in the log may itself wait for a slot of the
         // row.
         let mut room = self.log.reserve(self.log.cost(&released), Purpose::Inside).await?;
+        self.check_writable()?;
         self.step(|core| core.space.freeze(task.row, true));
         let result = self.release_frozen(task, row, &released, &mut room).await;
         self.step(|core| core.space.freeze(task.row, false));

@@ -60,8 +60,8 @@ fn render(view: &AffectedView) -> String {
     text.push_str(&format!("\n{} object versions lie there, in part or whole:\n\n", view.objects_total));
     let mut objects = Table::new(&[("object", Align::Left), ("version", Align::Left), ("size", Align::Right)]);
     for AffectedObject { version, path } in &view.objects {
-        // The answer is safe to display already (`stele_server::said::answered`): to escape it again would
-        // change names.
+        // The answer is safe to display already (`stele_server::said::answered`): to escape it
+        // again would change names.
         let name = format!("{}/{}", version.bucket, path.as_ref().unwrap_or(&version.key));
         let size = if version.content { Bytes(version.bytes).to_string() } else { "its note only".to_owned() };
         objects.row(vec![name, version.version.clone(), size]);

@@ -4,7 +4,7 @@ use stele_media::{MediaError, MediaFault};
 
 use super::agreement::{self, is_single_change, majority};
 use super::codec::Label;
-use super::{ASK_AGAIN, ATTACHED_PATIENCE, Configuration, Discovery, DriveState, Labels, fits};
+use super::{ASK_AGAIN, ATTACHED_PATIENCE, Configuration, Discovery, DriveState, Labels, Next, fits};
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
@@ -33,7 +33,8 @@ impl Labels {
         let writes = present.iter().map(|(number, label)| async move {
             let register = self.register(*number);
             let promised = register.promised.max(ballot);
-            self.write_one(&label.configuration, *number, promised, label.complete, false).await
+            let Label { configuration, complete, .. } = label;
+            self.write_one(Next { configuration, number: *number, promised, complete: *complete }, false).await
         });
         let results = join_all(writes).await;
         let held: Vec<DriveNumber> =
@@ -179,7 +180,8 @@ impl Labels {
             let (register, state) = (self.register(*number), new.drives[usize::from(number.0)].state);
             let caught_up = register.caught_up || self.0.io.is_disabled(Mutation::LabelComplete);
             let complete = agreement::renewed(register.complete, caught_up, state, new.epoch);
-            self.write_one(new, *number, register.promised.max(new.epoch), complete, false)
+            let promised = register.promised.max(new.epoch);
+            self.write_one(Next { configuration: new, number: *number, promised, complete }, false)
         });
         let results = join_all(writes).await;
         targets.iter().copied().zip(results).collect()

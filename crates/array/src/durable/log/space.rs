@@ -60,7 +60,8 @@ impl Log {
     }
 
     /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can
-    /// never hold as much, the reason when the log has stopped.
+    /// never hold as much, the reason when the log has stopped. The caller holds no stripe: the log
+    /// may be waiting for it (`Engine::room_while_held`).
     pub async fn reserve(&self, bytes: u64, purpose: Purpose) -> Result<Reservation, ArrayError> {
         self.reserve_within(bytes, purpose, PATIENCE).await
     }

@@ -134,7 +134,7 @@ impl Engine {
         // freezes the row.
         let room = match is_frozen {
             true => self.log.try_reserve(cost, Purpose::Inside),
-            false => Some(self.log.reserve(cost, Purpose::Inside).await?),
+            false => Some(self.room_while_held(StripeKey { volume: of.volume, stripe: of.stripe }, cost).await?),
         };
         let Some(mut room) = room else { return Ok(Leave::Again) };
         let pages = self.pages_for(&record).await?;

@@ -137,6 +137,7 @@ impl Engine {
             };
             let cost = batch.iter().map(|(at, _)| self.log.cost(&record(&run[*at]))).sum();
             let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
+            self.check_writable()?;
             let mut moved = Vec::new();
             for (at, target) in batch {
                 let pictured = &run[*at];
