@@ -58,7 +58,8 @@ fn a_pool_that_only_reads_writes_no_checkpoint() {
 
 #[test]
 fn a_checkpoint_that_fails_is_told_once_and_forgotten_when_one_succeeds() {
-    let mut fixture = Fixture::new(6, 3, 14);
+    // Enough drives for the log, however many of those that fail are given up.
+    let mut fixture = Fixture::new(12, 3, 14);
     let volume = fixture.create_volume(spec("a", "mirror-2", 16 << 20)).id;
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     fixture.alarms.clear();
