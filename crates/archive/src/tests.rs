@@ -46,3 +46,19 @@ mod two_people;
 mod unfinished;
 mod unreadable;
 mod waiting;
+
+/// Scrubs the whole archive once.
+async fn scrub(archive: &Archive) -> ScrubReport {
+    let (mut cursor, mut whole) = (ScrubCursor::default(), ScrubReport::default());
+    loop {
+        let step = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
+        whole.bytes += step.bytes;
+        whole.records += step.records;
+        whole.record_bytes += step.record_bytes;
+        whole.findings.extend(step.findings);
+        whole.places.extend(step.places);
+        if step.finished {
+            return whole;
+        }
+    }
+}

@@ -90,15 +90,7 @@ async fn a_damaged_frame_is_named_and_never_returned() {
     assert!(place.contains("`hurt/key`") && place.contains("from byte"), "{place}");
     let first = GetRequest { range: ByteRange::From { first: 0, last: Some(999) }, ..request };
     assert_eq!(get_with(&archive, first).await.unwrap(), data[..1000], "what is whole is readable");
-    let mut cursor = ScrubCursor::default();
-    let mut findings = Vec::new();
-    loop {
-        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
-        findings.extend(report.findings);
-        if report.finished {
-            break;
-        }
-    }
+    let findings = scrub(&archive).await.findings;
     assert!(findings.iter().any(|finding| finding.contains("`hurt/key`")), "{findings:?}");
 }
 
@@ -109,16 +101,9 @@ async fn a_scrub_counts_every_byte_of_content_once() {
     archive.create_bucket(&admin(), "counted", NewBucket::default()).await.unwrap();
     let size = 3 * archive.store().segments().size as usize;
     put(&archive, "counted", "key", &vec![7; size]).await.unwrap();
-    let (mut cursor, mut bytes, mut records) = (ScrubCursor::default(), 0, 0);
-    loop {
-        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
-        (bytes, records) = (bytes + report.bytes, records + report.record_bytes);
-        if report.finished {
-            break;
-        }
-    }
-    assert_eq!(bytes, size as u64);
-    assert!(records > 0, "records of sealed segments are verified too");
+    let report = scrub(&archive).await;
+    assert_eq!(report.bytes, size as u64);
+    assert!(report.record_bytes > 0, "records of sealed segments are verified too");
 }
 
 #[tokio::test]
@@ -575,25 +560,12 @@ async fn a_full_segment_with_writes_under_way_is_not_damaged() {
         tokio::task::yield_now().await;
     }
     assert!(sealed(&archive) > before, "no segment was filled while its writes were under way");
-    let mut findings = Vec::new();
-    let mut cursor = ScrubCursor::default();
-    let mut pass = async |records: &mut u64| {
-        loop {
-            let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
-            findings.extend(report.findings);
-            *records += report.records;
-            if report.finished {
-                break;
-            }
-        }
-    };
-    let (mut during, mut after) = (0, 0);
-    pass(&mut during).await;
+    let during = scrub(&archive).await;
     world.bench.finish_late();
     for put in puts {
         put.await.unwrap().unwrap();
     }
-    pass(&mut after).await;
-    assert!(findings.is_empty(), "{findings:?}");
-    assert!(after > during, "what was left out is verified by the next pass");
+    let after = scrub(&archive).await;
+    assert_eq!((during.findings, after.findings), (Vec::new(), Vec::new()));
+    assert!(after.records > during.records, "what was left out is verified by the next pass");
 }

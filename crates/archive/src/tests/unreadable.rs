@@ -7,19 +7,6 @@ use crate::testing::MIB;
 
 const SEGMENT: u64 = 256 << 10;
 
-/// The whole of the archive, once.
-async fn scrub(archive: &Archive) -> ScrubReport {
-    let (mut cursor, mut whole) = (ScrubCursor::default(), ScrubReport::default());
-    loop {
-        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
-        whole.findings.extend(report.findings);
-        whole.places.extend(report.places);
-        if report.finished {
-            return whole;
-        }
-    }
-}
-
 /// Where the content of a version begins and ends on the data volume.
 fn places(archive: &Archive, key: &str) -> Vec<(u64, u64)> {
     let snapshot = archive.store().snapshot().unwrap();

@@ -228,7 +228,7 @@ impl Keeper for HeadBucket {
             }
         }
         Err(Failure::failed(format!("{}: other objects have both names of a head", self.name()))
-            .next("look at the bucket; somebody else writes there"))
+            .next("look at the bucket; another program writes there"))
     }
 
     fn write_stamp(&self, head: &SignedHead, reply: &[u8]) -> Outcome<()> {
