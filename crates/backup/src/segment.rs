@@ -9,6 +9,8 @@
 //! says nothing about the content. A chunk is sealed with its id, its length and its coding as
 //! additional data: a footer that was changed gives an error.
 
+use std::ops::Range;
+
 use crate::chunker::CHUNK_MAX;
 use crate::codec::Decoder;
 use crate::compress::{Compressor, Decompressor};
@@ -57,6 +59,12 @@ impl ChunkEntry {
     }
 }
 
+/// A part of a segment, and the chunks that lie in it.
+pub struct Part {
+    pub bytes: Range<u64>,
+    pub chunks: Range<usize>,
+}
+
 /// The list of a segment's chunks, in their order in the segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Footer {
@@ -76,6 +84,21 @@ impl Footer {
         let end =
             self.entries.last().map_or(HEADER_BYTES as u64, |last| u64::from(last.offset) + u64::from(last.stored));
         end + Footer::bytes_for(self.entries.len()) as u64
+    }
+
+    /// The segment in parts of at least `length` bytes that end with a chunk.
+    pub fn parts(&self, length: u64) -> Vec<Part> {
+        let (mut parts, mut from, mut first) = (Vec::new(), 0, 0);
+        for (ordinal, entry) in self.entries.iter().enumerate() {
+            let end = u64::from(entry.offset) + u64::from(entry.stored);
+            if end - from >= length {
+                parts.push(Part { bytes: from..end, chunks: first..ordinal + 1 });
+                (from, first) = (end, ordinal + 1);
+            }
+        }
+        // The footer, with the last chunks.
+        parts.push(Part { bytes: from..self.segment_bytes(), chunks: first..self.entries.len() });
+        parts
     }
 
     fn encode(&self, into: &mut Vec<u8>) {

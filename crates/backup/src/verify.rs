@@ -23,6 +23,9 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store::Name;
 use crate::tree::{Content, Piece};
 
+/// Bytes of a segment that are in memory at once, and as much as a chunk more.
+const PART_BYTES: u64 = 4 << 20;
+
 /// Faults that are listed. Their number has no limit.
 pub const FAULTS_MAX: usize = 1000;
 
@@ -306,51 +309,67 @@ struct Fault {
     text: String,
 }
 
-/// Reads one segment: its hash, and every chunk.
+/// Reads one segment, part by part: its hash, and every chunk.
 fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<Option<Fault>> {
     let (store, name) = (&*repository.store, Name::segment(id));
-    let whole = match store.get(&name, SEGMENT_BYTES_MAX) {
-        // It was removed meanwhile.
-        Err(BackupError::Missing(_)) => return Ok(None),
-        // The drive cannot read all of it. Its chunks are read one by one.
-        Err(BackupError::Damaged(_)) => None,
-        bytes => Some(bytes?),
-    };
-    let footer = match &whole {
-        Some(bytes) => Footer::decode(bytes),
-        None => read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)),
-    };
-    let footer = match footer {
+    let footer = match read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)) {
         Ok(footer) => footer,
+        // It was removed meanwhile.
         Err(BackupError::Missing(_)) => return Ok(None),
         // Which chunks it has is lost, and so are all of them.
         Err(BackupError::Damaged(text)) => return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text })),
         Err(error) => return Err(error),
     };
+    if footer.segment_bytes() != size {
+        let text = format!("it has {size} bytes, and {} by its footer", footer.segment_bytes());
+        return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text }));
+    }
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
     let (mut chunks, mut count) = (Ordinals::default(), 0);
-    for (ordinal, entry) in footer.entries.iter().enumerate() {
-        let (from, to) = (u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored));
-        let stored = match &whole {
-            Some(bytes) => Ok(bytes.get(from as usize..to as usize).unwrap_or_default().to_vec()),
-            None => store.get_range(&name, from..to),
-        };
-        let opened = match stored {
-            Ok(mut stored) => footer.open(&key, ordinal, &mut stored, &mut codec, &mut content),
+    let (mut hash, mut is_read) = (blake3::Hasher::new(), true);
+    for part in footer.parts(PART_BYTES) {
+        let mut bytes = match store.get_range(&name, part.bytes.clone()) {
+            Ok(bytes) => Some(bytes),
             Err(BackupError::Missing(_)) => return Ok(None),
-            Err(error @ BackupError::Damaged(_)) => Err(error),
+            // The drive cannot read all of it. Its chunks are read one by one.
+            Err(BackupError::Damaged(_)) => None,
             Err(error) => return Err(error),
         };
-        if opened.is_err() || repository.keys.id(footer.kind, &content) != entry.id {
-            chunks.insert(ordinal);
-            count += 1;
+        match &bytes {
+            Some(bytes) => drop(hash.update(bytes)),
+            None => is_read = false,
+        }
+        for ordinal in part.chunks {
+            let Some(entry) = footer.entries.get(ordinal) else { continue };
+            let (from, to) = (u64::from(entry.offset), u64::from(entry.offset) + u64::from(entry.stored));
+            let mut alone;
+            let stored = match &mut bytes {
+                Some(bytes) => {
+                    let place = (from - part.bytes.start) as usize..(to - part.bytes.start) as usize;
+                    bytes.get_mut(place).unwrap_or_default()
+                }
+                None => {
+                    alone = match store.get_range(&name, from..to) {
+                        Err(BackupError::Missing(_)) => return Ok(None),
+                        // What cannot be read is not authentic.
+                        Err(BackupError::Damaged(_)) => Vec::new(),
+                        read => read?,
+                    };
+                    alone.as_mut_slice()
+                }
+            };
+            let opened = footer.open(&key, ordinal, stored, &mut codec, &mut content);
+            if opened.is_err() || repository.keys.id(footer.kind, &content) != entry.id {
+                chunks.insert(ordinal);
+                count += 1;
+            }
         }
     }
-    let text = match (&whole, count) {
-        (Some(bytes), 0) if SegmentId::of(bytes) == *id => return Ok(None),
-        (Some(_), 0) => "its hash differs, its chunks are whole".to_owned(),
-        (None, 0) => "a part of it cannot be read, its chunks are whole".to_owned(),
-        (_, count) => format!("{count} of {} chunks are damaged", footer.entries.len()),
+    let text = match count {
+        0 if is_read && *hash.finalize().as_bytes() == id.0 => return Ok(None),
+        0 if is_read => "its hash differs, its chunks are whole".to_owned(),
+        0 => "a part of it cannot be read, its chunks are whole".to_owned(),
+        count => format!("{count} of {} chunks are damaged", footer.entries.len()),
     };
     Ok(Some(Fault { chunks, count, text }))
 }

@@ -88,3 +88,22 @@ fn chunks_do_not_change_places() {
     assert!(Footer::decode(&bytes).is_ok());
     assert!(read(&bytes, &keys).is_err());
 }
+
+#[test]
+fn the_parts_of_a_segment_hold_each_byte_and_each_chunk_once() {
+    let bytes = segment(Kind::Content);
+    let footer = Footer::decode(&bytes).unwrap();
+    for length in 0..bytes.len() as u64 + 10 {
+        let (mut at, mut chunk) = (0, 0);
+        for part in footer.parts(length) {
+            assert_eq!((part.bytes.start, part.chunks.start), (at, chunk), "parts of {length}");
+            for entry in &footer.entries[part.chunks.clone()] {
+                let stored = u64::from(entry.offset)..u64::from(entry.offset + entry.stored);
+                assert!(part.bytes.start <= stored.start && stored.end <= part.bytes.end, "parts of {length}");
+            }
+            (at, chunk) = (part.bytes.end, part.chunks.end);
+        }
+        assert_eq!((at, chunk), (bytes.len() as u64, footer.entries.len()), "parts of {length}");
+    }
+    assert_eq!(footer.parts(1).len(), footer.entries.len() + 1, "every chunk, and the footer");
+}

@@ -112,7 +112,7 @@ impl Memory {
         self.state().unreadable.push((name.clone(), range));
     }
 
-    /// From now on the store goes away when the whole object is read.
+    /// From now on the store goes away when the object is read.
     pub fn fail_reading(&self, name: &Name) {
         self.state().failing = Some(name.clone());
     }
@@ -162,6 +162,14 @@ impl State {
                 Ok(())
             }
             None => Ok(()),
+        }
+    }
+
+    /// Whether the store is still there when the object is read.
+    fn is_there(&self, name: &Name) -> Result<()> {
+        match self.failing.as_ref() == Some(name) {
+            true => Err(BackupError::Failed("the store went away".to_owned())),
+            false => Ok(()),
         }
     }
 
@@ -221,9 +229,7 @@ impl Store for Memory {
             let now = state.now;
             state.objects.insert(name, (bytes, now));
         }
-        if state.failing.as_ref() == Some(name) {
-            return Err(BackupError::Failed("the store went away".to_owned()));
-        }
+        state.is_there(name)?;
         let bytes = state.find(name)?.to_vec();
         state.readable(name, &(0..u64::MAX))?;
         if bytes.len() as u64 > max {
@@ -234,6 +240,7 @@ impl Store for Memory {
 
     fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
         let state = self.state();
+        state.is_there(name)?;
         state.readable(name, &range)?;
         let part = state.find(name)?.get(range.start as usize..range.end as usize);
         part.map(<[u8]>::to_vec).ok_or_else(|| BackupError::Damaged(format!("{} is too short", name.text())))

@@ -42,6 +42,25 @@ fn damage_of_any_stored_byte_is_found() {
     }
 }
 
+#[test]
+fn a_segment_of_another_length_than_its_footer_tells_has_lost_its_chunks() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    let name = store.names(Folder::Segments).remove(0);
+    for longer in [false, true] {
+        let whole = store.get(&name, 1 << 20).unwrap();
+        let at = crate::segment::HEADER_BYTES + 10;
+        store.damage(&name, |bytes| match longer {
+            true => bytes.insert(at, 7),
+            false => drop(bytes.remove(at)),
+        });
+        let found = check(&repository);
+        assert!(found.damaged.iter().any(|(_, text)| text.contains("by its footer")), "{found:?}");
+        store.damage(&name, |bytes| *bytes = whole);
+        assert!(check(&repository).is_good());
+    }
+}
+
 /// What a snapshot stores of the directory above those of all tests, any of which changes it.
 fn above() -> impl PartialEq {
     use std::os::unix::fs::MetadataExt;
