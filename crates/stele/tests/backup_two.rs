@@ -190,9 +190,15 @@ fn both_agents(store: &Store<'_>, meanwhile: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let _prunes = Prunes { end: &end };
         let (mut one, mut two) = (store.agent("one"), store.agent("two"));
-        wait_for("segments of both agents", || (store.segments() >= 6).then_some(()));
-        one.signal("-STOP");
-        two.signal("-STOP");
+        // They run for moments only, so that neither ends while the segments are counted.
+        wait_for("segments of both agents", || {
+            [&one, &two].map(|agent| agent.signal("-STOP"));
+            let is_enough = store.segments() >= 6;
+            if !is_enough {
+                [&one, &two].map(|agent| agent.signal("-CONT"));
+            }
+            is_enough.then_some(())
+        });
         assert!(one.is_running() && two.is_running(), "both are in the middle");
         meanwhile();
         let prunes = scope.spawn(|| {
