@@ -192,12 +192,17 @@ fn both_agents(store: &Store<'_>, meanwhile: impl FnOnce() + Send) {
         let (mut one, mut two) = (store.agent("one"), store.agent("two"));
         // They run for moments only, so that neither ends while the segments are counted.
         wait_for("segments of both agents", || {
-            [&one, &two].map(|agent| agent.signal("-STOP"));
-            let is_enough = store.segments() >= 6;
-            if !is_enough {
-                [&one, &two].map(|agent| agent.signal("-CONT"));
+            for agent in [&one, &two] {
+                agent.signal("-STOP");
             }
-            is_enough.then_some(())
+            let is_enough = store.segments() >= 6;
+            if is_enough {
+                return Some(());
+            }
+            for agent in [&one, &two] {
+                agent.signal("-CONT");
+            }
+            None
         });
         assert!(one.is_running() && two.is_running(), "both are in the middle");
         meanwhile();
