@@ -88,6 +88,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
         161_068_682,
         "the destage that kept a full log waited for room for its mapping, and writes failed after two minutes",
     ),
+    (163_016_186, "the world forgot an addition that was cut off when the pool then opened for reading only"),
+    (163_020_058, "a rebuild looked for a member in the narrower row that had the number of its former row"),
+    (163_043_010, "the world forgot a replacement that was cut off when the pool then opened for reading only"),
+    (163_058_618, "with a log that stays full, writes that wait for one another failed one after the other"),
 ];
 
 fn check(seeds: &[u64]) {

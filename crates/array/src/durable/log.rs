@@ -139,6 +139,8 @@ struct LogState {
     pinned: Option<u64>,
     trim_to: u64,
     trimmed_at: Instant,
+    /// When a task lost patience with a full log, and nothing was trimmed since.
+    given_up_at: Option<Instant>,
     stopped: Option<ArrayError>,
     counters: LogCounters,
 }
@@ -367,6 +369,7 @@ impl Log {
         state.drop_trimmed();
         if state.live_bytes < before {
             state.trimmed_at = self.0.io.now();
+            state.given_up_at = None;
         }
         drop(state);
         self.0.space.wake_all();
@@ -492,6 +495,7 @@ impl LogState {
             pinned: None,
             trim_to: 0,
             trimmed_at: Instant(0),
+            given_up_at: None,
             stopped: None,
             counters: LogCounters::default(),
         }

@@ -255,9 +255,7 @@ impl Engine {
                 return Err(error);
             }
             self.destaging.want();
-            let waited = self.io.now().since(since.max(self.log.trimmed_at()));
-            let patience = Duration(log::PATIENCE.0.saturating_sub(waited.0));
-            let reserve = self.log.reserve_within(cost, Purpose::Host, patience);
+            let reserve = self.log.reserve_since(cost, Purpose::Host, since, log::PATIENCE);
             let sleep = self.io.sleep(Duration::from_millis(100));
             futures_util::pin_mut!(reserve, sleep, changed);
             let other = futures_util::future::select(sleep, changed);

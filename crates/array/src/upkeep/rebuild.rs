@@ -387,6 +387,12 @@ impl Engine {
         self.layout.read().row(row).cloned()
     }
 
+    /// The row of a task. None when it is gone: its number may be that of a narrower row by now,
+    /// which lacks the member.
+    fn row_of(&self, task: Task) -> Option<Row> {
+        self.row(task.row).filter(|row| usize::from(task.member) < row.members.len())
+    }
+
     /// Whether the row is the one that was read, with the same spare cell for the member. Its
     /// stripes may have moved elsewhere meanwhile, and its number may be that of another row, also
     /// of the tables, or of none.
@@ -403,7 +409,7 @@ impl Engine {
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
     async fn move_to_spare(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
-        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let Some(row) = self.row_of(task) else { return Ok(true) };
         let spare = row.members[member].replacement;
         let (has, left) = match spare {
             None => (false, Leave::Done),
@@ -475,7 +481,7 @@ impl Engine {
     /// releases the spare.
     async fn fill(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
-        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let Some(row) = self.row_of(task) else { return Ok(true) };
         let home_here = self.drives.index(row.members[member].cell.drive).is_some();
         let placed = self.for_each_stripe(task, !home_here, run, done).await?;
         if placed != Placed::There || !home_here || row.members[member].replacement.is_none() {

@@ -31,6 +31,9 @@ pub struct Growth {
     /// Bays of drives that are still to be added, and of replacements, which take no rows before
     /// they are filled.
     pub arriving: Vec<usize>,
+    /// Bays of changes that were cut off, while the pool, when it opened, did not tell what became
+    /// of them.
+    pub(super) left_open: Vec<usize>,
     /// Until then the drives may be too few for the requested space.
     pub roomless_until: Option<Instant>,
     /// Bays of drives that the pool has given up for their errors, as far as it could report them.
@@ -46,6 +49,7 @@ impl Growth {
             leaving: Vec::new(),
             crowded: false,
             arriving: Vec::new(),
+            left_open: Vec::new(),
             roomless_until: None,
             put_off: String::new(),
             given_up: BTreeSet::new(),
@@ -168,6 +172,7 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
 fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violation> {
     loop {
         if world.refused.is_some() {
+            world.growth.left_open.extend(bays);
             return Ok(());
         }
         let WaitOutcome::Reached(status) = world.status()? else { continue };

@@ -121,6 +121,11 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
         if world.growth.is_leaving(old) {
             return Ok(false);
         }
+        if world.growth.left_open.contains(&old) {
+            world.machine.coverage.count("changes settled after an opening that told nothing");
+            abandon(world, old);
+            return Ok(false);
+        }
         return Err(Violation(format!("drive {identity} is not in the pool's status")));
     };
     let enclosure = world.machine.bays[old].enclosure;
@@ -182,6 +187,7 @@ fn others_are_behind<S: System>(world: &mut World<S>, old: DriveId) -> Result<bo
 fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize) -> Result<(), Violation> {
     loop {
         if world.refused.is_some() {
+            world.growth.left_open.extend([old, fresh]);
             return Ok(());
         }
         let WaitOutcome::Reached(status) = world.status()? else { continue };

@@ -2,7 +2,8 @@
 //! space.
 //!
 //! No task waits without end. A wait ends with an error when nothing was trimmed for as long as the
-//! waiting task's patience.
+//! waiting task's patience. Once a task has lost it, the others do so too: writes that wait for one
+//! another would otherwise fail one after the other, each after its own patience.
 
 use futures_util::future::{Either, select};
 use stele_ground::{Bytes, Duration, Instant};
@@ -28,6 +29,9 @@ pub enum Purpose {
 /// Waits for room end after so long without a trim. A driver may take half a minute to give up a
 /// drive that does not answer, and several drives may do that one after the other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a task still waits when another one has lost its patience and nothing was trimmed since.
+const AFTER_OTHERS: Duration = Duration::from_secs(5);
 
 const NO_ROOM: &str = "the log has had no room for a change for a while; see the alarms, and bring missing drives back";
 
@@ -73,6 +77,19 @@ impl Log {
         purpose: Purpose,
         patience: Duration,
     ) -> Result<Reservation, ArrayError> {
+        // Counted from before the turn, and in line too: the first in line may have more patience
+        // than those behind it.
+        self.reserve_since(bytes, purpose, self.0.io.now(), patience).await
+    }
+
+    /// As `reserve_within`, for a task that has waited since then.
+    pub async fn reserve_since(
+        &self,
+        bytes: u64,
+        purpose: Purpose,
+        since: Instant,
+        patience: Duration,
+    ) -> Result<Reservation, ArrayError> {
         let limit = self.limit(purpose);
         if bytes > limit {
             return Err(ArrayError::Invalid(format!(
@@ -81,9 +98,6 @@ impl Log {
                 Bytes(limit)
             )));
         }
-        // Counted from before the turn, and in line too: the first in line may have more patience
-        // than those behind it.
-        let since = self.0.io.now();
         let turn = self.0.turns[purpose as usize].lock();
         futures_util::pin_mut!(turn);
         let _turn = loop {
@@ -112,13 +126,21 @@ impl Log {
 
     /// When a task that has waited since then loses patience; the error where it has.
     fn until(&self, since: Instant, patience: Duration) -> Result<Instant, ArrayError> {
-        let until = since.max(self.trimmed_at()) + patience;
-        if self.0.io.now() >= until { Err(ArrayError::Degraded(NO_ROOM.into())) } else { Ok(until) }
-    }
-
-    /// When the log last became shorter.
-    pub fn trimmed_at(&self) -> Instant {
-        self.state().trimmed_at
+        let now = self.0.io.now();
+        let mut state = self.change();
+        let idle = since.max(state.trimmed_at);
+        let own = idle + patience;
+        let until = if state.given_up_at.is_some() { own.min(since + AFTER_OTHERS) } else { own };
+        if now < until {
+            return Ok(until);
+        }
+        // A task with less patience says nothing about the log.
+        if now >= idle + PATIENCE {
+            state.given_up_at = Some(now);
+        }
+        drop(state);
+        self.0.space.wake_all();
+        Err(ArrayError::Degraded(NO_ROOM.into()))
     }
 
     fn take(&self, bytes: u64, purpose: Purpose) -> Option<Reservation> {

@@ -7,7 +7,7 @@ use stele_ground::{Bytes, Duration, Instant};
 
 use super::breadth::{ROWS_OF_DRIVE, RUNS_OF_ROW};
 use super::leave::Leave;
-use super::{Need, Task};
+use super::{Done, Need, Task};
 use crate::durable::table::PAGE;
 use crate::engine::Engine;
 use crate::formats::{entry, map};
@@ -503,4 +503,10 @@ fn a_task_whose_row_is_gone_records_nothing_of_the_row_that_has_its_number_now()
     assert_eq!(engine.choose_replacement(read, 0).now_or_never(), Some(Ok(true)));
     assert_eq!(engine.log.next_lsn(), before);
     assert_eq!(of_kind(RowKind::Table), tables);
+    // The row that has the number now is narrower, and lacks the member.
+    let beyond = Task { member: tables.members.len() as u8, ..task };
+    for need in [Need::Spare, Need::Fill] {
+        let carried = engine.carry_out(Task { need, ..beyond }, 1, &Done::default()).now_or_never();
+        assert_eq!(carried, Some(Ok(true)), "{need:?}");
+    }
 }

@@ -386,3 +386,32 @@ fn a_wait_for_room_asks_for_a_checkpoint() {
     opened.tasks.run_ready();
     assert!(asked.get(), "without a checkpoint it would wait until it loses patience");
 }
+
+#[test]
+fn once_a_task_lost_patience_others_wait_for_a_moment_only() {
+    let mut bench = Bench::new(4, MIB, 10);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 12);
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    let _held = opened.log.try_reserve(opened.log.free().0, Purpose::Host).expect("it is free");
+    // More than a trim gives.
+    let needed = live[0].total + (64 << 10);
+    let mut wait = |patience: Duration| {
+        let (log, io) = (opened.log.clone(), opened.io.clone());
+        let waiting = async move {
+            let begun = io.now();
+            let waited = log.reserve_within(needed, Purpose::Host, patience).await;
+            assert!(waited.is_err_and(|error| is_no_room(&error)));
+            io.now().since(begun)
+        };
+        bench.test_drives.finish(&opened.tasks, &opened.io, waiting).expect("no cut")
+    };
+    // Less patience says nothing about the log.
+    assert_eq!(wait(Duration::from_secs(10)), Duration::from_secs(10));
+    assert_eq!(wait(PATIENCE), PATIENCE);
+    assert_eq!(wait(PATIENCE), Duration::from_secs(5));
+    assert_eq!(wait(Duration::from_secs(2)), Duration::from_secs(2));
+    // The log moves again.
+    opened.log.trim(opened.log.position(live[1].first));
+    assert_eq!(wait(PATIENCE), PATIENCE);
+}
