@@ -40,7 +40,7 @@ enum Task {
     Check,
     /// Run the tests of one crate, or those whose names contain a word, with the quick profile for
     /// daily work.
-    #[command(after_help = "Examples:\n  ./x t array\n  ./x t array write\n  ./x t stele --test command")]
+    #[command(after_help = "Examples:\n  ./x t array\n  ./x t array write\n  ./x t stele --test program command::")]
     T {
         /// A folder under crates/, or xtask.
         #[arg(value_name = "CRATE")]
@@ -158,7 +158,7 @@ fn main() -> ExitCode {
         },
         Task::Package { check, built, clean, .. } => package::run(&root, check, built, clean),
         Task::Fixture { file } => {
-            let test = ["--test", "pool", "formats::the_fixture", "--", "--nocapture"];
+            let test = ["--test", "program", "formats::the_fixture", "--", "--nocapture"];
             hand_over(tests().args(test).env("STELE_FIXTURE", root.join(file)))
         }
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
@@ -228,7 +228,7 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
         eprintln!("usage: ./x soak --block SECONDS");
         return ExitCode::from(2);
     };
-    let test = ["--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
+    let test = ["--test", "program", "block_proof::", "--", "--nocapture", "--test-threads=1"];
     hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
 }
 
@@ -244,7 +244,7 @@ fn prove_files(rest: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let test = ["--test", "files_proof", "--", "--nocapture"];
+    let test = ["--test", "program", "files_proof::", "--", "--nocapture"];
     hand_over(
         tests().args(test).env("STELE_FILES_SECONDS", seconds.to_string()).env("STELE_FILES_SEED", seed.to_string()),
     )
@@ -283,7 +283,7 @@ fn live_days(rest: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let test = ["--test", "days", "--", "--nocapture"];
+    let test = ["--test", "program", "days::", "--", "--nocapture"];
     let mut command = tests();
     command.args(test).env("STELE_DAYS", days.to_string()).env("STELE_DAYS_SEED", seed.to_string());
     let shown = if json.is_empty() {

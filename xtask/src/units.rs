@@ -1,7 +1,8 @@
 //! The unit tests: every test program of the workspace, two at a time. Many of them wait for
-//! clients, drives and clocks, and leave a processor idle that the other one uses.
+//! clients, drives and clocks, and leave a processor idle that the other one uses. A program of
+//! tests of the product counts as one for each of its modules: linked once, run side by side.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -22,16 +23,21 @@ const PATIENCE: &str = "1200";
 /// The programs that take longest begin first, so that none of them runs alone at the end.
 const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele_server", "lab_virtual", "backup_volume"];
 
-/// Programs that run when all others have ended: the drill performs two documents at a time by
-/// itself, and their commands have the patience of a reader.
-const ALONE: [&str; 1] = ["drill"];
+/// What runs when all others have ended: the documents are performed two at a time by one module,
+/// and their commands have the patience of a reader.
+const ALONE: [&str; 1] = ["documents"];
 
-/// A test program, and the folder of its crate, where it runs.
+/// Programs of which each module runs in a process of its own.
+const SPLIT: [&str; 1] = ["program"];
+
+/// A test program, or a module of one, and the folder of its crate, where it runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Program {
     name: String,
     path: PathBuf,
     folder: PathBuf,
+    /// The tests of a module. None: all tests of the program.
+    tests: Option<Vec<String>>,
 }
 
 /// Runs every test program, and the examples in the documentation.
@@ -48,9 +54,37 @@ pub fn run() -> Outcome {
         Ok(false) => return Outcome::of(false, said),
         Err(reason) => return Outcome::of(false, vec![reason]),
     }
+    let programs = match programs.into_iter().map(modules).collect::<Result<Vec<_>, String>>() {
+        Ok(programs) => programs.concat(),
+        Err(reason) => return Outcome::of(false, vec![reason]),
+    };
     let examples = step::tests(crate::tests().args(["--no-fail-fast", "--doc"]));
     let (alone, others) = programs.into_iter().partition(|program: &Program| ALONE.contains(&&*program.name));
     side_by_side(others, LANES).and(side_by_side(alone, 1)).and(examples)
+}
+
+/// The modules of a program that is split; of others, the program.
+fn modules(program: Program) -> Result<Vec<Program>, String> {
+    if !SPLIT.contains(&&*program.name) {
+        return Ok(vec![program]);
+    }
+    let mut lines = Vec::new();
+    let listed = step::lines_of(command(&program).args(["--list", "--format", "terse"]), |line| lines.push(line))?;
+    let modules = by_module(&lines);
+    if !listed || modules.is_empty() {
+        return Err(format!("{} does not list its tests: {}", program.path.display(), lines.join("; ")));
+    }
+    Ok(modules.into_iter().map(|(name, tests)| Program { name, tests: Some(tests), ..program.clone() }).collect())
+}
+
+/// The tests in a list such as `rights::officers_act_together: test`, by their outermost module.
+fn by_module(lines: &[String]) -> BTreeMap<String, Vec<String>> {
+    let mut modules = BTreeMap::<String, Vec<String>>::new();
+    for test in lines.iter().filter_map(|line| line.strip_suffix(": test")) {
+        let module = test.split_once("::").map_or(test, |(module, _)| module);
+        modules.entry(module.to_owned()).or_default().push(test.to_owned());
+    }
+    modules
 }
 
 /// Runs the programs, so many at once.
@@ -79,6 +113,9 @@ fn side_by_side(mut programs: Vec<Program>, lanes: usize) -> Outcome {
 fn command(program: &Program) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", PATIENCE]).arg(&program.path);
+    if let Some(tests) = &program.tests {
+        command.arg("--exact").args(tests);
+    }
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     command
 }
@@ -91,7 +128,7 @@ fn program(line: &str) -> Option<Program> {
     let path = PathBuf::from(field(line, "executable")?);
     let folder = Path::new(field(line, "manifest_path")?).parent()?.to_owned();
     let name = step::name_of(path.file_name()?.to_str()?).to_owned();
-    Some(Program { name, path, folder })
+    Some(Program { name, path, folder, tests: None })
 }
 
 /// The text of a field. Paths with quotes or backslashes are not understood.

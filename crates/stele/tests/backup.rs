@@ -1,15 +1,13 @@
 //! `stele backup` as a user meets it: into a directory, and into a bucket of a running server.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
+use crate::support::{Place, Server, content, installed, wait_for};
 use serde_json::Value;
-use support::{Place, Server, content, installed, wait_for};
 
 /// A place with a password and some files.
 fn place(name: &str) -> Place {

@@ -1,13 +1,11 @@
 //! What scripts rely on in `stele backup`: which snapshot `latest` is, exit codes, schedules and
 //! reports, policies, locks.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::{Place, content, wait_for};
 use serde_json::Value;
-use support::{Place, content, wait_for};
 
 struct Desk {
     place: Place,

@@ -4,19 +4,17 @@
 //! The repository has segments of 1 MiB, so that each backup stores many, and a kill falls between
 //! them.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support::{Place, Server, content, installed, wait_for};
 use serde_json::Value;
 use stele_backup::chunker::Lengths;
 use stele_backup::keyring::Cost;
 use stele_backup::repository::{Making, Repository, Surroundings};
 use stele_backup::store::directory::Directory;
-use support::{Place, Server, content, installed, wait_for};
 
 const PASSWORD: &str = "correct horse";
 /// Files of each tree, and of both: what one agent stored the other one uses.

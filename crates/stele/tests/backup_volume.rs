@@ -1,17 +1,16 @@
 //! Volumes in backups, as a user meets them: a server with an exported volume, an agent beside it,
 //! and hosts that write meanwhile.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::support;
+use crate::support::block::{Host, export};
+use crate::support::nbd::{Nbd, READ, TRIM, WRITE};
+use crate::support::{Place, content, wait_for};
 use serde_json::Value;
 use stele_ground::Dice;
-use support::block::{Host, export};
-use support::nbd::{Nbd, READ, TRIM, WRITE};
-use support::{Place, content, wait_for};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 128 * MIB;

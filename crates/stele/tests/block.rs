@@ -5,15 +5,13 @@
 //! a client is not installed, the test says so and passes, except in CI; `.ci/run` installs all
 //! clients.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::support::block::{Host, bad, export, good, run};
+use crate::support::nbd::{self, Nbd};
+use crate::support::{Place, content, installed, wait_for};
 use serde_json::Value;
-use support::block::{Host, bad, export, good, run};
-use support::nbd::{self, Nbd};
-use support::{Place, content, installed, wait_for};
 
 #[test]
 fn nbdinfo_and_nbdcopy_find_and_copy_what_is_exported_and_nothing_else() {

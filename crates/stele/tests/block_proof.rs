@@ -5,8 +5,6 @@
 //! Here each proof runs for some seconds; `./x soak --block SECONDS` runs it for the given time
 //! (`STELE_BLOCK_SECONDS`).
 
-mod support;
-
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -15,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::block::{Host, export, good, run, started};
-use support::nbd::{self, Nbd};
-use support::volatile::Drives;
-use support::{Place, content, filesystem, installed, is_whole, wait_for};
+use crate::support;
+use crate::support::block::{Host, export, good, run, started};
+use crate::support::nbd::{self, Nbd};
+use crate::support::volatile::Drives;
+use crate::support::{Place, content, filesystem, installed, is_whole, wait_for};
 
 /// Duration of a proof; each completes at least one round.
 fn lasts() -> Duration {

@@ -1,12 +1,11 @@
 //! `stele catalog rebuild`: the data that it restores, and its refusals.
 
-mod support;
-
+use crate::support;
+use crate::support::http::between;
+use crate::support::pool::wreck_volume;
+use crate::support::server::good;
+use crate::support::{Place, Server, content};
 use serde_json::Value;
-use support::http::between;
-use support::pool::wreck_volume;
-use support::server::good;
-use support::{Place, Server, content};
 
 const LAST: &str = "2099-01-01T00:00:00Z";
 

@@ -1,10 +1,8 @@
 //! Changes to existing buckets, keys and exports. Nothing stored becomes weaker, and no key gets
 //! more rights.
 
-mod support;
-
+use crate::support::{Place, Server};
 use serde_json::{Value, json};
-use support::{Place, Server};
 
 /// The end of a version's retention, if it has one.
 fn retained(place: &Place, object: &str) -> Option<String> {

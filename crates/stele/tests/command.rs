@@ -1,11 +1,9 @@
 //! The `stele` command as a user meets it: help, errors, exit codes, and the whole way from a first
 //! start to an audit.
 
-mod support;
-
 use std::process::Command;
 
-use support::{Place, is_whole};
+use crate::support::{Place, is_whole};
 
 #[test]
 fn every_command_explains_itself_with_examples() {

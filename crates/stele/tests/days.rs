@@ -12,23 +12,13 @@
 //! without. A campaign ends after its own work, also when it fails or a signal ends it: servers,
 //! loop devices and files are gone then.
 
-mod support;
-
-#[path = "days/devices.rs"]
 mod devices;
-#[path = "days/disk.rs"]
 mod disk;
-#[path = "days/events.rs"]
 mod events;
-#[path = "days/records.rs"]
 mod records;
-#[path = "days/site.rs"]
 mod site;
-#[path = "days/tally.rs"]
 mod tally;
-#[path = "days/traffic.rs"]
 mod traffic;
-#[path = "days/upkeep.rs"]
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -39,10 +29,10 @@ use std::time::Instant;
 use serde_json::Value;
 use stele_ground::Dice;
 
+use crate::support::installed;
 use events::{Day, heal, three_losses};
 use records::Records;
 use site::{Site, consistent, list, members, number};
-use support::installed;
 use tally::Failed;
 
 /// One day in this many loses more drives than the codes tolerate.

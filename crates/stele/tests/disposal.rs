@@ -1,13 +1,11 @@
 //! Remains of disposed versions on the drives, read from the drives themselves.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::support::Place;
+use crate::support::server::good;
 use stele_ground::digest::crc32c;
-use support::Place;
-use support::server::good;
 
 const DRIVES: usize = 5;
 

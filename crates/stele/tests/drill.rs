@@ -1,12 +1,10 @@
 //! The restore drill: a machine is lost and its drives move into another machine. The backup of the
 //! configuration makes that machine the server.
 
-mod documents;
-mod support;
-
 use std::os::unix::fs::PermissionsExt;
 
-use support::Place;
+use crate::support;
+use crate::support::Place;
 
 #[test]
 fn a_new_machine_serves_the_drives_of_a_lost_one() {

@@ -1,13 +1,12 @@
 //! An operator's everyday problems: output that cannot be written, files that other users could
 //! write, exports that are open by mistake, and counters that a restart forgets.
 
-mod support;
-
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
 
-use support::{Place, Server, wait_for};
+use crate::support;
+use crate::support::{Place, Server, wait_for};
 
 fn bare_pool(place: &Place) {
     let drives: Vec<String> =

@@ -1,12 +1,11 @@
 //! Receipts and retention proofs, from the server to an auditor on another machine with a public
 //! key.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
-use support::{Place, Server};
+use crate::support;
+use crate::support::{Place, Server};
 
 /// `stele` as on a clean machine: no data directory, no server.
 fn elsewhere(arguments: &[&str]) -> Output {

@@ -4,17 +4,15 @@
 //! Here the proof runs for some seconds; `./x soak --files SECONDS` runs it for the given time
 //! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::support::nfs::Client;
+use crate::support::{Place, Server, content, installed, is_whole, wait_for};
 use stele_ground::Dice;
-use support::nfs::Client;
-use support::{Place, Server, content, installed, is_whole, wait_for};
 
 const SHARE: &str = "proof";
 const FILES_MAX: usize = 24;

@@ -1,11 +1,9 @@
 //! A pool that runs full: the right refusal, no partly stored object, and a way out.
 
-mod support;
-
-use support::http::between;
-use support::pool::wreck_volume;
-use support::server::good;
-use support::{Place, content, wait_for};
+use crate::support::http::between;
+use crate::support::pool::wreck_volume;
+use crate::support::server::good;
+use crate::support::{Place, content, wait_for};
 
 const LENGTH: usize = 12 << 20;
 

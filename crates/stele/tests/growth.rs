@@ -1,14 +1,13 @@
 //! `pool add` and `pool remove` on file drives: with a running server, across a kill in the middle,
 //! and without a server.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 
+use crate::support;
+use crate::support::server::good;
+use crate::support::{Place, content, is_whole, wait_for};
 use serde_json::{Value, json};
-use support::server::good;
-use support::{Place, content, is_whole, wait_for};
 
 const OBJECTS: u64 = 24;
 

@@ -1,8 +1,6 @@
 //! While any version is retained, no command can delete the volumes below it, online or offline.
 
-mod support;
-
-use support::Place;
+use crate::support::Place;
 
 #[test]
 fn a_retained_version_protects_the_volumes_it_lies_on() {

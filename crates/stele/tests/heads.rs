@@ -1,8 +1,6 @@
 //! Heads of the audit log elsewhere: stamped by a time stamp authority, and in a bucket of another
 //! server.
 
-mod support;
-
 #[path = "../../stamp/tests/authority/mod.rs"]
 mod authority;
 
@@ -13,10 +11,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::support::server::good;
+use crate::support::{Place, Server, wait_for};
 use authority::{Authority, ECDSA};
 use serde_json::Value;
-use support::server::good;
-use support::{Place, Server, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

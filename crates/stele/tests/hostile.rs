@@ -1,11 +1,10 @@
 //! Names chosen by outsiders, with line breaks, escape sequences and direction marks: they have no
 //! effect in any command or log line.
 
-mod support;
-
 use std::process::Output;
 
-use support::{Place, Server};
+use crate::support;
+use crate::support::{Place, Server};
 
 /// It begins a line of its own, clears the screen, reverses the text, and contains a second C1
 /// sequence and a delete.

@@ -3,14 +3,13 @@
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{Place, Server, installed};
+use crate::support;
+use crate::support::{Place, Server, installed};
 
 /// The server with iSCSI on a free port.
 fn serve(place: &Place) -> Server {

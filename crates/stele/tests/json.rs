@@ -2,12 +2,11 @@
 //! with its kind, and every documented field is printed, unless its entry says that it may be
 //! absent.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support;
+use crate::support::{Place, wait_for};
 use serde_json::Value;
-use support::{Place, wait_for};
 
 /// Fields of one command by path, `drives[].size_bytes`: the kind, and whether it may be null or
 /// absent.

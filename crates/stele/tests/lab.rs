@@ -1,12 +1,11 @@
 //! The laboratory as a command: its measurements, files, output and refusals.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::support;
+use crate::support::{Place, installed};
 use serde_json::Value;
-use support::{Place, installed};
 
 /// Options of a very short run.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];

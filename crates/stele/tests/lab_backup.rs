@@ -1,12 +1,10 @@
 //! The laboratory against repositories of backups: sessions that save and restore generated
 //! streams.
 
-mod support;
-
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{Place, Server, content, wait_for};
 use serde_json::Value;
-use support::{Place, Server, content, wait_for};
 
 const SHORT: [&str; 6] = ["--time", "600ms", "--round", "50ms", "--warm-up", "0s"];
 

@@ -1,13 +1,11 @@
 //! The loads of the laboratory beyond a fixed one, as commands: objectives, profiles, tenants and
 //! traces; and the views of runs, live and over days.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
+use crate::support::Place;
 use serde_json::Value;
-use support::Place;
 
 /// Options of a very short run.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];

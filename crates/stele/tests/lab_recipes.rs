@@ -1,11 +1,9 @@
 //! The recipes of the laboratory on real storage, as commands: small runs, whose pages are checked.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::Place;
 use serde_json::Value;
-use support::Place;
 
 /// Options of very short cells.
 const SHORT: [&str; 6] = ["--time", "20ms", "--round", "10ms", "--warm-up", "10ms"];

@@ -2,13 +2,11 @@
 //!
 //! If a server is not installed, the test says so and passes, except in CI.
 
-mod support;
-
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
+use crate::support::{Place, Server, installed, wait_for};
 use serde_json::Value;
-use support::{Place, Server, installed, wait_for};
 
 /// Long enough for a server to answer some large accesses beside other tests: rounds end on the
 /// clock in any case.

@@ -1,12 +1,10 @@
 //! The laboratory in virtual time, as a command: searches and recipes repeat to the last digit.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use crate::support::Place;
 use serde_json::Value;
-use support::Place;
 
 #[test]
 fn a_search_on_modelled_arrays_gives_the_same_file_twice() {

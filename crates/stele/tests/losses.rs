@@ -1,10 +1,8 @@
 //! More drives are lost than the code tolerates: the store names the lost data, serves everything
 //! else, and invents nothing.
 
-mod support;
-
-use support::server::good;
-use support::{Place, content};
+use crate::support::server::good;
+use crate::support::{Place, content};
 
 const LENGTH: usize = 300_000;
 

@@ -1,10 +1,8 @@
 //! Named matters from the command line: over S3, a restart, and the close by two officers.
 
-mod support;
-
 use std::path::Path;
 
-use support::{Place, Server};
+use crate::support::{Place, Server};
 
 fn status(server: &Server, method: &str, target: &str) -> u16 {
     server.send(server.ask(method, target)).status

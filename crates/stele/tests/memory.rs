@@ -1,10 +1,8 @@
 //! The server's memory under hostile clients: uploads that crawl, never end or are large, and
 //! documents.
 
-mod support;
-
-use support::server::{Server, good, runtime};
-use support::{Place, content};
+use crate::support::server::{Server, good, runtime};
+use crate::support::{Place, content};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 

@@ -1,11 +1,9 @@
 //! `/metrics` and `/health` over HTTP: their listeners, their readers, and their contents.
 
-mod messages;
-mod support;
-
-use support::http::{Answer, between};
-use support::server::good;
-use support::{Place, content, wait_for};
+use crate::support;
+use crate::support::http::{Answer, between};
+use crate::support::server::good;
+use crate::support::{Place, content, wait_for};
 
 /// The value of a series without labels.
 fn value(text: &str, name: &str) -> f64 {

@@ -1,14 +1,12 @@
 //! Wrong names, missing drives and rolled-back pools: an alarm and a next step, and never a lost
 //! record.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::pool::wreck_volume;
+use crate::support::server::good;
+use crate::support::{Place, Server, content};
 use serde_json::Value;
-use support::pool::wreck_volume;
-use support::server::good;
-use support::{Place, Server, content};
 
 const LENGTH: usize = 200_000;
 

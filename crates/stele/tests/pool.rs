@@ -1,11 +1,8 @@
 //! Pools with named drives: `pool create`, `serve`, `pool recover`, `scrub`, `replace`, and
 //! commands without a server.
 
-mod formats;
-mod support;
-
-use support::server::good;
-use support::{Place, content, is_whole};
+use crate::support::server::good;
+use crate::support::{Place, content, is_whole};
 
 #[test]
 fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {

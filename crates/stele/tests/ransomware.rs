@@ -2,16 +2,14 @@
 //! key, the repository's password, and any clock. The intruder tries everything; every locked
 //! snapshot restores.
 
-mod support;
-
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
+use crate::support::http::{Ask, between};
+use crate::support::{Place, Server, content, md5_base64};
 use serde_json::Value;
 use stele_backup::crypt::Keys;
 use stele_backup::segment::{ChunkEntry, Footer, Prepared, SegmentId, SegmentWriter};
-use support::http::{Ask, between};
-use support::{Place, Server, content, md5_base64};
 
 /// The policy of OPERATIONS.md: what a snapshot needs is never overwritten.
 const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{

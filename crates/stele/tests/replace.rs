@@ -1,14 +1,12 @@
 //! `pool replace` where something else goes wrong: an enclosure is lost afterwards, a second drive
 //! fails meanwhile, or the configuration cannot be written.
 
-mod support;
-
 use std::fs::OpenOptions;
 use std::process::Stdio;
 
+use crate::support::server::good;
+use crate::support::{Place, Server, content, is_whole, wait_for};
 use serde_json::Value;
-use support::server::good;
-use support::{Place, Server, content, is_whole, wait_for};
 
 const OBJECTS: u64 = 16;
 const LENGTH: usize = 1 << 20;

@@ -1,11 +1,9 @@
 //! Backups by restic over its REST protocol, into buckets of a running server.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use support::{Place, Server, content, installed, wait_for};
+use crate::support::{Place, Server, content, installed, wait_for};
 
 /// The environment of one user of restic.
 struct User<'p> {

@@ -1,8 +1,6 @@
 //! Rights of buckets and keys on the command line, and the acts of two officers together.
 
-mod support;
-
-use support::Place;
+use crate::support::Place;
 
 #[test]
 fn buckets_and_keys_get_what_their_flags_say() {

@@ -1,7 +1,5 @@
 //! The server under a service manager: its notifications, and the doctor before a start.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::Place;
-use support::server::good;
+use crate::support::Place;
+use crate::support::server::good;
 
 fn hears(manager: &UnixDatagram, wanted: &str) {
     let mut bytes = [0; 256];

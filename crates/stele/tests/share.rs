@@ -2,12 +2,11 @@
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 
-mod support;
-
 use std::process::{Command, Output, Stdio};
 
+use crate::support;
+use crate::support::{Place, Server, installed};
 use serde_json::Value;
-use support::{Place, Server, installed};
 
 fn serve(place: &Place) -> Server {
     place.edit_config(|text| match text.contains("[nfs]\nlisten") {

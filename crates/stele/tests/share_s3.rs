@@ -3,11 +3,10 @@
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 
-mod support;
-
 use std::process::{Command, Stdio};
 
-use support::{Place, Server, installed};
+use crate::support;
+use crate::support::{Place, Server, installed};
 
 /// A client's command with the keys of the server.
 fn client(place: &Place, server: &Server, program: &str) -> Command {

@@ -1,13 +1,11 @@
 //! Alarms that stand in the status and end with their cause: unreadable data, a drive given up,
 //! overcommitted space.
 
-mod support;
-
 use std::os::unix::fs::FileExt;
 
+use crate::support::server::good;
+use crate::support::{Place, Server, content, is_slow, is_whole, wait_for};
 use serde_json::Value;
-use support::server::good;
-use support::{Place, Server, content, is_slow, is_whole, wait_for};
 
 const LENGTH: usize = 300_000;
 

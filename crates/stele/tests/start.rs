@@ -1,9 +1,7 @@
 //! The first start, killed at each of its stages: the next start continues, and prints the key.
 
-mod support;
-
-use support::server::good;
-use support::{Place, Server, is_whole};
+use crate::support::server::good;
+use crate::support::{Place, Server, is_whole};
 
 const UP: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--drive-size", "256MiB"];
 

@@ -1,11 +1,9 @@
 //! HTTPS for a client that verifies: the generated certificate, certificate files, and the remains
 //! of a killed start.
 
-mod support;
-
 use std::process::{Command, Stdio};
 
-use support::{Place, Server, clients, installed};
+use crate::support::{Place, Server, clients, installed};
 
 /// The output of curl, or its exit code: 60 means that the certificate does not verify.
 fn curl(certificate: &str, url: &str) -> Result<String, i32> {

@@ -1,8 +1,6 @@
 //! Volumes by command: snapshots, clones, rollbacks, and the output of `volume show`.
 
-mod support;
-
-use support::Place;
+use crate::support::Place;
 
 #[test]
 fn snapshots_are_taken_cloned_rolled_back_to_and_deleted() {

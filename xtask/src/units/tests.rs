@@ -21,18 +21,39 @@ fn what_is_no_test_program_is_none() {
 
 #[test]
 fn every_program_runs_and_counts() {
-    let missing = |name: &str| Program {
-        name: name.to_owned(),
-        path: PathBuf::from("/nowhere").join(name),
-        folder: PathBuf::from("/"),
-    };
-    let outcome = side_by_side(vec![missing("one"), missing("two"), missing("three")], 2);
+    let missing = ["one", "two", "three"].map(|name| at(name, &format!("/nowhere/{name}")));
+    let outcome = side_by_side(missing.to_vec(), 2);
     assert_eq!((outcome.passed, outcome.failed), (0, 3));
     assert!(outcome.shown.iter().any(|line| line == "Running three"), "{:?}", outcome.shown);
 }
 
 #[test]
 fn a_program_that_ends_early_has_failed() {
-    let program = Program { name: "well".to_owned(), path: PathBuf::from("true"), folder: PathBuf::from("/") };
-    assert_eq!(side_by_side(vec![program], 1).failed, 1);
+    assert_eq!(side_by_side(vec![at("well", "true")], 1).failed, 1);
+}
+
+/// A program in the root directory.
+fn at(name: &str, path: &str) -> Program {
+    Program { name: name.to_owned(), path: PathBuf::from(path), folder: PathBuf::from("/"), tests: None }
+}
+
+#[test]
+fn a_split_program_runs_every_test_once_by_module() {
+    let listed = ["backup::a_backup_is_checked: test", "up::down: test", "backup::two::at_once: test", "alone: test"];
+    let lines: Vec<String> = listed.iter().chain(&["up: benchmark"]).map(|line| (*line).to_owned()).collect();
+    let found = by_module(&lines);
+    assert_eq!(found["backup"], ["backup::a_backup_is_checked", "backup::two::at_once"]);
+    assert_eq!((&found["up"][..], &found["alone"][..]), (&["up::down".to_owned()][..], &["alone".to_owned()][..]));
+    assert_eq!(found.len(), 3);
+    // `up` must not run those of `backup`.
+    let up = Program { tests: Some(found["up"].clone()), ..at("up", "program") };
+    let arguments: Vec<_> = command(&up).get_args().map(|argument| argument.to_owned()).collect();
+    assert_eq!(arguments[2..], ["program", "--exact", "up::down"]);
+}
+
+#[test]
+fn a_split_program_that_lists_nothing_is_an_error() {
+    assert!(modules(at("program", "true")).unwrap_err().contains("does not list its tests"));
+    assert!(modules(at("program", "false")).is_err());
+    assert_eq!(modules(at("stele_codes", "true")), Ok(vec![at("stele_codes", "true")]));
 }

@@ -8,9 +8,9 @@ use std::net::{SocketAddr, TcpStream};
 use stele_ground::Dice;
 
 use super::site::Site;
-use super::support::content;
-use super::support::http::Answer;
 use super::traffic::{self, Seen, Traffic};
+use crate::support::content;
+use crate::support::http::Answer;
 
 /// Length and seed of a content.
 pub type Written = (u64, usize);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::devices::{INTERRUPTED, KEEP, PREFIX, Shelf, sweep};
-use super::support::{Place, Server};
 use super::tally::Tally;
+use crate::support::{Place, Server};
 
 /// Largest time for a command, and for the pool to become healthy.
 const PATIENCE: Duration = Duration::from_secs(900);

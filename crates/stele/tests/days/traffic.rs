@@ -14,9 +14,9 @@ use tokio::net::TcpStream;
 
 use super::records::Written;
 use super::site::{Site, pause};
-use super::support::content;
-use super::support::http::{Answer, Ask, answer};
-use super::support::server::runtime;
+use crate::support::content;
+use crate::support::http::{Answer, Ask, answer};
+use crate::support::server::runtime;
 
 const KEYS: u64 = 24;
 const LENGTH_MAX: u64 = 120_000;

@@ -1,5 +1,4 @@
 //! Shared by the tests of the command: a directory, the command in it, a server, and S3 by hand.
-#![allow(dead_code)]
 
 pub mod block;
 pub mod filesystem;
