@@ -30,7 +30,8 @@ pub enum Purpose {
 /// drive that does not answer, and several drives may do that one after the other.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long a task still waits when another one has lost its patience and nothing was trimmed since.
+/// How long a task still waits when another one has lost its patience, and nothing was trimmed
+/// since.
 const AFTER_OTHERS: Duration = Duration::from_secs(5);
 
 const NO_ROOM: &str = "the log has had no room for a change for a while; see the alarms, and bring missing drives back";
