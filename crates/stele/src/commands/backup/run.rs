@@ -1,10 +1,11 @@
 //! `stele backup run` and `stele backup restore`.
 
 use std::num::NonZeroUsize;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -26,6 +27,8 @@ use crate::commands::print_json;
 
 /// How often the command of `--before` is looked at.
 const HOOK_LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Within this time a busy process hears of a signal that its command has had.
+const SIGNAL_IS_HEARD: Duration = Duration::from_secs(2);
 /// Threads that read and chunk; each needs about 12 MB.
 const WORKERS_MAX: usize = 8;
 
@@ -84,6 +87,14 @@ fn before_hook(command: &str, stop: &AtomicBool) -> Outcome<()> {
         }
         std::thread::sleep(HOOK_LOOK_EVERY);
     };
+    // Ctrl-C and the scheduler signal the whole process group: the command may end before this
+    // process hears of the signal.
+    let ends = [Signal::TERM, Signal::INT].map(Signal::as_raw);
+    let asked_to_end = status.signal().is_some_and(|signal| ends.contains(&signal));
+    let until = Instant::now() + SIGNAL_IS_HEARD;
+    while asked_to_end && !stop.load(Ordering::Relaxed) && Instant::now() < until {
+        std::thread::sleep(HOOK_LOOK_EVERY);
+    }
     match status.success() {
         _ if stop.load(Ordering::Relaxed) => Err(BackupError::Stopped.into()),
         true => Ok(()),
@@ -310,5 +321,31 @@ mod tests {
         assert_eq!(exit(BackupError::Refused("this key may not write".to_owned()).into()), 1);
         assert_eq!(exit(BackupError::Full("the quota is used up".to_owned()).into()), 6);
         assert_eq!(exit(incomplete("snapshot 1 is incomplete", 1, &[]).unwrap_err()), 3);
+    }
+
+    #[test]
+    fn a_signal_that_ends_the_command_first_still_interrupts() {
+        let begun = std::env::temp_dir().join(format!("stele-before-{}", std::process::id()));
+        let stop = AtomicBool::new(false);
+        let until = Instant::now() + Duration::from_secs(60);
+        let wait_until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(Instant::now() < until);
+                std::thread::yield_now();
+            }
+        };
+        let ended = std::thread::scope(|scope| {
+            let command = format!("echo $$ > {0}.new; mv {0}.new {0}; kill -TERM $$", begun.display());
+            let stop = &stop;
+            let hook = scope.spawn(move || before_hook(&command, stop));
+            wait_until(&|| begun.exists());
+            // The hook knows the command's end when the process is gone.
+            let process = std::fs::read_to_string(&begun).unwrap();
+            wait_until(&|| !std::path::Path::new("/proc").join(process.trim()).exists());
+            stop.store(true, Ordering::Relaxed);
+            hook.join().unwrap()
+        });
+        std::fs::remove_file(&begun).unwrap();
+        assert_eq!(ended.unwrap_err().kind, Kind::Interrupted);
     }
 }
