@@ -139,8 +139,8 @@ struct LogState {
     pinned: Option<u64>,
     trim_to: u64,
     trimmed_at: Instant,
-    /// When a task lost patience with a full log, and nothing was trimmed since.
-    given_up_at: Option<Instant>,
+    /// A task lost patience with the full log, and nothing was trimmed since.
+    given_up: bool,
     stopped: Option<ArrayError>,
     counters: LogCounters,
 }
@@ -369,7 +369,7 @@ impl Log {
         state.drop_trimmed();
         if state.live_bytes < before {
             state.trimmed_at = self.0.io.now();
-            state.given_up_at = None;
+            state.given_up = false;
         }
         drop(state);
         self.0.space.wake_all();
@@ -495,7 +495,7 @@ impl LogState {
             pinned: None,
             trim_to: 0,
             trimmed_at: Instant(0),
-            given_up_at: None,
+            given_up: false,
             stopped: None,
             counters: LogCounters::default(),
         }

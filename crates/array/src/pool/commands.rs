@@ -280,7 +280,7 @@ impl Engine {
         if let Some(mode) = mode {
             if mode == WriteMode::Volatile && (volume.is_retained() || volume.spec().owner.is_some()) {
                 return Err(ArrayError::Refused(format!(
-                    "volume '{name}' belongs to somebody, and what belongs to somebody is not acknowledged from memory"
+                    "volume '{name}' has an owner or retained versions: its writes are not acknowledged from memory"
                 )));
             }
             let lsn = self.record(Record::VolumeMode { volume: volume.id, mode }, Purpose::Inside).await?;

@@ -131,14 +131,12 @@ impl Log {
         let mut state = self.change();
         let idle = since.max(state.trimmed_at);
         let own = idle + patience;
-        let until = if state.given_up_at.is_some() { own.min(since + AFTER_OTHERS) } else { own };
+        let until = if state.given_up { own.min(since + AFTER_OTHERS) } else { own };
         if now < until {
             return Ok(until);
         }
         // A task with less patience says nothing about the log.
-        if now >= idle + PATIENCE {
-            state.given_up_at = Some(now);
-        }
+        state.given_up |= now >= idle + PATIENCE;
         drop(state);
         self.0.space.wake_all();
         Err(ArrayError::Degraded(NO_ROOM.into()))
