@@ -1,11 +1,11 @@
 //! What rebuild knows: its progress, what it had to leave, and what hosts wait for.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::Instant;
 
-use crate::model::place::{RowId, StripeKey};
+use crate::model::place::{RowId, StripCell, StripeKey};
 use crate::state::throttle::TokenBucket;
 use crate::state::work::Ongoing;
 
@@ -22,7 +22,7 @@ pub struct Rebuilding {
     pub critical: TokenBucket,
     /// Members of rows that the rebuild under way had to leave as they are: they have no spare
     /// cell, or cannot be read.
-    undone: RefCell<BTreeSet<(RowId, u8)>>,
+    undone: RefCell<BTreeMap<(RowId, u8), StripCell>>,
     /// It waits for drives that spare cells are on.
     waits: Cell<bool>,
     /// It put a strip off until the looks at lost stripes tell more.
@@ -55,9 +55,9 @@ impl Rebuilding {
         self.work.is_under_way() || self.copy_back.is_under_way()
     }
 
-    /// Something of the member is neither in its spare cell nor at home as it should be.
-    pub fn note_undone(&self, row: RowId, member: u8) {
-        self.undone.borrow_mut().insert((row, member));
+    /// Something of the member is neither in its spare cell nor in this cell as it should be.
+    pub fn note_undone(&self, row: RowId, member: u8, home: StripCell) {
+        self.undone.borrow_mut().insert((row, member), home);
     }
 
     /// A spare cell is on a drive that is away.
@@ -76,16 +76,18 @@ impl Rebuilding {
         self.waits_for_looks.take()
     }
 
-    /// The round is over. Answers the members it left undone, and whether it left anything.
-    pub fn end_round(&self) -> (BTreeSet<(RowId, u8)>, bool) {
-        let undone = self.undone.take();
+    /// The round is over. Answers the members it left undone that still have that cell, and whether
+    /// it left anything. The number of a row that is gone may be that of another one by now.
+    pub fn end_round(&self, has: impl Fn(RowId, u8, StripCell) -> bool) -> (BTreeSet<(RowId, u8)>, bool) {
+        let undone = self.undone.take().into_iter().filter(|((row, member), home)| has(*row, *member, *home));
+        let undone: BTreeSet<(RowId, u8)> = undone.map(|(of, _)| of).collect();
         let failed = self.waits.replace(false) || !undone.is_empty();
         (undone, failed)
     }
 
     /// All strips of the member lie in spare space, unless some were left undone.
     pub fn note_moved(&self, row: RowId, member: u8) {
-        if !self.undone.borrow().contains(&(row, member)) {
+        if !self.undone.borrow().contains_key(&(row, member)) {
             self.moved.borrow_mut().insert((row, member));
         }
     }

@@ -333,7 +333,7 @@ impl Engine {
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
     async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
-        let (undone, failed) = self.rebuilding.end_round();
+        let (undone, failed) = self.rebuilding.end_round(|row, member, home| self.home_cell(row, member) == Some(home));
         let unfilled = self.drives_of(&undone);
         if let Some(done) = self.rebuilding.work.end()
             && !failed
@@ -375,12 +375,23 @@ impl Engine {
         }
     }
 
+    /// Something of the member is neither in its spare cell nor at home as it should be.
+    fn note_undone(&self, row: RowId, member: u8) {
+        if let Some(home) = self.home_cell(row, member) {
+            self.rebuilding.note_undone(row, member, home);
+        }
+    }
+
     async fn carry_out(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         self.serve_promoted().await;
         match task.need {
             Need::Spare => self.move_to_spare(task, run, done).await,
             Need::Fill => self.fill(task, run, done).await,
         }
+    }
+
+    fn home_cell(&self, row: RowId, member: u8) -> Option<StripCell> {
+        Some(self.layout.read().row(row)?.members.get(usize::from(member))?.cell)
     }
 
     fn row(&self, row: RowId) -> Option<Row> {
@@ -420,7 +431,7 @@ impl Engine {
             return Ok(false);
         }
         if left == Leave::Needed || !has && !self.choose_replacement(row, member).await? {
-            self.rebuilding.note_undone(task.row, task.member);
+            self.note_undone(task.row, task.member);
             return Ok(true);
         }
         let placed = self.for_each_stripe(task, true, run, done).await?;

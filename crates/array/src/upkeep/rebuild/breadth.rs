@@ -115,7 +115,7 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                     done.insert(task);
-                    self.rebuilding.note_undone(task.row, task.member);
+                    self.note_undone(task.row, task.member);
                     self.retry_later(Duration::from_secs(5));
                 }
             }

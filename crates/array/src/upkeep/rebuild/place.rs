@@ -72,7 +72,7 @@ impl Engine {
             // Written only if it is what it was; else listed, never filled in.
             if of.hopes_for(&columns) && self.may_come_back(&of, &columns) {
                 // Drives that are only away may bring it back: until then the member is not whole.
-                self.rebuilding.note_undone(slot.row, member as u8);
+                self.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
             // The way home gives the spare cell up, and what its drive cannot read just now with
@@ -80,7 +80,7 @@ impl Engine {
             // would count as redundancy, and another drive, which cannot read just now either, as
             // one that can be spared.
             if of.hopes_for(&columns) && moved != to_spare && !self.may_discard(&of, &columns).await? {
-                self.rebuilding.note_undone(slot.row, member as u8);
+                self.note_undone(slot.row, member as u8);
                 self.rebuilding.wait_for_looks();
                 return Ok(Placed::Waits);
             }

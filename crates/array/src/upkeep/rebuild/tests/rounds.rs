@@ -113,6 +113,26 @@ fn no_rebuild_has_finished_while_the_drive_of_a_spare_cell_is_away() {
     assert_eq!((status.lost_stripes, status.critical_stripes, fixture.scrub()), (0, 0, (0, 0)));
 }
 
+/// Its number may be that of another row by now, with a member on the drive.
+#[test]
+fn what_a_round_left_of_a_row_that_is_gone_keeps_no_drive_from_being_whole() {
+    for (is_gone, health) in [(false, DriveHealth::Stale), (true, DriveHealth::Healthy)] {
+        let (mut fixture, _) = written(6, "2+1", 4 * MIB, patient());
+        let [drive, _] = two_of_a_row(&fixture);
+        let on = |cell: &StripCell| usize::from(cell.drive.0) == drive;
+        let data = rows(&fixture, RowKind::Data);
+        let mut members = data.iter().flat_map(|row| row.members.iter().zip(0..).map(|(of, at)| (row.id, at, of.cell)));
+        let (row, member, cell) = members.find(|(_, _, cell)| on(cell)).expect("a row on the drive");
+        let home = StripCell { unit: cell.unit + u32::from(is_gone), ..cell };
+        fixture.pull(&[drive]);
+        fixture.idle();
+        fixture.give_back(drive);
+        engine(&fixture).rebuilding.note_undone(row, member, home);
+        fixture.idle();
+        assert_eq!(fixture.status().drives[drive].health, health, "gone: {is_gone}");
+    }
+}
+
 #[test]
 fn a_drive_that_stays_away_is_rebuilt_when_its_time_is_over() {
     let (mut fixture, _) = written(6, "2+1", 4 * MIB, patient());
