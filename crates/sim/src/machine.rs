@@ -126,7 +126,7 @@ impl<S: System> Machine<S> {
     pub fn add_bay(&mut self, drive: SimulatedDrive, plan: &FaultPlan, enclosure: u32) -> usize {
         let number = self.bays.len();
         let mut identity = [0; 16];
-        identity[0] = number as u8 + 1;
+        identity[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
         identity[15] = 0xD1;
         self.bays.push(Bay {
             drive: Faulty::new(drive, plan, number),

@@ -91,6 +91,16 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (163_016_186, "the world forgot an addition that was cut off when the pool then opened for reading only"),
     (163_020_058, "a rebuild looked for a member in the narrower row that had the number of its former row"),
     (163_043_010, "the world forgot a replacement that was cut off when the pool then opened for reading only"),
+    (
+        164_057_834,
+        "the only drive here that had the last group of the log could not read it, and the pool opened without it: an older \
+         value was read",
+    ),
+    (
+        164_059_445,
+        "what a rebuild left of a row that was gone held up the drive of the row that has its number now: another drive \
+         could not be replaced",
+    ),
     (163_058_618, "with a log that stays full, writes that wait for one another failed one after the other"),
 ];
 

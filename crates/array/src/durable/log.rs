@@ -30,7 +30,7 @@ use stele_ground::Instant;
 use stele_media::Shared;
 
 use crate::drives::label::Labels;
-use crate::durable::records::{RECORD_MAX, Record};
+use crate::durable::records::Record;
 use crate::model::ArrayError;
 use crate::model::place::{DriveNumber, Lsn};
 use crate::runtime::io::Io;
@@ -502,13 +502,13 @@ impl LogState {
     }
 
     fn record_max(&self) -> usize {
-        RECORD_MAX.min((self.ring / 4) as usize - group::HEADER) / 8 * 8
+        group::record_max(self.ring)
     }
 
     /// Ring bytes that may be live: the rest is for the gap at the ring's end, where a group did
     /// not fit.
     fn capacity(&self) -> u64 {
-        self.ring - group::total(self.record_max().max(group::TARGET - group::HEADER))
+        self.ring - group::total_max(self.ring)
     }
 
     fn is_thin(&self) -> bool {

@@ -34,6 +34,9 @@ pub struct TestDrive {
     pub retries: u32,
     /// Of writes to these places, if any are named.
     pub retries_at: std::ops::Range<u64>,
+    /// Answers so many reads of these places with errors that it may not make again.
+    pub read_retries: u32,
+    pub read_retries_at: std::ops::Range<u64>,
     /// Its controller hangs: every read fails, also of its labels.
     pub is_cut: bool,
     /// It ends to hang when its label is read.
@@ -329,6 +332,8 @@ impl TestDrive {
             refuses: 0,
             retries: 0,
             retries_at: 0..0,
+            read_retries: 0,
+            read_retries_at: 0..0,
             is_cut: false,
             wakes_at_label: false,
             fails_at: 0..0,
@@ -363,6 +368,10 @@ impl TestDrive {
         let is_there = |at: &u64| self.retries_at.is_empty() || self.retries_at.contains(at);
         if self.retries > 0 && matches!(op, Op::Write { at, .. } if is_there(at)) {
             self.retries -= 1;
+            return Err(MediaError::new(MediaFault::Retry, "the drive is busy"));
+        }
+        if self.read_retries > 0 && matches!(op, Op::Read { at, .. } if self.read_retries_at.contains(at)) {
+            self.read_retries -= 1;
             return Err(MediaError::new(MediaFault::Retry, "the drive is busy"));
         }
         if self.fails_writes && matches!(op, Op::Write { at, .. } if *at >= 12 << 20) {

@@ -116,8 +116,9 @@ pub struct PoolCreate {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele pool recover --dir /srv/stele")]
 pub struct PoolRecover {
-    /// Open writable even if fewer than a majority of the drives agree on the configuration; the
-    /// audit log records it
+    /// Open writable even if fewer than a majority of the drives agree on the configuration, or if
+    /// the end of the log cannot be read: writes acknowledged last may be lost. The audit log
+    /// records it
     #[arg(long)]
     pub override_quorum: bool,
     /// Replay in memory only and write nothing

@@ -43,8 +43,9 @@ pub struct Up {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele serve --config /etc/stele/stele.toml")]
 pub struct Serve {
-    /// Open writable even if fewer than a majority of the drives agree on the configuration; the
-    /// audit log records it
+    /// Open writable even if fewer than a majority of the drives agree on the configuration, or if
+    /// the end of the log cannot be read: writes acknowledged last may be lost. The audit log
+    /// records it
     #[arg(long)]
     pub override_quorum: bool,
 }

@@ -11,7 +11,7 @@ use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
 use super::linger::FlushUrgency;
-use crate::durable::records::Record;
+use crate::durable::records::{RECORD_MAX, Record};
 use crate::model::place::Lsn;
 
 pub const MAGIC: &[u8; 8] = b"STELEGRP";
@@ -141,6 +141,16 @@ pub fn tag_of(bytes: &[u8], secret: u64) -> u32 {
 /// Ring bytes of a group with so many bytes of records.
 pub fn total(length: usize) -> u64 {
     (HEADER + length).next_multiple_of(BLOCK) as u64
+}
+
+/// Bytes of the largest record that a ring of so many bytes takes.
+pub fn record_max(ring: u64) -> usize {
+    RECORD_MAX.min((ring / 4) as usize - HEADER) / 8 * 8
+}
+
+/// Ring bytes of the largest group.
+pub fn total_max(ring: u64) -> u64 {
+    total(record_max(ring).max(TARGET - HEADER))
 }
 
 /// The records of a whole group, if they are what its header says and each of them holds.

@@ -2,7 +2,8 @@
 //!
 //! From the checkpoint's position on, each group is taken from any member that has it whole and in
 //! the chain. The first group that no member has ends the log. Where a member ever published a
-//! watermark beyond, that group was acknowledged and is lost, which is refused by name. Before the
+//! watermark beyond, that group was acknowledged and is lost, which is refused by name. The same is
+//! done where no member can read the end: the group may be there, and acknowledged. Before the
 //! log serves again, every live group is on every member and flushed: a process killed without a
 //! power cut leaves groups that were never flushed. A new epoch keeps what was cut off from ever
 //! being continued. A crash anywhere in here is recovered by doing it again: what is written before
@@ -14,7 +15,7 @@ use stele_ground::{BLOCK, PoolId};
 use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
-use super::ring::{Expected, RingReader};
+use super::ring::{Expected, RingReader, Sight};
 use super::{Live, Log, LogPosition, LogState, WINDOW, membership};
 use crate::drives::label::{LOG_AT, Labels, LogEpoch};
 use crate::durable::records::Record;
@@ -55,6 +56,9 @@ struct Walk {
     secret: u64,
     /// The newest group has one.
     tagged: bool,
+    /// The members of the last epoch that cannot read the place where the log ends, if none of the
+    /// others shows that it ends there.
+    unreadable_end: Vec<DriveNumber>,
     found: Recovery,
 }
 
@@ -83,6 +87,7 @@ impl Log {
             walk.found.groups += 1;
         }
         walk.refuse_holes(from).await?;
+        walk.refuse_unreadable_end(labels)?;
         let mut state = walk.state();
         if read_only {
             state.read_only = true;
@@ -186,6 +191,7 @@ impl Walk {
             next_lsn: (from.group > 0).then_some(from.lsn),
             secret: configuration.seed,
             tagged: false,
+            unreadable_end: Vec::new(),
             found: Recovery::default(),
         })
     }
@@ -194,40 +200,58 @@ impl Walk {
         self.epochs.iter().rev().find(|epoch| epoch.first_group <= sequence)
     }
 
-    async fn next_group(&mut self) -> Option<(Header, Shared)> {
-        self.expected.epoch = self.epoch_of(self.expected.sequence)?.epoch;
+    /// What each member shows of the next group, and where.
+    async fn sights(&mut self) -> Vec<(u64, Sight)> {
         let (offset, ring) = (self.offset, self.ring);
-        let first = self.live.is_empty();
+        let is_first = self.live.is_empty();
         let expected = self.expected;
-        let mut best: Option<(u64, Header, Shared)> = None;
-        let mut holders = BTreeSet::new();
-        let reads = self.readers.iter_mut().map(|reader| async move {
-            let here = reader.group(offset, &expected).await.map(|(header, bytes)| (offset, header, bytes));
-            match here {
-                // The writer goes back to the start of the ring where a group does not fit before
-                // its end, and only there. A drive that reads or wrote in the wrong place may show
-                // it at the start all the same.
-                None if !first => reader
-                    .group(0, &expected)
-                    .await
-                    .filter(|(header, _)| offset + header.total() > ring)
-                    .map(|(header, bytes)| (0, header, bytes)),
-                here => here,
+        let sights = self.readers.iter_mut().map(|reader| async move {
+            let here = reader.sight(offset, &expected).await;
+            if is_first || matches!(here, Sight::Whole(..)) {
+                return (offset, here);
+            }
+            // The writer goes back to the start of the ring where a group does not fit before its
+            // end, and only there. A drive that reads or wrote in the wrong place may show it at
+            // the start all the same.
+            match reader.sight(0, &expected).await {
+                Sight::Whole(header, bytes) if offset + header.total() > ring => (0, Sight::Whole(header, bytes)),
+                Sight::Unreadable if offset + group::total_max(ring) > ring => (0, Sight::Unreadable),
+                _ => (offset, here),
             }
         });
-        let reads = join_all(reads).await;
-        for (member, read) in self.members.iter().zip(reads) {
-            let Some(read) = read else { continue };
-            if best.as_ref().is_none_or(|best| best.0 == read.0 && best.1 == read.1) {
-                holders.insert(*member);
-                best.get_or_insert(read);
+        join_all(sights).await
+    }
+
+    async fn next_group(&mut self) -> Option<(Header, Shared)> {
+        let epoch = self.epoch_of(self.expected.sequence)?;
+        let should = epoch.members.clone();
+        self.expected.epoch = epoch.epoch;
+        let mut best: Option<(u64, Header, Shared)> = None;
+        let mut holders = BTreeSet::new();
+        let mut unreadable = Vec::new();
+        let mut is_seen = false;
+        let sights = self.sights().await;
+        for (member, (offset, sight)) in self.members.iter().zip(sights) {
+            match sight {
+                Sight::Whole(header, bytes) => {
+                    let read = (offset, header, bytes);
+                    if best.as_ref().is_none_or(|best| best.0 == read.0 && best.1 == read.1) {
+                        holders.insert(*member);
+                        best.get_or_insert(read);
+                    }
+                }
+                Sight::Other => is_seen |= should.contains(member),
+                Sight::Unreadable => unreadable.extend(should.contains(member).then_some(*member)),
             }
         }
-        let (offset, header, bytes) = best?;
+        let Some((offset, header, bytes)) = best else {
+            // A member that shows something else did not take it, so it was not acknowledged.
+            self.unreadable_end = if is_seen { Vec::new() } else { unreadable };
+            return None;
+        };
         if self.next_lsn.is_some_and(|lsn| lsn != header.first) {
             return None;
         }
-        let should = self.epoch_of(header.sequence).map(|epoch| epoch.members.as_slice()).unwrap_or_default();
         let lacking = should.iter().filter(|member| self.members.contains(member) && !holders.contains(member));
         let known = &self.found.damaged;
         let lacking: Vec<DriveNumber> = lacking.filter(|member| !known.contains(member)).copied().collect();
@@ -281,6 +305,18 @@ impl Walk {
         }
         let members = self.epoch_of(missing).map(|epoch| epoch.members.as_slice()).unwrap_or_default();
         Err(ArrayError::Damaged(hole(missing, watermark, members, &self.members)))
+    }
+
+    /// A group that no member here can read is not taken for one that was never acknowledged,
+    /// unless the operator accepted to miss writes.
+    fn refuse_unreadable_end(&self, labels: &Labels) -> Result<(), ArrayError> {
+        if self.unreadable_end.is_empty() || labels.overridden() {
+            return Ok(());
+        }
+        let group = self.expected.sequence;
+        let members = self.epoch_of(group).map(|epoch| epoch.members.as_slice()).unwrap_or_default();
+        let away: Vec<DriveNumber> = members.iter().copied().filter(|member| !self.members.contains(member)).collect();
+        Err(ArrayError::Damaged(unreadable_end(group, &self.unreadable_end, &away)))
     }
 
     fn witness(&self) -> Witness {
@@ -381,6 +417,19 @@ fn hole(missing: u64, watermark: u64, members: &[DriveNumber], looked_at: &[Driv
     format!(
         "the log is damaged: group {missing} was acknowledged (as far as {watermark}), but no replica has it whole; \
          {whereabouts}; return missing drives, or restore them"
+    )
+}
+
+/// What is said of a group that may have been acknowledged, whose place no member here can read.
+fn unreadable_end(group: u64, unreadable: &[DriveNumber], away: &[DriveNumber]) -> String {
+    let next = match away {
+        [] => "try again".to_string(),
+        away => format!("return {}, which may have it", names(away)),
+    };
+    format!(
+        "the end of the log cannot be read on {}: group {group} may have been acknowledged; {next}; as the last resort \
+         --override-quorum opens the pool without it",
+        names(unreadable)
     )
 }
 

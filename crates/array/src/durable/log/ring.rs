@@ -2,7 +2,7 @@
 //! to be a group.
 
 use stele_ground::{BLOCK, PoolId};
-use stele_media::{Priority, Shared};
+use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
 use crate::drives::label::LOG_AT;
@@ -29,6 +29,16 @@ impl Expected {
             && (header.epoch == self.epoch || !self.check_epoch)
             && (header.previous == self.previous || !self.check_chain)
     }
+}
+
+/// What a drive shows where the expected group should lie.
+pub enum Sight {
+    /// The group, whole.
+    Whole(Header, Shared),
+    /// Something else: the drive does not have the group.
+    Other,
+    /// A part of the place cannot be read: the drive may have the group.
+    Unreadable,
 }
 
 /// One member's ring, read in windows.
@@ -72,17 +82,37 @@ impl RingReader {
         Some(self.window.slice(within..within + length as usize))
     }
 
+    /// Passing failures are asked once more.
     async fn read(&self, offset: u64, length: u64) -> Option<Shared> {
-        let read = self.io.read(self.index, LOG_AT + offset, length as usize, self.priority).await;
+        let ask = || self.io.read(self.index, LOG_AT + offset, length as usize, self.priority);
+        let read = match ask().await {
+            Err(error) if error.fault == MediaFault::Retry => ask().await,
+            read => read,
+        };
         read.ok().map(|buffer| buffer.freeze())
     }
 
     /// The group at this place, if it is the expected one and whole.
     pub async fn group(&mut self, offset: u64, expected: &Expected) -> Option<(Header, Shared)> {
-        let head = self.bytes(offset, BLOCK as u64).await?;
-        let header = Header::decode(&head).filter(|header| expected.admits(header))?;
-        let bytes = self.bytes(offset, header.total()).await?;
-        group::is_whole(&header, &bytes).then_some((header, bytes))
+        match self.sight(offset, expected).await {
+            Sight::Whole(header, bytes) => Some((header, bytes)),
+            Sight::Other | Sight::Unreadable => None,
+        }
+    }
+
+    /// What lies at this place, where the expected group should be.
+    pub async fn sight(&mut self, offset: u64, expected: &Expected) -> Sight {
+        if offset + BLOCK as u64 > self.ring {
+            return Sight::Other;
+        }
+        let Some(head) = self.bytes(offset, BLOCK as u64).await else { return Sight::Unreadable };
+        let header = Header::decode(&head).filter(|header| expected.admits(header));
+        let Some(header) = header.filter(|header| offset + header.total() <= self.ring) else { return Sight::Other };
+        match self.bytes(offset, header.total()).await {
+            Some(bytes) if group::is_whole(&header, &bytes) => Sight::Whole(header, bytes),
+            Some(_) => Sight::Other,
+            None => Sight::Unreadable,
+        }
     }
 
     /// Every header in a stretch of the ring that is admitted. What a whole group holds is no

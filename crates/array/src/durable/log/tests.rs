@@ -6,7 +6,7 @@ use crate::drives::label::{Configuration, Discovery, discover};
 use crate::durable::records::Record;
 use crate::model::mutation::Mutations;
 use crate::testing::drives::{End, TestDrives};
-use stele_ground::{Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
+use stele_ground::{BLOCK, Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
 
 mod faults;
 mod flow;
@@ -29,6 +29,8 @@ struct Bench {
     ring: u64,
     /// Taken away while opening.
     opening: Mutations,
+    /// The operator accepts to miss writes.
+    override_quorum: bool,
 }
 
 fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
@@ -85,6 +87,7 @@ impl Bench {
             anchor: FIRST,
             ring,
             opening: Mutations::default(),
+            override_quorum: false,
         }
     }
 
@@ -105,7 +108,7 @@ impl Bench {
         self.test_drives.cut_at = cut;
         let (tasks, io) = self.test_drives.start();
         io.set_mutations(self.opening);
-        let labels = Labels::resume(&io, &discovery, false);
+        let labels = Labels::resume(&io, &discovery, self.override_quorum);
         let (own, anchor) = (io.clone(), self.anchor);
         let opened = self.test_drives.finish(&tasks, &io, async move {
             labels.promise(&discovery).await?;
