@@ -298,36 +298,11 @@ impl Archive {
 
 /// The only place where a bucket's settings change. A weakening is refused here.
 fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
+    refuse_beside_share(row, &change)?;
     match change {
-        BucketChange::Versioning(versioning) => {
-            if versioning == Versioning::Off {
-                return Err(ArchiveError::InvalidRequest(
-                    "versioning can be enabled or suspended, never undone".into(),
-                ));
-            }
-            if versioning == Versioning::Suspended && row.lock.is_some() {
-                return Err(ArchiveError::InvalidState(format!(
-                    "versioning of bucket `{}` cannot be suspended: Object Lock needs it, and is permanent",
-                    row.name
-                )));
-            }
-            row.versioning = versioning;
-        }
-        BucketChange::Lock => {
-            let lock = row.lock.unwrap_or(ObjectLock { default: None });
-            return apply(row, BucketChange::ObjectLock(lock));
-        }
-        BucketChange::ObjectLock(lock) => {
-            check_lock(Some(&lock))?;
-            if row.lock.is_none() && row.versioning != Versioning::Enabled {
-                return Err(ArchiveError::InvalidState(format!(
-                    "Object Lock needs versioning; enable versioning of bucket `{}` first",
-                    row.name
-                )));
-            }
-            row.lock = Some(lock);
-            row.protection = row.protection.max(Protection::Governance);
-        }
+        BucketChange::Versioning(versioning) => set_versioning(row, versioning)?,
+        BucketChange::Lock => set_lock(row, row.lock.unwrap_or(ObjectLock { default: None }))?,
+        BucketChange::ObjectLock(lock) => set_lock(row, lock)?,
         BucketChange::Protection(level) => {
             if level < row.protection {
                 return Err(ArchiveError::Denied(format!(
@@ -337,7 +312,6 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             }
             row.protection = level;
         }
-        BucketChange::Expiry(ExpiryAction::Delete) if row.is_share() => return Err(nameless(row)),
         BucketChange::Expiry(expiry) => row.expiry = expiry,
         BucketChange::Quota(quota) => row.quota = quota,
         BucketChange::Anonymous(anonymous) => {
@@ -353,44 +327,16 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
-        BucketChange::Classes(_) if row.lock.is_none() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "classes need Object Lock; enable it for bucket `{}` first",
-                row.name
-            )));
-        }
-        BucketChange::Classes(_) if row.is_share() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` is a share: its files have no class",
-                row.name
-            )));
-        }
-        BucketChange::Classes(classes) => row.classes = (!classes.is_empty()).then_some(classes),
-        BucketChange::Share if row.classes.is_some() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` has classes, and files of a share have none",
-                row.name
-            )));
-        }
-        BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
-        BucketChange::Share if row.lifecycle.is_some() => return Err(nameless(row)),
-        BucketChange::Share if row.notifications.is_some() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` has notifications, and files of a share change without events",
-                row.name
-            )));
-        }
-        BucketChange::Share if row.inventories.is_some() => {
-            return Err(ArchiveError::InvalidState(format!("bucket `{}` has inventories, and no share has", row.name)));
-        }
-        BucketChange::Share if row.logging.is_some() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` has an access log, and no share has",
-                row.name
-            )));
+        BucketChange::Classes(classes) => {
+            if row.lock.is_none() {
+                return Err(ArchiveError::InvalidState(format!(
+                    "classes need Object Lock; enable it for bucket `{}` first",
+                    row.name
+                )));
+            }
+            row.classes = (!classes.is_empty()).then_some(classes);
         }
         BucketChange::Share => row.share = Some(true),
-        BucketChange::Lifecycle(Some(_)) if row.is_share() => return Err(nameless(row)),
         BucketChange::Lifecycle(rules) => {
             rules.as_deref().map_or(Ok(()), lifecycle::check_rules)?;
             row.lifecycle = rules;
@@ -399,36 +345,15 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             rules.as_deref().map_or(Ok(()), cors::check_rules)?;
             row.cors = rules;
         }
-        BucketChange::Notifications(Some(_)) if row.is_share() => {
-            return Err(ArchiveError::InvalidState(format!(
-                "bucket `{}` is a share: its files change without events",
-                row.name
-            )));
-        }
         BucketChange::Notifications(rules) => {
             rules.as_deref().map_or(Ok(()), notification::check_rules)?;
             row.notifications = rules;
-        }
-        BucketChange::Logging(Some(_)) if row.is_share() => {
-            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no access log", row.name)));
         }
         BucketChange::Logging(log) => {
             log.as_ref().map_or(Ok(()), AccessLog::check)?;
             row.logging = log;
         }
-        BucketChange::Inventory(_) if row.is_share() => {
-            return Err(ArchiveError::InvalidState(format!("bucket `{}` is a share and has no inventories", row.name)));
-        }
-        BucketChange::Inventory(inventory) => {
-            inventory.check()?;
-            let inventories = row.inventories.get_or_insert_default();
-            inventories.retain(|other| other.id != inventory.id);
-            if inventories.len() >= INVENTORIES_MAX {
-                let message = format!("a bucket has at most {INVENTORIES_MAX} inventories");
-                return Err(ArchiveError::InvalidArgument(message));
-            }
-            inventories.push(inventory);
-        }
+        BucketChange::Inventory(inventory) => add_inventory(row, inventory)?,
         BucketChange::NoInventory(id) => {
             let mut inventories = row.inventories.take().unwrap_or_default();
             inventories.retain(|inventory| inventory.id != id);
@@ -437,6 +362,68 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Policy(policy) => row.policy = policy,
         BucketChange::AccessBlock(block) => row.access_block = block,
     }
+    Ok(())
+}
+
+/// What a share excludes is refused on a share, and a bucket that has it does not become one.
+fn refuse_beside_share(row: &BucketRow, change: &BucketChange) -> Result<()> {
+    let excluded = match change {
+        BucketChange::Share if row.expiry == ExpiryAction::Delete || row.lifecycle.is_some() => {
+            return Err(nameless(row));
+        }
+        BucketChange::Share if row.classes.is_some() => "has classes, and files of a share have none",
+        BucketChange::Share if row.notifications.is_some() => {
+            "has notifications, and files of a share change without events"
+        }
+        BucketChange::Share if row.inventories.is_some() => "has inventories, and no share has",
+        BucketChange::Share if row.logging.is_some() => "has an access log, and no share has",
+        _ if !row.is_share() => return Ok(()),
+        BucketChange::Expiry(ExpiryAction::Delete) | BucketChange::Lifecycle(Some(_)) => return Err(nameless(row)),
+        BucketChange::Classes(_) => "is a share: its files have no class",
+        BucketChange::Notifications(Some(_)) => "is a share: its files change without events",
+        BucketChange::Logging(Some(_)) => "is a share and has no access log",
+        BucketChange::Inventory(_) => "is a share and has no inventories",
+        _ => return Ok(()),
+    };
+    Err(ArchiveError::InvalidState(format!("bucket `{}` {excluded}", row.name)))
+}
+
+fn set_versioning(row: &mut BucketRow, versioning: Versioning) -> Result<()> {
+    if versioning == Versioning::Off {
+        return Err(ArchiveError::InvalidRequest("versioning can be enabled or suspended, never undone".into()));
+    }
+    if versioning == Versioning::Suspended && row.lock.is_some() {
+        return Err(ArchiveError::InvalidState(format!(
+            "versioning of bucket `{}` cannot be suspended: Object Lock needs it, and is permanent",
+            row.name
+        )));
+    }
+    row.versioning = versioning;
+    Ok(())
+}
+
+fn set_lock(row: &mut BucketRow, lock: ObjectLock) -> Result<()> {
+    check_lock(Some(&lock))?;
+    if row.lock.is_none() && row.versioning != Versioning::Enabled {
+        return Err(ArchiveError::InvalidState(format!(
+            "Object Lock needs versioning; enable versioning of bucket `{}` first",
+            row.name
+        )));
+    }
+    row.lock = Some(lock);
+    row.protection = row.protection.max(Protection::Governance);
+    Ok(())
+}
+
+/// Adds the inventory, or puts it in the place of the one with its id.
+fn add_inventory(row: &mut BucketRow, inventory: Inventory) -> Result<()> {
+    inventory.check()?;
+    let inventories = row.inventories.get_or_insert_default();
+    inventories.retain(|other| other.id != inventory.id);
+    if inventories.len() >= INVENTORIES_MAX {
+        return Err(ArchiveError::InvalidArgument(format!("a bucket has at most {INVENTORIES_MAX} inventories")));
+    }
+    inventories.push(inventory);
     Ok(())
 }
 
