@@ -123,6 +123,7 @@ impl CopyRequest {
             way: Way::Copy,
             expected: Expected::default(),
             algorithms,
+            without_md5: false,
             customer_key: request.customer_key,
         })
     }

@@ -88,6 +88,8 @@ pub struct PutRequest {
     pub expected: Expected,
     /// Further digests to compute: their values come with the trailers, or not at all.
     pub algorithms: Vec<Algorithm>,
+    /// No client will compare the entity tag with an MD5, so none is computed.
+    pub without_md5: bool,
     pub customer_key: Option<CustomerKey>,
 }
 
@@ -185,7 +187,8 @@ impl Archive {
         let lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
         // A client that names the content by its BLAKE3 needs no MD5, which costs more than all
         // other digests together.
-        let md5 = request.expected.md5.is_some() || request.expected.blake3.is_none();
+        let is_named = request.expected.blake3.is_some() || request.without_md5;
+        let md5 = request.expected.md5.is_some() || !is_named;
         let wanted = Wanted { md5, others: algorithms_of(&request.expected, &request.algorithms) };
         let body = Body::new(store, lease.object, &lease.key, wanted, request.length, &lease.writing).await?;
         Ok(ObjectWriter {

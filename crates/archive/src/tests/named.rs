@@ -1,4 +1,4 @@
-//! Objects whose clients named the content by its BLAKE3: they have no MD5.
+//! Objects whose clients named the content by its BLAKE3, or wanted no MD5: they have none.
 
 use std::sync::Arc;
 
@@ -20,6 +20,17 @@ async fn a_named_content_is_verified_scrubbed_and_rebuilt() {
         let info = put_as(&archive, &admin(), named(key, &data[..length]), &data[..length]).await.unwrap();
         assert_eq!((info.etag, info.parts), (ETag::of_blake3(&info.blake3), None), "{key}");
     }
+    let unwanted = PutRequest { without_md5: true, expected: Expected::default(), ..named("unwanted", &data) };
+    let info = put_as(&archive, &admin(), unwanted, &data).await.unwrap();
+    assert_eq!(info.etag, ETag::of_blake3(&info.blake3));
+    // One that the client announced is verified all the same.
+    let announced = PutRequest {
+        without_md5: true,
+        expected: Expected { md5: Some([7; 16]), ..Expected::default() },
+        ..named("announced", &data)
+    };
+    let refused = put_as(&archive, &admin(), announced, &data).await;
+    assert!(matches!(&refused, Err(ArchiveError::BadDigest { algorithm: "MD5", .. })), "{refused:?}");
     put(&archive, "named", "plain", &data).await.unwrap();
     let refused = put_as(&archive, &admin(), named("other", b"another"), &data).await;
     assert!(matches!(&refused, Err(ArchiveError::BadDigest { algorithm: "BLAKE3", .. })), "{refused:?}");

@@ -111,8 +111,9 @@ impl Share {
         let Plan { inode, size, metadata, tags, retention } = plan;
         let (bucket, key) = (self.name.clone(), key_of(inode));
         if size <= self.body_max {
-            let length = Some(size);
-            let request = PutRequest { bucket, key, length, metadata, tags, retention, ..PutRequest::default() };
+            let (length, without_md5) = (Some(size), true);
+            let request =
+                PutRequest { bucket, key, length, metadata, tags, retention, without_md5, ..PutRequest::default() };
             let writer = self.archive.put(&self.caller("archiving"), request).await;
             return Ok(Upload::Whole(writer.map_err(|error| refused(&error))?));
         }

@@ -63,6 +63,7 @@ impl Rest {
             condition: WriteCondition { absent: true, etag: None },
             expected: Expected { sha256: Some(sha256), ..Expected::default() },
             algorithms: vec![Algorithm::Sha256],
+            without_md5: true,
             ..PutRequest::default()
         };
         let stored = match (self.archive().put(&call.caller, put).await, held) {

@@ -148,6 +148,7 @@ async fn begin_put(
         way: if call.form { Way::Form } else { Way::Put },
         expected: digests.expected.clone(),
         algorithms,
+        without_md5: false,
         customer_key: customer_key_of(
             call,
             input.sse_customer_algorithm.as_deref(),
