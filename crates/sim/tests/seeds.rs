@@ -102,6 +102,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
          could not be replaced",
     ),
     (163_058_618, "with a log that stays full, writes that wait for one another failed one after the other"),
+    (
+        166_053_194,
+        "the world allowed an opening 300 seconds, however many drives stopped answering in it one after the other",
+    ),
 ];
 
 fn check(seeds: &[u64]) {
