@@ -6,9 +6,13 @@
 //! silent or not.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use stele_ground::Bytes;
 use stele_media::faulty::{FaultKind, Permit, Proposal};
+
+use crate::machine::LOG_AT;
 
 #[derive(Clone, Default, Debug)]
 struct Inner {
@@ -21,6 +25,8 @@ struct Inner {
     absent: BTreeSet<usize>,
     /// Beyond tolerance: damage that reports itself or that a digest detects may be anywhere.
     beyond: bool,
+    /// Where drives hold the log.
+    log: Range<u64>,
 }
 
 /// An atlas shared with the drives' fault plans.
@@ -28,9 +34,10 @@ struct Inner {
 pub struct Atlas(Arc<Mutex<Inner>>);
 
 impl Atlas {
-    /// An atlas of a healthy pool whose weakest code tolerates the loss of this many strips.
-    pub fn new(tolerance: usize) -> Atlas {
-        Atlas(Arc::new(Mutex::new(Inner { tolerance, ..Inner::default() })))
+    /// An atlas of a healthy pool whose weakest code tolerates the loss of this many strips, and
+    /// whose log has so many bytes.
+    pub fn new(tolerance: usize, log: Bytes) -> Atlas {
+        Atlas(Arc::new(Mutex::new(Inner { tolerance, log: LOG_AT..LOG_AT + log.0, ..Inner::default() })))
     }
 
     fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
@@ -45,6 +52,9 @@ impl Atlas {
                 // Slowness changes no content and needs no redundancy.
                 if proposal.kind == FaultKind::Slow {
                     return true;
+                }
+                if inner.beyond && inner.forges_the_end(proposal) {
+                    return false;
                 }
                 if inner.damaged.contains(&proposal.drive) {
                     inner.note_kind(proposal);
@@ -143,6 +153,15 @@ impl Atlas {
 }
 
 impl Inner {
+    /// A drive says that it took the newest group of the log, and did not. Where the others are
+    /// away, nothing tells the group from one that was never acknowledged: the limit that
+    /// SEMANTICS/array.md states.
+    fn forges_the_end(&self, proposal: &Proposal) -> bool {
+        let lies = [FaultKind::LostWrite, FaultKind::TornWrite, FaultKind::MisdirectedWrite];
+        let in_log = proposal.at < self.log.end && proposal.at + proposal.length > self.log.start;
+        in_log && lies.contains(&proposal.kind)
+    }
+
     fn note_kind(&mut self, proposal: &Proposal) {
         if proposal.kind.is_silent() {
             self.hidden.insert(proposal.drive);
@@ -153,5 +172,24 @@ impl Inner {
         let mut all: BTreeSet<usize> = self.damaged.union(&self.absent).copied().collect();
         all.extend(bays);
         all.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_tolerance_a_damaged_drive_writes_the_log_where_it_says() {
+        let atlas = Atlas::new(1, Bytes(1 << 20));
+        let permit = atlas.permit();
+        let may = |kind, at| permit(&Proposal { drive: 0, kind, at, length: 8192 });
+        assert!(may(FaultKind::LostWrite, LOG_AT) && may(FaultKind::MisdirectedWrite, LOG_AT + 4096));
+        atlas.go_beyond();
+        for kind in [FaultKind::LostWrite, FaultKind::TornWrite, FaultKind::MisdirectedWrite] {
+            let places = [LOG_AT - 8192, LOG_AT - 4096, LOG_AT + (1 << 20) - 4096, LOG_AT + (1 << 20)];
+            assert_eq!(places.map(|at| may(kind, at)), [true, false, false, true], "{kind:?}");
+        }
+        assert!(may(FaultKind::LatentError, LOG_AT) && may(FaultKind::BitFlip, LOG_AT));
     }
 }

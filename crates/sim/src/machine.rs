@@ -63,8 +63,8 @@ pub enum Happening {
     },
 }
 
-/// Start of the log on a drive (FORMAT/array.md).
-const LOG_AT: u64 = 4 << 20;
+/// Start of the log on a drive (FORMAT/drive.md).
+pub(crate) const LOG_AT: u64 = 4 << 20;
 
 /// Time without an answer after which a driver gives the drive up, as operating systems do.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);

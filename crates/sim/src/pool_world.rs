@@ -57,7 +57,7 @@ impl<S: System + 'static> PoolWorld<S> {
         faults: bool,
     ) -> Result<PoolWorld<S>, Violation> {
         let mut dice = Dice::new(seed ^ 0x4ACC_0000);
-        let atlas = Atlas::new(1);
+        let atlas = Atlas::new(1, Bytes(0));
         let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
         if faults {
             for kind in FaultKind::BY_OPERATION.into_iter().filter(|kind| *kind != FaultKind::Stuck) {

@@ -93,7 +93,7 @@ pub struct World<S> {
 impl<S: System> World<S> {
     pub fn new(seed: u64, setup: Setup, trace: Trace) -> World<S> {
         let mut dice = Dice::new(seed);
-        let atlas = Atlas::new(if setup.campaign == Campaign::Crashes { 0 } else { setup.tolerance });
+        let atlas = Atlas::new(if setup.campaign == Campaign::Crashes { 0 } else { setup.tolerance }, setup.log);
         let plan = plan_of(&mut dice, &setup, &atlas);
         let mut world = World {
             machine: Machine::new(trace),
