@@ -157,3 +157,27 @@ fn no_stripe_goes_into_a_row_while_its_spare_cell_is_released() {
     assert!(used() > before, "it is open again");
     assert_eq!(fixture.scrub(), (0, 0));
 }
+
+#[test]
+fn no_row_is_given_a_spare_cell_or_rid_of_one_any_more_when_the_pool_only_reads() {
+    let mut fixture = Fixture::new(6, 6, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 3 << 20)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = engine(&fixture);
+    let rows = rows_with_data(&engine);
+    let [with, without] = [rows[0].id, rows[1].id];
+    assert_eq!(spare(&mut fixture, with), Some(Ok(true)));
+    let known = [with, without].map(|row| engine.row(row).expect("the row"));
+    let before = engine.log.next_lsn();
+    engine.only_read(AlarmKind::ReadOnly, "no majority".into());
+    let task = Task { left: 1, need: Need::Fill, row: with, member: 0 };
+    let (own, row) = (Rc::clone(&engine), known[0].clone());
+    let released = carried_out(&mut fixture, async move { own.release_spare(task, &row).await });
+    for result in [released, spare(&mut fixture, without)] {
+        assert!(matches!(result, Some(Err(ArrayError::Refused(_)))), "{result:?}");
+    }
+    assert_eq!(engine.log.next_lsn(), before, "nothing is recorded");
+    assert_eq!([with, without].map(|row| engine.row(row).expect("the row")), known);
+    assert!(!engine.look(|core| core.space.is_frozen(with)));
+}
