@@ -129,6 +129,26 @@ fn a_stripe_that_could_not_move_gives_its_new_slot_back() {
     assert!(fixture.read(volume, 0, SIZE).expect("read") == model);
 }
 
+#[test]
+fn a_new_stripe_that_could_not_be_written_gives_its_slot_back() {
+    let (mut fixture, volume, mut model) = made(6, "4+2", SIZE / 2, 6);
+    let slots = |fixture: &Fixture| {
+        let engine = fixture.engine();
+        let class = engine.volume(volume).expect("it is there").class;
+        engine.look(|core| core.space.free(class))
+    };
+    let free = slots(&fixture);
+    change(&mut fixture, volume, &mut model, [0]);
+    fixture.test_drives.drives.iter_mut().for_each(|drive| drive.fails_writes = true);
+    fixture.begin_command(Command::Checkpoint);
+    fixture.pass(Duration::from_millis(200));
+    assert_eq!(fixture.status().dirty, Bytes(BLOCK as u64), "the stripe has no slot yet");
+    fixture.test_drives.drives.iter_mut().for_each(|drive| drive.fails_writes = false);
+    fixture.pass(Duration::from_secs(10));
+    assert_eq!((fixture.status().dirty, slots(&fixture)), (Bytes(0), free - 1), "one stripe more has a slot");
+    assert!(fixture.read(volume, 0, SIZE).expect("read") == model);
+}
+
 /// The change waits as it is: the log is spared images that no strip can take.
 #[test]
 fn no_images_are_logged_for_strips_that_are_away() {

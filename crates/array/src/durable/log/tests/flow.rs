@@ -415,3 +415,27 @@ fn once_a_task_lost_patience_others_wait_for_a_moment_only() {
     opened.log.trim(opened.log.position(live[1].first));
     assert_eq!(wait(PATIENCE), PATIENCE);
 }
+
+#[test]
+fn a_task_that_loses_patience_tells_those_who_wait_already() {
+    let mut bench = Bench::new(4, MIB, 11);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 12);
+    let _held = opened.log.try_reserve(opened.log.free().0, Purpose::Host).expect("it is free");
+    let ended = Rc::new(Cell::new(None));
+    let (log, io, end) = (opened.log.clone(), opened.io.clone(), Rc::clone(&ended));
+    opened.tasks.spawn(async move {
+        io.sleep(Duration::from_secs(60)).await;
+        let waited = log.reserve_within(64 << 10, Purpose::Host, PATIENCE).await;
+        assert!(waited.is_err_and(|error| is_no_room(&error)));
+        end.set(Some(io.now()));
+    });
+    let (log, io) = (opened.log.clone(), opened.io.clone());
+    let first = async move {
+        assert!(log.reserve_within(64 << 10, Purpose::Host, PATIENCE).await.is_err());
+        io.now()
+    };
+    let first = bench.test_drives.finish(&opened.tasks, &opened.io, first).expect("no cut");
+    opened.tasks.run_ready();
+    assert_eq!(ended.get(), Some(first), "it does not wait for a minute more");
+}
