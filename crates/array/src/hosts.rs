@@ -110,11 +110,12 @@ impl Serving {
         let serving = Rc::clone(self);
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
+            let range = op.range();
             let (op, result) = match op {
                 Op::Write { at, data, fua } if manner == Manner::Atomic => {
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = handle.write().await;
-                    let result = match serving.engine.by_handle(&handle) {
+                    let result = match serving.engine.for_write(&handle, range) {
                         Ok(layer) => {
                             let result = serving.engine.write_atomic(&layer, at, data.clone()).await;
                             serving.forced(&layer, fua, result).await
@@ -127,7 +128,7 @@ impl Serving {
                     let say = || serving.engine.io.emit(Action::Ordered { volume, tag });
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = handle.write().await;
-                    let result = match serving.engine.by_handle(&handle) {
+                    let result = match serving.engine.for_write(&handle, range) {
                         Ok(layer) => {
                             let result = serving.engine.write_ordered(&layer, at, data.clone(), say).await;
                             serving.forced(&layer, fua, result).await
@@ -152,7 +153,7 @@ impl Serving {
             Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => {
                 // From here to the answer the volume gets no other layer.
                 let _permit = handle.write().await;
-                match self.engine.by_handle(handle) {
+                match self.engine.for_write(handle, op.range()) {
                     Ok(volume) => self.carry_out_on(&volume, op).await,
                     Err(error) => (op, Err(error)),
                 }
@@ -233,6 +234,20 @@ impl Engine {
     fn by_handle(&self, handle: &VolumeHandle) -> Result<Rc<Volume>, ArrayError> {
         let found = self.look(|core| core.volumes.by_handle(handle.id));
         found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", handle.id)))
+    }
+
+    /// The same for a write of the range, which waited for its turn: the volume may have become
+    /// smaller since the request was checked.
+    fn for_write(&self, handle: &VolumeHandle, range: Option<(u64, u64)>) -> Result<Rc<Volume>, ArrayError> {
+        let volume = self.by_handle(handle)?;
+        match range {
+            Some((at, length)) if at + length > volume.size() => Err(ArrayError::Invalid(format!(
+                "{length} bytes at {at} reach beyond the end of volume '{}', which was made smaller to {} bytes",
+                volume.name(),
+                volume.size()
+            ))),
+            _ => Ok(volume),
+        }
     }
 
     /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros,

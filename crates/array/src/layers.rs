@@ -19,7 +19,7 @@
 //! that a crash between any two is one more pause.
 
 mod apply;
-mod commands;
+pub(crate) mod commands;
 mod over_base;
 mod reclaim;
 mod show;

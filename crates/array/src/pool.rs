@@ -18,6 +18,7 @@ use crate::runtime::task::Tasks;
 mod commands;
 pub mod inspect;
 mod recovery;
+mod resize;
 mod serving;
 mod status;
 

@@ -26,4 +26,4 @@ pub use disk::Disk;
 pub use export::{Access, Export, Network, Peer, Protocol};
 pub use share::{Limits, Share};
 pub use stream::Stream;
-pub use target::{Directory, Target};
+pub use target::{Directory, Pause, Target};

@@ -344,7 +344,7 @@ impl PoolTarget {
                     self.answers.push((completion.tag, result));
                 }
                 Action::Reply { reply, .. } => self.replies.push(reply.map_err(|error| error.to_string())),
-                Action::Alarm(_) | Action::Ordered { .. } => {}
+                Action::Alarm(_) | Action::Ordered { .. } | Action::Resized { .. } => {}
             }
         }
         self.actions = actions;

@@ -9,7 +9,7 @@ use stele_media::faulty::FaultKind;
 const FEW: u64 = 100;
 
 /// The events that must happen besides every declared fault, with their number in 1,000 seeds.
-const REQUIRED: [(&str, u64); 31] = [
+const REQUIRED: [(&str, u64); 32] = [
     ("seeds Crashes", 100),
     ("seeds Tolerated", 100),
     ("seeds Beyond", 50),
@@ -35,6 +35,7 @@ const REQUIRED: [(&str, u64); 31] = [
     ("clones made", 50),
     ("rollbacks", 50),
     ("volumes grown", 20),
+    ("volumes made smaller", 10),
     ("volumes deleted", 50),
     ("healings", 200),
     ("first scrubs without hidden damage", 100),

@@ -13,6 +13,7 @@ use stele_ground::{Duration, KIB};
 use crate::oracle::Violation;
 use crate::setup::{Campaign, volume};
 use crate::system::System;
+use crate::world::resizing::Tail;
 use crate::world::{WaitOutcome, World};
 
 pub use growth::Growth;
@@ -171,8 +172,17 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
             if let Some(name) = any_volume(world)
                 && let Some(size) = world.hosts.get(&name).filter(|host| !host.reads_only).map(|host| host.spec.size.0)
             {
-                let more = (1 + world.dice.below(64)) * 4096;
-                world.grow_volume(&name, size + more)?;
+                let change = (1 + world.dice.below(64)) * 4096;
+                // Drawn apart, so that the histories without it stay what they are.
+                let mut apart = world.dice.clone().fork();
+                match apart.one_in(2) {
+                    true => {
+                        let tail = if apart.one_in(2) { Tail::Discarded } else { Tail::AsItIs };
+                        let least = world.hosts[&name].spec.block.0.max(4096);
+                        world.shrink_volume(&name, size.saturating_sub(change).max(least), tail)?;
+                    }
+                    false => world.grow_volume(&name, size + change)?,
+                }
             }
         }
         // Beyond tolerance the pool does not promise to become whole.

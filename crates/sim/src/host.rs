@@ -317,9 +317,27 @@ impl Host {
         self.next_at = Instant(0);
     }
 
-    /// The volume has grown.
-    pub fn grow(&mut self, size: u64) {
-        self.oracle.grow(size);
+    /// The volume has another size. What it lost must have been zeros.
+    pub fn resize(&mut self, size: u64) -> Result<(), Violation> {
+        let before = self.spec.size.0;
+        let began = self.oracle.begin_read();
+        let was_free = size >= before || self.oracle.may_be_zero(size, before - size, began);
+        self.oracle.drop_read(began);
+        if !was_free {
+            return Err(Violation(format!(
+                "{}: made smaller from {before} to {size} bytes, and data lay behind the new end",
+                self.spec.name
+            )));
+        }
+        self.oracle.resize(size);
         self.spec.size.0 = size;
+        Ok(())
+    }
+
+    /// A discard of the range, apart from the drawn operations.
+    pub fn empty(&mut self, now: Instant, tag: u64, at: u64, length: u64) -> Request {
+        let began = self.oracle.begin_write(at, length, 0);
+        self.flying.insert(tag, Flying { kind: Kind::Discard, at, length, began, since: now });
+        Request { tag, op: Op::Discard { at, length }, priority: Priority::Host, deadline: None }
     }
 }

@@ -315,6 +315,8 @@ impl<S: System> Machine<S> {
                     self.coverage.count("ordered writes");
                     self.happenings.push_back(Happening::Ordered { volume, tag });
                 }
+                // The world asks for the size itself.
+                Action::Resized { .. } => {}
                 Action::Finished { volume, completion } => {
                     let fault = completion.result.as_ref().err().map_or(0, |error| 1 + error.fault as u64);
                     self.trace.note(

@@ -98,8 +98,8 @@ impl Oracle {
         (self.blocks.len() * self.unit) as u64
     }
 
-    /// The volume was made larger; the new part is zeros.
-    pub fn grow(&mut self, size: u64) {
+    /// The volume was made larger, and the new part is zeros; or smaller.
+    pub fn resize(&mut self, size: u64) {
         let zeros = Candidate { value: 0, began: self.clock, ended: self.clock, replaced: NEVER };
         self.blocks.resize((size / self.unit as u64) as usize, vec![zeros]);
     }

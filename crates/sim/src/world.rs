@@ -6,6 +6,7 @@
 mod layers;
 mod openings;
 mod plan;
+pub mod resizing;
 mod space;
 
 use std::collections::BTreeMap;
@@ -64,7 +65,7 @@ pub struct World<S> {
     pub hosts: BTreeMap<String, Host>,
     fates: BTreeMap<String, (Fate, VolumeSpec)>,
     /// Sizes requested by an interrupted resize.
-    grown: BTreeMap<String, u64>,
+    resized: BTreeMap<String, u64>,
     /// Decides the events of the history; hosts, drives and crashes have dice of their own.
     pub dice: Dice,
     pub crash_dice: Dice,
@@ -101,7 +102,7 @@ impl<S: System> World<S> {
             plan,
             hosts: BTreeMap::new(),
             fates: BTreeMap::new(),
-            grown: BTreeMap::new(),
+            resized: BTreeMap::new(),
             crash_dice: dice.fork(),
             memory_dice: Dice::new(seed ^ 0x004d_454d_4f52_5921),
             proof_dice: Dice::new(seed ^ 0x9400_F000_0000_0000),
@@ -234,49 +235,15 @@ impl<S: System> World<S> {
             self.hosts.insert(name.clone(), host);
         }
         let Some(host) = self.hosts.get_mut(&name) else { return Ok(()) };
-        if let Some(size) = self.grown.remove(&name)
+        if let Some(size) = self.resized.remove(&name)
             && status.spec.size.0 == size
         {
-            host.grow(size);
+            host.resize(size)?;
         }
         host.paused = false;
         let same = VolumeSpec { owner: None, ..status.spec.clone() } == VolumeSpec { owner: None, ..host.spec.clone() };
         if !same || status.id != host.id {
             return Err(Violation(format!("volume {name} is now {:?}, was {:?}", status.spec, host.spec)));
-        }
-        Ok(())
-    }
-
-    /// Makes a volume larger.
-    pub fn grow_volume(&mut self, name: &str, size: u64) -> Result<(), Violation> {
-        // The next opening shows whether an earlier growth took place.
-        if self.grown.contains_key(name) {
-            return Ok(());
-        }
-        if let WaitOutcome::Crashed = self.drain_host(name)? {
-            return Ok(());
-        }
-        self.grown.insert(name.into(), size);
-        let command = Command::ResizeVolume { name: name.into(), size: stele_ground::Bytes(size) };
-        let outcome = self.ask(command)?;
-        if let WaitOutcome::Reached(reply) = outcome {
-            if matches!(reply, Err(ArrayError::Degraded(_))) && self.atlas.is_beyond() {
-                self.machine.coverage.count("growths left open");
-            } else {
-                self.grown.remove(name);
-            }
-            if let Some(host) = self.hosts.get_mut(name) {
-                host.paused = false;
-                if reply.is_ok() {
-                    host.grow(size);
-                    self.machine.coverage.count("volumes grown");
-                }
-            }
-            match reply {
-                Ok(_) | Err(ArrayError::Full(_) | ArrayError::Degraded(_)) => {}
-                Err(_) if self.atlas.is_beyond() => {}
-                Err(error) => return Err(Violation(format!("volume {name} could not grow: {error:?}"))),
-            }
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ fn qemu_reads_writes_zeroes_trims_and_converts() {
 }
 
 #[test]
-fn a_volume_grows_under_its_export_and_is_never_made_smaller() {
+fn a_volume_grows_under_its_export_and_shrinks_as_far_as_its_end_is_free() {
     if !installed(&["nbdinfo", "--version"]) || !installed(&["qemu-io", "--version"]) {
         return;
     }
@@ -126,8 +126,26 @@ fn a_volume_grows_under_its_export_and_is_never_made_smaller() {
     assert_eq!(host.place.json(&["volume", "resize", "vm", "192MiB"])["size_bytes"].as_u64(), Some(192 << 20));
     assert_eq!(size(&host), 192 << 20, "whoever connects now sees it");
     io(&["read -P 0x55 127M 1M", "read -P 0 128M 64M", "write -P 0x66 191M 1M"]);
-    host.place.refused(3, &["never shrunk", "create a smaller one and copy"], &["volume", "resize", "vm", "64MiB"]);
+    host.place.refused(
+        3,
+        &["holds data behind 64 MiB", "can become 192 MiB (201326592 bytes)", "blkdiscard"],
+        &["volume", "resize", "vm", "64MiB"],
+    );
+    let connected = Nbd::unix(Path::new(&host.place.path("nbd.sock")), "vm").unwrap();
+    host.place.refused(
+        3,
+        &["is in use from", "connections: 1", "disconnect the hosts"],
+        &["volume", "resize", "vm", "184MiB"],
+    );
+    drop(connected);
+    io(&["discard 184M 8M"]);
+    assert_eq!(host.place.json(&["volume", "resize", "vm", "184MiB"])["size_bytes"].as_u64(), Some(184 << 20));
+    assert_eq!(size(&host), 184 << 20);
+    bad("qemu-io", &["-f", "raw", "-c", "write -P 0x66 191M 1M", &url]);
+    assert_eq!(host.place.json(&["volume", "resize", "vm", "192MiB"])["size_bytes"].as_u64(), Some(192 << 20));
+    io(&["read -P 0 184M 8M", "write -P 0x66 191M 1M"]);
     host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    host.place.refused(3, &["shares its content", "delete its snapshots"], &["volume", "resize", "vm", "64MiB"]);
     host.place.refused(3, &["stays as it is"], &["volume", "resize", "monday", "256MiB"]);
     host.kill();
     host.restart();

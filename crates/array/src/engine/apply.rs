@@ -206,8 +206,12 @@ impl Surroundings {
                 self.change_volume(core, *volume, pages, |core, volume| {
                     let before = volume.stripes();
                     volume.change_spec(|spec| spec.size = *size);
-                    if volume.spec().fully_allocated {
-                        core.space.promise(volume.class, volume.stripes() - before);
+                    let after = volume.stripes();
+                    match volume.spec().fully_allocated {
+                        true if after >= before => core.space.promise(volume.class, after - before),
+                        // No stripe behind the new end has a slot, so each had one promised.
+                        true => core.space.release(volume.class, before - after),
+                        false => {}
                     }
                 });
             }

@@ -193,7 +193,7 @@ impl Engine {
     }
 
     /// Answers when no write is under way on the volume; none begins while the permit lives.
-    async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
+    pub(crate) async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
         let handle = volume.handle();
         match handle {
             Some(handle) if !self.io.is_disabled(Mutation::LayerGate) => Some(handle.stop_writes().await),
@@ -208,7 +208,7 @@ impl Engine {
     }
 }
 
-fn refuse_owned(volume: &Volume, why: &str) -> Result<(), ArrayError> {
+pub(crate) fn refuse_owned(volume: &Volume, why: &str) -> Result<(), ArrayError> {
     if volume.is_owned() || volume.is_retained() {
         let owner = volume.spec().owner.clone().unwrap_or_default();
         return Err(ArrayError::Refused(format!("volume '{}' carries the {owner} and {why}", volume.name())));

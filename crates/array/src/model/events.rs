@@ -1,6 +1,6 @@
 //! What a pool is told, and what it asks of its driver.
 
-use stele_ground::VolumeId;
+use stele_ground::{Bytes, VolumeId};
 use stele_media::{Completion, Geometry, Request};
 
 use crate::model::{Alarm, ArrayError, Command, Reply};
@@ -75,6 +75,11 @@ pub enum Action {
     Reply {
         id: u64,
         reply: Result<Reply, ArrayError>,
+    },
+    /// The volume with this handle has this size from here on.
+    Resized {
+        volume: VolumeId,
+        size: Bytes,
     },
     Alarm(Alarm),
 }

@@ -12,8 +12,8 @@ use crate::formats::shape::check_spec;
 use crate::model::place::Lsn;
 use crate::model::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use crate::space::layout::RowClass;
+use crate::volumes::Volume;
 use crate::volumes::ahead::STRIPES_MAX;
-use crate::volumes::{LayerKind, Volume};
 
 impl Serving {
     pub async fn obey(self: &Rc<Self>, command: Command) -> Result<Reply, ArrayError> {
@@ -232,33 +232,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    async fn resize_volume(self: &Rc<Self>, name: &str, size: Bytes) -> Result<(), ArrayError> {
-        let _turn = self.administering.lock().await;
-        self.check_writable()?;
-        let volume = self.named(name)?;
-        if volume.kind() == LayerKind::Snapshot {
-            return Err(ArrayError::Refused(format!("snapshot '{name}' stays as it is; make a clone and grow that")));
-        }
-        if size.0 < volume.size() {
-            return Err(ArrayError::Refused(format!(
-                "volume '{name}' has {} and is never shrunk; create a smaller one and copy",
-                Bytes(volume.size())
-            )));
-        }
-        let spec = VolumeSpec { size, ..volume.spec().clone() };
-        check_spec(&spec)?;
-        let more = size.0.div_ceil(volume.shape.data()) - volume.stripes();
-        let record = Record::VolumeResize { volume: volume.id, size };
-        let lsn = match spec.fully_allocated {
-            true => {
-                let promise = self.promise_all(&volume, more).await?;
-                self.record_promised(record, promise).await?
-            }
-            false => self.record(record, Purpose::Inside).await?,
-        };
-        self.log.durable(lsn).await
     }
 
     async fn set_volume(

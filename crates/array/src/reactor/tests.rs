@@ -112,8 +112,8 @@ impl Machine for Through {
                 }
                 Event::Command { id, command: Command::ResizeVolume { size, .. } } => {
                     self.geometry.size = size;
-                    let status = self.status(0);
-                    self.reply(id, Reply::Volume(status));
+                    self.actions.push(Action::Resized { volume: VolumeId(0), size });
+                    self.reply(id, Reply::Done);
                 }
                 Event::Command { id, command: Command::Close } => {
                     self.state = State::Closed;
@@ -340,7 +340,7 @@ fn a_command_that_is_never_answered_ends_with_the_server() {
 }
 
 #[test]
-fn alarms_are_heard_and_sizes_follow_replies() {
+fn alarms_are_heard_and_handles_know_the_size_of_a_volume() {
     let (sender, receiver) = mpsc::channel();
     let alarms = Box::new(move |alarm: Alarm| sender.send(alarm.message).expect("the test listens"));
     let server = on_memory(ServerOptions { alarms: Some(alarms), ..ServerOptions::default() });
@@ -348,9 +348,11 @@ fn alarms_are_heard_and_sizes_follow_replies() {
     assert_eq!(receiver.recv().expect("an alarm"), "scrubbing");
     let volume = server.volume("v0").expect("a volume");
     assert_eq!(volume.geometry().size, Bytes(8 * MIB));
-    let resize = Command::ResizeVolume { name: "v0".to_owned(), size: Bytes(9 * MIB) };
-    server.command_blocking(resize).expect("grown");
-    assert_eq!(volume.geometry().size, Bytes(9 * MIB));
+    for size in [Bytes(8 * MIB), Bytes(9 * MIB), Bytes(6 * MIB)] {
+        let resize = Command::ResizeVolume { name: "v0".to_owned(), size };
+        server.command_blocking(resize).expect("resized");
+        assert_eq!(volume.geometry().size, size);
+    }
     assert!(matches!(server.volume("none"), Err(ArrayError::Missing(_))));
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_ground::{Duration, Instant, VolumeId};
+use stele_ground::{Bytes, Duration, Instant, VolumeId};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::now;
 use stele_media::{
@@ -110,28 +110,16 @@ impl Shared {
         cause.unwrap_or_else(|| ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned()))
     }
 
-    /// The volume's size, shared by all its handles and kept up to date from what the pool replies.
-    /// No volume shrinks: what says less is older.
+    /// The volume's size, shared by all its handles. What the pool itself said of it since it was
+    /// opened counts for more than the status, which may be older.
     pub fn size_of(&self, status: &VolumeStatus) -> Arc<AtomicU64> {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = sizes.entry(status.id).or_default();
-        size.fetch_max(status.spec.size.0, Ordering::Relaxed);
-        Arc::clone(size)
+        Arc::clone(sizes.entry(status.id).or_insert_with(|| Arc::new(AtomicU64::new(status.spec.size.0))))
     }
 
-    /// Takes in what a reply says; only volumes with handles are kept.
-    fn learn(&self, reply: &Reply) {
-        let volumes = match reply {
-            Reply::Volume(volume) => std::slice::from_ref(volume),
-            Reply::Volumes(volumes) => volumes,
-            _ => return,
-        };
-        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        for volume in volumes {
-            if let Some(size) = sizes.get(&volume.id) {
-                size.fetch_max(volume.spec.size.0, Ordering::Relaxed);
-            }
-        }
+    fn resized(&self, volume: VolumeId, size: Bytes) {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        sizes.entry(volume).or_default().store(size.0, Ordering::Relaxed);
     }
 }
 
@@ -325,15 +313,11 @@ impl<M: Machine> Reactor<M> {
                 Action::Drive { drive, request } => self.drives.submit(drive, request),
                 Action::Ordered { volume, tag } => self.ordered(volume, tag),
                 Action::Finished { volume, completion } => self.finished(volume, completion),
-                Action::Reply { id, reply } => {
-                    if let Ok(reply) = &reply {
-                        self.words.shared.learn(reply);
-                    }
-                    match self.words.commands.remove(&id) {
-                        Some(answer) => answer(reply),
-                        None => panic!("the pool answered command {id} twice or unasked"),
-                    }
-                }
+                Action::Reply { id, reply } => match self.words.commands.remove(&id) {
+                    Some(answer) => answer(reply),
+                    None => panic!("the pool answered command {id} twice or unasked"),
+                },
+                Action::Resized { volume, size } => self.words.shared.resized(volume, size),
                 Action::Alarm(alarm) => self.alarm(alarm),
             }
         }

@@ -15,7 +15,7 @@ struct VolumePort {
     shared: Arc<Shared>,
     volume: VolumeId,
     block: Bytes,
-    /// Grows when the volume does.
+    /// Changes when the volume is resized.
     size: Arc<AtomicU64>,
 }
 

@@ -273,11 +273,16 @@ fn writing(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
 
 /// Connections that may write. A connection whose host has just gone gets a moment to end.
 pub async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
+    lasting(|| writing(node, volume)).await
+}
+
+/// What is left of these connections after a moment.
+async fn lasting(look: impl Fn() -> Vec<stele_block::ConnectionView>) -> Vec<stele_block::ConnectionView> {
     let mut left = PARTING;
     loop {
-        let writers = writing(node, volume);
-        if writers.is_empty() || left.is_zero() {
-            return writers;
+        let connections = look();
+        if connections.is_empty() || left.is_zero() {
+            return connections;
         }
         let pause = left.min(std::time::Duration::from_millis(20));
         tokio::time::sleep(pause).await;
@@ -313,8 +318,12 @@ impl Call for Resize {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<VolumeView> {
         node.accountable()?;
         node.restores.check(&self.name)?;
-        // The pool refuses to shrink a volume, and to grow a snapshot.
-        let owner = find(node, &self.name).await?.owner;
+        let VolumeView { owner, size, .. } = find(node, &self.name).await?;
+        let _pause = match self.size < size {
+            true => Some(self.without_hosts(node).await?),
+            false => None,
+        };
+        // The pool refuses to cut data off, and to change a snapshot.
         let act = async {
             match owner {
                 Some(owner) => Err(ArrayError::Refused(format!(
@@ -330,6 +339,27 @@ impl Call for Resize {
         let place = format!("{} to {} bytes", self.name, self.size);
         node.audited(actor, Resize::NAME, &place, act).await??;
         find(node, &self.name).await
+    }
+}
+
+impl Resize {
+    /// Hosts that are connected use the former size until they connect again, so a volume becomes
+    /// smaller without any. None that may write connects while the answer lives.
+    async fn without_hosts(&self, node: &Node) -> Outcome<stele_block::Pause> {
+        let pause = node.exports.directory.pause(&self.name);
+        let hosts = lasting(|| connections(node, &self.name)).await;
+        let Some(first) = hosts.first() else { return Ok(pause) };
+        let message = format!(
+            "volume '{}' is in use from {} by export '{}' (connections: {})",
+            self.name,
+            first.peer,
+            first.export,
+            hosts.len()
+        );
+        Err(Failure::new(Kind::Refused, message).next(
+            "disconnect the hosts first, and let them connect again when the volume is smaller: they would use its \
+             former end",
+        ))
     }
 }
 

@@ -26,11 +26,18 @@ pub enum Volume {
     /// Change how a volume is served
     #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
     Set(VolumeSet),
-    /// Make a volume larger; connected hosts see the new size after they reconnect
-    #[command(after_help = "Example:\n  stele volume resize vm1 40GiB")]
+    /// Make a volume larger, or smaller if nothing lies behind its new end
+    #[command(after_help = "Larger: connected hosts see the new size after they reconnect.\n\
+        Smaller: hosts disconnect first. A volume with data behind the new end, with snapshots or of a clone stays\n\
+        as it is; the refusal says how small it can become. No data is cut off.\n\n\
+        Examples:\n\
+        \x20 stele volume resize vm1 40GiB         larger\n\
+        \x20 resize2fs /dev/nbd0 20G               on its host, before it becomes smaller\n\
+        \x20 blkdiscard --offset 20GiB /dev/nbd0   and what lies behind the new end\n\
+        \x20 stele volume resize vm1 20GiB         smaller")]
     Resize {
         name: String,
-        /// The new total size. A volume cannot be made smaller; make another volume and copy
+        /// The new total size
         #[arg(value_parser = size)]
         size: Bytes,
     },
