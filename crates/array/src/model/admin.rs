@@ -172,8 +172,8 @@ pub enum Command {
     ShowVolume {
         name: String,
     },
-    /// Makes it larger; or smaller, as far as it holds nothing behind the new end and shares nothing
-    /// with a snapshot or clone.
+    /// Makes it larger; or smaller, as far as it holds nothing behind the new end and shares
+    /// nothing with a snapshot or clone.
     ResizeVolume {
         name: String,
         size: Bytes,

@@ -76,7 +76,7 @@ impl<S: System> World<S> {
         }
     }
 
-    /// The pool's answer. None: the next opening shows whether this or an earlier change took place.
+    /// The pool's answer. None: the next opening shows whether this or an earlier change was made.
     fn resize(&mut self, name: &str, size: u64) -> Result<Option<Result<(), ArrayError>>, Violation> {
         if self.resized.contains_key(name) {
             return Ok(None);
