@@ -426,7 +426,8 @@ fn a_task_that_loses_patience_tells_those_who_wait_already() {
     let (log, io, end) = (opened.log.clone(), opened.io.clone(), Rc::clone(&ended));
     opened.tasks.spawn(async move {
         io.sleep(Duration::from_secs(60)).await;
-        let waited = log.reserve_within(64 << 10, Purpose::Host, PATIENCE).await;
+        // The first in a line of its own.
+        let waited = log.reserve_within(128 << 10, Purpose::Inside, PATIENCE).await;
         assert!(waited.is_err_and(|error| is_no_room(&error)));
         end.set(Some(io.now()));
     });
