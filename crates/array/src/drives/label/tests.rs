@@ -255,11 +255,14 @@ fn a_power_cut_after_a_killed_process_leaves_every_drive_a_label() {
     for seed in 0..1_000 {
         // So many that a label is longer than a sector.
         let mut test_drives = created(12, seed);
-        // After the labels are read, within the first promise.
-        test_drives.cut_at = Some(test_drives.operations + 48 + 12 + seed % 24);
+        let before = test_drives.operations;
+        found(&mut test_drives).expect("a pool is there");
+        // After the labels are read and the drives flushed, within the first promise.
+        let within = test_drives.operations - before + 12;
+        test_drives.cut_at = Some(test_drives.operations + within + seed % 24);
         commit(&mut test_drives, 1);
         test_drives.kill();
-        test_drives.cut_at = Some(test_drives.operations + 48 + 12 + seed * 7 % 24);
+        test_drives.cut_at = Some(test_drives.operations + within + seed * 7 % 24);
         commit(&mut test_drives, 1);
         test_drives.cut();
         let discovery = found(&mut test_drives).expect("a pool is there");

@@ -107,6 +107,24 @@ fn what_finds_no_room_as_a_whole_is_relogged_in_parts() {
     assert!(read == scene.model[..80 * KIB]);
 }
 
+/// What relogging may use is taken. The oldest block of all gets what checkpoints may use beside it.
+#[test]
+fn the_oldest_block_is_relogged_with_the_last_room_there_is() {
+    let mut scene = stuck_scene(1 << 20);
+    (0..20).for_each(|block| scene.write_at(block * 4 * KIB, 4 * KIB).expect("written"));
+    (0..3).for_each(|_| scene.mirror_goes_on("filled"));
+    scene.fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let own = scene.fixture.engine();
+    assert!(own.is_stuck(scene.key(0)) && own.keeper_of_log() == Some(scene.key(0)));
+    let taken = scene.leave(0);
+    let (before, after) = scene.relog();
+    assert!(after > before, "nothing can be trimmed: {before:?}");
+    drop((taken, own));
+    scene.fixture.crash().expect("opened");
+    let read = scene.fixture.read(scene.data, 0, 80 * KIB).expect("read");
+    assert!(read == scene.model[..80 * KIB]);
+}
+
 /// A stripe whose images three drives went away from, while it was written to again, and between
 /// that another stripe.
 fn owed_scene(again: bool) -> (Scene, Vec<usize>) {
