@@ -159,18 +159,20 @@ struct Known {
     survived: HashMap<String, HashSet<String>>,
 }
 
-/// What earlier hunts found, so that a hunt goes on after a stop. It holds as long as the code of
-/// the mutated function is the same.
+/// What earlier hunts found, so that a hunt goes on after a stop.
 pub struct Book {
-    /// A line for each mutant: its key, and the test that noticed it.
+    /// A line for each mutant: its key, and the test that noticed it. It holds as long as the code
+    /// of the mutated function is the same.
     noticed: PathBuf,
-    /// The same, with all tests that let it live.
+    /// The same, with all tests that let it live. It holds for the same programs only: of others, a
+    /// test may have changed.
     survived: PathBuf,
 }
 
 impl Book {
-    pub fn open(folder: &Path, anew: bool) -> Result<Book, String> {
-        let book = Book { noticed: folder.join("noticed.tsv"), survived: folder.join("survived.tsv") };
+    pub fn open(folder: &Path, fingerprint: &str, anew: bool) -> Result<Book, String> {
+        let survived = folder.join(format!("survived-{fingerprint}.tsv"));
+        let book = Book { noticed: folder.join("noticed.tsv"), survived };
         for path in [&book.noticed, &book.survived].into_iter().filter(|path| anew && path.exists()) {
             std::fs::remove_file(path).map_err(|error| format!("{}: {error}", path.display()))?;
         }

@@ -148,7 +148,7 @@ fn run(arguments: &Arguments) -> Result<usize, String> {
     let fingerprint = detectors::fingerprint(&programs)?;
     let tests = detectors::find(&programs, &fingerprint, jobs, &folder)?;
     let budget = Duration::from_secs(arguments.seconds);
-    let book = hunt::Book::open(&folder, arguments.anew)?;
+    let book = hunt::Book::open(&folder, &fingerprint, arguments.anew)?;
     let verdicts =
         hunt::Hunt { programs: &programs, tests: &tests, jobs, budget, again: arguments.again }.hunt(&chosen, &book)?;
     let report = report::Report { verdicts, reasons, budget };
