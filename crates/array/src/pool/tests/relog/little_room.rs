@@ -107,7 +107,7 @@ fn what_finds_no_room_as_a_whole_is_relogged_in_parts() {
     assert!(read == scene.model[..80 * KIB]);
 }
 
-/// What relogging may use is taken. The oldest block of all gets what checkpoints may use beside it.
+/// What relogging may use is taken. The oldest block of all gets what checkpoints have beside it.
 #[test]
 fn the_oldest_block_is_relogged_with_the_last_room_there_is() {
     let mut scene = stuck_scene(1 << 20);
