@@ -20,10 +20,7 @@ pub enum Tail {
 impl<S: System> World<S> {
     /// Makes a volume larger.
     pub fn grow_volume(&mut self, name: &str, size: u64) -> Result<(), Violation> {
-        let reply = match self.resize(name, size)? {
-            None => return Ok(()),
-            Some(reply) => reply,
-        };
+        let Some(reply) = self.resize(name, size)? else { return Ok(()) };
         match reply {
             Ok(()) => {
                 self.machine.coverage.count("volumes grown");
@@ -37,15 +34,16 @@ impl<S: System> World<S> {
 
     /// Makes a volume smaller, if the pool finds that nothing is behind the new end.
     pub fn shrink_volume(&mut self, name: &str, size: u64, tail: Tail) -> Result<(), Violation> {
+        let is_smaller = self.hosts.get(name).is_some_and(|host| size < host.spec.size.0);
         // The next opening shows whether an earlier change took place.
-        if self.resized.contains_key(name) {
+        if !is_smaller || self.resized.contains_key(name) {
             return Ok(());
         }
         if tail == Tail::Discarded {
             if let WaitOutcome::Crashed = self.drain_host(name)? {
                 return Ok(());
             }
-            let Some(host) = self.hosts.get_mut(name).filter(|host| host.spec.size.0 > size) else { return Ok(()) };
+            let Some(host) = self.hosts.get_mut(name) else { return Ok(()) };
             self.tags += 1;
             let request = host.empty(self.machine.now, self.tags, size, host.spec.size.0 - size);
             let id = host.id;
