@@ -20,14 +20,13 @@ struct RowUse {
     slots: u32,
     used: u32,
     held: BTreeSet<u32>,
-    /// Where the search for a free slot goes on.
+    /// Where the search for a free slot goes on. At first behind as many slots as are used: a row
+    /// is filled in order, and each page that is searched in vain would be read from a drive.
     cursor: u32,
     /// A replacement is being released: takes no new stripes now.
     frozen: bool,
     /// Being emptied: takes no new stripes, and what is free in it is not counted.
     closed: bool,
-    /// `used` differs from what the row table says.
-    changed: bool,
 }
 
 impl RowUse {
@@ -47,6 +46,8 @@ struct ClassUse {
     open: BTreeSet<RowId>,
     /// Free slots of all rows; for an instant below zero while an allocation turns into a stripe.
     free: i64,
+    /// Stripes in all rows.
+    used: u64,
     reserved: u64,
     /// The row asked last; the next stripe goes to the next row.
     rotor: RowId,
@@ -56,6 +57,8 @@ pub struct Space {
     layout: SharedLayout,
     rows: BTreeMap<RowId, RowUse>,
     classes: BTreeMap<RowClass, ClassUse>,
+    /// Rows of which `used` differs from what the row table says.
+    changed: BTreeSet<RowId>,
     /// Every generation given out is above this when a row number is used again.
     pub generation_floor: u64,
     pub generation_high: u64,
@@ -69,6 +72,7 @@ impl Space {
             layout,
             rows: BTreeMap::new(),
             classes: BTreeMap::new(),
+            changed: BTreeSet::new(),
             generation_floor: 0,
             generation_high: 0,
             warned: false,
@@ -91,8 +95,10 @@ impl Space {
             class.open.insert(row.id);
         }
         let held = BTreeSet::new();
-        let row_use =
-            RowUse { class: row.class, slots, used, held, cursor: 0, frozen: false, closed: false, changed: true };
+        let cursor = used % slots.max(1);
+        let row_use = RowUse { class: row.class, slots, used, held, cursor, frozen: false, closed: false };
+        self.changed.insert(row.id);
+        class.used += u64::from(used);
         self.rows.insert(row.id, row_use);
     }
 
@@ -103,7 +109,9 @@ impl Space {
             class.rows.remove(&row);
             class.open.remove(&row);
             class.free -= gone.free();
+            class.used -= u64::from(gone.used);
         }
+        self.changed.remove(&row);
     }
 
     pub fn row_class(&self, row: RowId) -> Option<RowClass> {
@@ -219,11 +227,18 @@ impl Space {
 
     /// The slot's entry became mapped or free.
     pub fn count(&mut self, slot: SlotId, mapped: bool) {
-        self.change(slot.row, |row| {
+        let count = |row: &mut RowUse| {
+            let before = row.used;
             row.used = if mapped { row.used + 1 } else { row.used.saturating_sub(1) };
-            row.changed = true;
             assert!(row.used <= row.slots, "a row cannot hold more stripes than slots");
-        });
+            (row.class, before, row.used)
+        };
+        if let Some((class, before, after)) = self.change(slot.row, count) {
+            self.changed.insert(slot.row);
+            if let Some(class) = self.classes.get_mut(&class) {
+                class.used = class.used - u64::from(before) + u64::from(after);
+            }
+        }
     }
 
     /// Keeps new stripes out of a row for a moment.
@@ -295,13 +310,16 @@ impl Space {
     }
 
     /// Rows whose count the row table does not have yet.
-    pub fn changed(&self) -> Vec<RowId> {
-        self.rows.iter().filter(|(_, row)| row.changed).map(|(id, _)| *id).collect()
+    pub fn changed(&self) -> &BTreeSet<RowId> {
+        &self.changed
     }
 
     pub fn saved(&mut self, row: RowId) {
-        if let Some(row) = self.rows.get_mut(&row) {
-            row.changed = false;
-        }
+        self.changed.remove(&row);
+    }
+
+    /// Each class with its stripes.
+    pub fn stripes(&self) -> impl Iterator<Item = (RowClass, u64)> + '_ {
+        self.classes.iter().map(|(class, of)| (*class, of.used))
     }
 }

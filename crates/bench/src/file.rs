@@ -13,6 +13,7 @@
 
 mod archiving;
 mod client;
+mod million;
 mod servers;
 
 use std::time::Instant;
@@ -118,16 +119,17 @@ struct Ran {
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     servers::apart()?;
-    let stele = SteleFileServer::start()?;
+    let stele = SteleFileServer::start("1GiB")?;
     let wanted = |name: &str| bench.wants(name) || bench.wants(&format!("{name}{CPU_SUFFIX}"));
     if CASES.iter().any(|case| wanted(case.name)) || bench.wants(PING) {
         bench.note("Stele: cache volume with 2 copies and digests on 6 file drives in memory; Ganesha: VFS on memory");
         beside_ganesha(bench, &stele)?;
     }
     archiving::run(bench, &stele)?;
-    let peak = Usage::of(stele.process).resident_peak_bytes as f64 / f64::from(1 << 20);
+    let peak = Usage::of(stele.process()).resident_peak_bytes as f64 / f64::from(1 << 20);
     bench.figure("memory of the server after all cases", MEMORY, peak, None, None);
-    Ok(())
+    drop(stele);
+    million::run(bench)
 }
 
 /// A server under measurement.
@@ -252,7 +254,7 @@ const PING: &str = "empty call, depth 1";
 fn beside_ganesha(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     let ganesha = Ganesha::start()?;
     // Nothing is archived while calls are measured.
-    let mut ours = Side::new(stele.share("calls", "1GiB", "100000")?, stele.process)?;
+    let mut ours = Side::new(stele.share("calls", "1GiB", "100000")?, stele.process())?;
     let mut theirs = Side::new(ganesha.mount()?, ganesha.process).map_err(|error| format!("{PEER}: {error}"))?;
     let rounds = bench.rounds().min(ROUNDS_MAX);
     let mut both = |name: &str, round: &dyn Fn(&mut Side) -> Result<Ran, String>, marks: (Option<f64>, Option<f64>)| {

@@ -34,9 +34,11 @@ mod digests;
 mod file;
 mod harness;
 mod lab;
+mod large;
 mod process;
 mod rebuild;
 mod s3;
+mod served;
 mod streams;
 
 use std::process::ExitCode;
@@ -62,6 +64,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
     ("file", "the file gateway over NFS: calls beside NFS-Ganesha, archiving, retrieval", file::run),
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
+    ("large", "24 drives of 20 TB: opening after kill -9, the first write, memory", large::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
     ("streams", "sequential streams on modelled hard drives beside their heads, in virtual time", streams::run),

@@ -25,18 +25,25 @@ impl Usage {
         let on_cpu = |thread: fs::DirEntry| -> Option<u64> {
             fs::read_to_string(thread.path().join("schedstat")).ok()?.split(' ').next()?.parse().ok()
         };
-        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        Usage { cpu_nanoseconds: threads.filter_map(on_cpu).sum(), resident_peak_bytes: peak.unwrap_or(0) * 1024 }
+        let peak = kilobytes(&process.to_string(), "VmHWM:");
+        Usage { cpu_nanoseconds: threads.filter_map(on_cpu).sum(), resident_peak_bytes: peak }
     }
+}
+
+/// Memory of a process now that no file stands behind, in bytes.
+pub fn anonymous(process: u32) -> u64 {
+    kilobytes(&process.to_string(), "RssAnon:")
+}
+
+fn kilobytes(process: &str, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let found = status.lines().find_map(|line| line.strip_prefix(field));
+    found.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// Resident memory of this process now, in bytes.
 pub fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    resident.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
+    kilobytes("self", "VmRSS:")
 }
 
 /// The largest resident memory of this process counts from here on.

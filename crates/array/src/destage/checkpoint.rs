@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use stele_ground::Duration;
 use stele_media::Shared;
 
@@ -34,6 +35,8 @@ pub struct Root {
     pub scrub_row: u32,
 }
 
+/// Pages fetched at once.
+const AT_ONCE: usize = 64;
 /// Until the flow looks again where a checkpoint would trim nothing.
 const WITHOUT_TRIM: Duration = Duration::from_millis(50);
 /// What a checkpoint appends to the log for pages that it leaves out: at most this part of what it
@@ -102,15 +105,14 @@ impl Engine {
             let lost = self.fetch_lost().await?;
             // The cut: from here to `begin_checkpoint` nothing waits. What changed during the
             // fetches is fetched too.
-            let complete =
-                self.look(|core| core.space.changed()).iter().all(|row| rows.iter().any(|(have, _)| have == row))
-                    && self
-                        .look(|core| core.volumes.all())
-                        .iter()
-                        .all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
-                    && self.look(|core| {
-                        !core.lost.is_changed() || core.lost.entries().len() <= lost.len() * LOST_PER_PAGE as usize
-                    });
+            let has_row = |row: &RowId| rows.binary_search_by_key(row, |(have, _)| *have).is_ok();
+            let has_volume =
+                |volume: &Rc<Volume>| volumes.binary_search_by_key(&volume.id, |(have, _)| have.id).is_ok();
+            let complete = self.look(|core| {
+                core.space.changed().iter().all(has_row)
+                    && core.volumes.all().iter().all(has_volume)
+                    && (!core.lost.is_changed() || core.lost.entries().len() <= lost.len() * LOST_PER_PAGE as usize)
+            });
             if !complete {
                 continue;
             }
@@ -176,14 +178,14 @@ impl Engine {
         }
     }
 
+    /// In the order of their numbers.
     async fn fetch_rows(&self) -> Result<Vec<(RowId, PageRef)>, ArrayError> {
-        let mut pages = Vec::new();
-        for row in self.look(|core| core.space.changed()) {
-            pages.push((row, self.fetch(tables::row(row).0).await?));
-        }
-        Ok(pages)
+        let rows: Vec<RowId> = self.look(|core| core.space.changed().iter().copied().collect());
+        let fetch = async |row: RowId| Ok((row, self.fetch(tables::row(row).0).await?));
+        stream::iter(rows.into_iter().map(fetch)).buffered(AT_ONCE).try_collect().await
     }
 
+    /// In the order of their numbers.
     async fn fetch_volumes(&self) -> Result<Vec<(Rc<Volume>, PageRef)>, ArrayError> {
         let mut pages = Vec::new();
         for volume in self.look(|core| core.volumes.all()) {

@@ -84,7 +84,8 @@ struct Inner {
 #[derive(Default)]
 struct Cache {
     pages: BTreeMap<PageId, Rc<Page>>,
-    /// Candidates for eviction; CLOCK goes round.
+    /// Candidates for eviction; CLOCK goes round. A dirty page is none: it is listed again when it
+    /// is stored.
     ring: VecDeque<PageId>,
     dirty: BTreeSet<PageId>,
     /// One more than the highest page ever changed.
@@ -117,6 +118,8 @@ struct Page {
     /// Since it was stored.
     changes: RefCell<Changes>,
     touched: Cell<bool>,
+    /// In the ring.
+    listed: Cell<bool>,
     forgotten: Cell<bool>,
 }
 
@@ -242,10 +245,11 @@ impl Table {
             dirty: Cell::new(false),
             changes: RefCell::new(Changes::NONE),
             touched: Cell::new(true),
+            listed: Cell::new(false),
             forgotten: Cell::new(false),
         });
         cache.pages.insert(id, Rc::clone(&page));
-        cache.ring.push_back(id);
+        cache.list(&page);
         cache.shrink(self.0.limit);
         PageRef { page, table: self.clone() }
     }
@@ -341,6 +345,13 @@ impl Drop for Loading<'_> {
 }
 
 impl Cache {
+    /// Makes a page a candidate for eviction.
+    fn list(&mut self, page: &Page) {
+        if !page.listed.replace(true) {
+            self.ring.push_back(page.id);
+        }
+    }
+
     /// Lets go of clean pages that no task holds, until the limit is kept or none is left.
     fn shrink(&mut self, limit: usize) {
         let mut looks = self.ring.len() * 2;
@@ -348,9 +359,14 @@ impl Cache {
             looks -= 1;
             let Some(id) = self.ring.pop_front() else { return };
             let Some(page) = self.pages.get(&id) else { continue };
+            // A checkpoint lists it again once it has stored it. Looking at thousands of dirty
+            // pages for each page that comes would cost more than all else.
+            if page.dirty.get() {
+                page.listed.set(false);
+                continue;
+            }
             // Held by the engine, or by a checkpoint that has not stored it yet.
-            let held = page.dirty.get() || Rc::strong_count(page) > 1;
-            if held || page.touched.replace(false) {
+            if Rc::strong_count(page) > 1 || page.touched.replace(false) {
                 self.ring.push_back(id);
             } else {
                 self.pages.remove(&id);

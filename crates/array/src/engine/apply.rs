@@ -38,6 +38,18 @@ impl Engine {
     /// Fetches the pages a record changes.
     pub async fn pages_for(&self, record: &Record) -> Result<Pages, ArrayError> {
         let mut pages = Pages::default();
+        for id in self.page_ids(record)? {
+            let page = match self.table.cached(id) {
+                Some(page) => page,
+                None => self.table.page(id).await?,
+            };
+            pages.0.push((id, page));
+        }
+        Ok(pages)
+    }
+
+    /// Which pages those are.
+    pub fn page_ids(&self, record: &Record) -> Result<Vec<PageId>, ArrayError> {
         let mut ids: Vec<PageId> = Vec::new();
         match record {
             Record::Map { volume, stripe, slot, old, .. } => {
@@ -91,14 +103,7 @@ impl Engine {
             | Record::Lost { .. }
             | Record::DriveState { .. } => {}
         }
-        for id in ids {
-            let page = match self.table.cached(id) {
-                Some(page) => page,
-                None => self.table.page(id).await?,
-            };
-            pages.0.push((id, page));
-        }
-        Ok(pages)
+        Ok(ids)
     }
 
     /// The shape of the stripes in a slot's row.

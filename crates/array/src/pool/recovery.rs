@@ -6,9 +6,10 @@
 //! still has their generation: an image never lands on a slot that was freed and reused. A crash
 //! anywhere in here leaves the log as it is, and the next opening does the same again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use futures_util::stream::{self, StreamExt};
 use stele_ground::{BLOCK, Bytes, VolumeId};
 use stele_media::Shared;
 
@@ -20,7 +21,7 @@ use crate::drives::label::{
 };
 use crate::durable::log::{Log, Purpose};
 use crate::durable::records::{Image, Record, RedoImage};
-use crate::durable::table::{Opened, Table};
+use crate::durable::table::{Opened, PageRef, Table};
 use crate::engine::Engine;
 use crate::engine::apply::read_row;
 use crate::engine::serving::Rejected;
@@ -31,9 +32,13 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{BlockKey, DriveNumber, Lsn, PageId, SlotId, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Attached, CreateOptions, Departed, OpenOptions, Severity};
 use crate::runtime::io::Io;
+use crate::runtime::sync::join_all;
 use crate::space::layout::{Layout, RowKind, SharedLayout};
 use crate::state::redo::{Redo, StripWrite};
 use crate::volumes::Volume;
+
+/// Pages read ahead of their use. Hard drives read many at once as fast as a few.
+const AT_ONCE: usize = 1024;
 
 /// A redo record that no `Destaged` follows yet, its images gathered.
 struct Pending {
@@ -253,8 +258,10 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
         core.space.generation_high = root.generation_high;
     });
     engine.scrubbed_at_age(root.scrub_age, root.scrub_row);
-    for index in 0..engine.table.pages(ROWS) {
-        let page = engine.table.page(PageId { table: ROWS, index }).await?;
+    let rows = (0..engine.table.pages(ROWS)).map(|index| engine.table.page(PageId { table: ROWS, index }));
+    let mut rows = stream::iter(rows).buffered(AT_ONCE);
+    while let Some(page) = rows.next().await {
+        let page = page?;
         let records: Vec<_> = page.read(|bytes| bytes.chunks_exact(ROW_ENTRY).map(read_row).collect());
         for record in records {
             // Rows of the tables are in the anchor; former versions stored some of them here too.
@@ -321,21 +328,47 @@ fn note_drives(engine: &Engine, configuration: &Configuration, stale: &[DriveNum
 
 async fn replay_records(engine: &Engine, cut: Lsn, records: Vec<(Lsn, Record)>) -> Result<Replay, ArrayError> {
     let mut replay = Replay::default();
-    for (lsn, record) in records {
-        replay.take(engine, lsn, &record);
-        if lsn >= cut {
-            let pages = match engine.pages_for(&record).await {
+    let mut ahead = 0;
+    let mut held = Vec::new();
+    for (at, (lsn, record)) in records.iter().enumerate() {
+        if at == ahead {
+            held.clear();
+            ahead += read_ahead(engine, cut, &records[at..], &mut held).await;
+        }
+        replay.take(engine, *lsn, record);
+        if *lsn >= cut {
+            let pages = match engine.pages_for(record).await {
                 Ok(pages) => pages,
                 // A volume deleted later in the log: what the record says does not matter any more.
                 Err(ArrayError::Missing(_)) => continue,
                 Err(error) => return Err(error),
             };
-            engine.step(|core| engine.apply(core, lsn, &record, &pages));
+            engine.step(|core| engine.apply(core, *lsn, record, &pages));
         } else {
-            engine.step(|core| engine.apply_cache(core, lsn, &record));
+            engine.step(|core| engine.apply_cache(core, *lsn, record));
         }
     }
     Ok(replay)
+}
+
+/// Brings the pages of the next records into memory, all at once, and holds them. Answers of how
+/// many records, at least one. What cannot be read shows when its record is applied.
+async fn read_ahead(engine: &Engine, cut: Lsn, records: &[(Lsn, Record)], held: &mut Vec<PageRef>) -> usize {
+    let mut pages: BTreeSet<PageId> = BTreeSet::new();
+    let mut count = 0;
+    for (lsn, record) in records {
+        if pages.len() >= AT_ONCE {
+            break;
+        }
+        count += 1;
+        if *lsn >= cut {
+            // A volume that a record before this one makes is not known yet.
+            pages.extend(engine.page_ids(record).unwrap_or_default());
+        }
+    }
+    let read = join_all(pages.into_iter().map(|id| engine.table.page(id))).await;
+    held.extend(read.into_iter().flatten());
+    count
 }
 
 impl Replay {
@@ -435,7 +468,12 @@ impl Replay {
 async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     let first = StripeKey { volume: VolumeId(0), stripe: 0 };
     let dirty: Vec<StripeKey> = engine.look(|core| core.cache.elevator(first).collect());
-    for key in dirty {
+    for (at, key) in dirty.iter().copied().enumerate() {
+        if at % AT_ONCE == 0 {
+            // Brings the pages into memory, all at once.
+            let ahead = dirty[at..].iter().take(AT_ONCE).map(|key| engine.home(*key));
+            let _read = join_all(ahead).await;
+        }
         let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { continue };
         let cost = engine.destage_cost(&volume.shape, engine.look(|core| core.cache.dirty_count(key)));
         if let Some(reservation) = engine.log.try_reserve(cost, Purpose::Inside) {

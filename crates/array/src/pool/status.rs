@@ -52,7 +52,7 @@ impl Serving {
             used += u64::from(units.used);
             spare += u64::from(units.reserved);
         }
-        let replaced = layout.rows().flat_map(|row| &row.members).filter(|member| member.replacement.is_some()).count();
+        let replaced = engine.layout.survey().replaced;
         let unit = configuration.unit_size.0;
         let count = &engine.count;
         PoolStatus {
@@ -65,7 +65,7 @@ impl Serving {
             raw: Bytes(raw * unit),
             used: Bytes(used * unit),
             spare: Bytes(spare * unit),
-            spare_used: Bytes(replaced as u64 * unit),
+            spare_used: Bytes(replaced * unit),
             log_used: engine.log.used(),
             log_size: engine.log.size(),
             dirty: Bytes(engine.look(|core| core.cache.dirty_bytes())),
@@ -155,12 +155,12 @@ fn log_trouble(engine: &Engine) -> Option<(String, Option<Instant>)> {
 fn codes(engine: &Engine) -> Vec<CodeSpace> {
     let mut codes: Vec<(RowClass, CodeSpace)> = Vec::new();
     let layout = engine.layout.read();
+    let stripes: Vec<(RowClass, u64)> = engine.look(|core| core.space.stripes().collect());
     for volume in engine.look(|core| core.volumes.all()) {
         let class = volume.class;
         let at = codes.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
             let data = volume.shape.data();
-            let rows = layout.rows().filter(|row| row.class == class);
-            let used: u64 = rows.map(|row| u64::from(engine.look(|core| core.space.used(row.id)))).sum();
+            let used: u64 = stripes.iter().filter(|(known, _)| *known == class).map(|(_, stripes)| stripes).sum();
             let free = engine.look(|core| core.space.free(class)) + layout.slots_left(class);
             let (promised, allocated, free) = (Bytes(0), Bytes(used * data), Bytes(free * data));
             let (code, strip) = (class.code, class.strip);

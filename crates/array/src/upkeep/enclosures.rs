@@ -59,7 +59,7 @@ impl Engine {
     /// Rows that break the enclosure rule, judged by the drives that strips may move to now.
     pub fn crowding(&self) -> Crowding {
         let sound = self.sound_drives();
-        self.layout.read().crowding(&|drive| sound.contains(&drive))
+        self.layout.read().crowding(&self.layout.survey(), &|drive| sound.contains(&drive))
     }
 
     /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie

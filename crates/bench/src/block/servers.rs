@@ -2,104 +2,54 @@
 //! memory.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-/// A child process that ends together with its owner.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use crate::served::{Guarded, Node};
 
 const VOLUME: &str = "vm";
 
 pub struct SteleBlockServer {
-    // Declared before its working directory.
-    _child: Guarded,
-    program: PathBuf,
-    dir: Scratch,
+    node: Node,
     pub process: u32,
     tcp: String,
     /// The address of the volume for initiators.
     pub iscsi: String,
 }
 
-/// A directory in memory that is removed with its owner.
-struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 impl SteleBlockServer {
     /// Starts a server on 12 drives, with a volume of 1 GiB and a cache of this size.
     pub fn start(code: &str, cache: &str) -> Result<SteleBlockServer, String> {
-        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let program = own.with_file_name("stele");
-        if !program.is_file() {
-            return Err(format!("there is no {}; build it with `cargo build --release -p stele`", program.display()));
-        }
-        let dir = Scratch(PathBuf::from(format!("/dev/shm/stele-bench-{}", std::process::id())));
-        let _ = fs::remove_dir_all(&dir.0);
-        fs::create_dir_all(&dir.0).map_err(|error| format!("cannot make {}: {error}", dir.0.display()))?;
         let drives: Vec<String> = (0..12).map(|number| format!("d{number}.img@{}", number / 2)).collect();
-        let mut create = vec!["pool", "create", "--confirm-time", "--size", "512MiB", "--data", "none"];
+        let mut create = vec!["--size", "512MiB", "--data", "none"];
         drives.iter().for_each(|drive| create.extend(["--drive", drive]));
-        stele(&program, &dir.0, &create)?;
-        let config = dir.0.join("stele.toml");
-        let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
-        let text =
-            text.replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
-        let text = text.replace("[iscsi]\n", "[iscsi]\nlisten = \"127.0.0.1:0\"\n");
-        let text = text.replace("blocks = \"128MiB\"", &format!("blocks = \"{cache}\""));
-        fs::write(&config, text).map_err(|error| error.to_string())?;
-        let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
-        let mut child = Command::new(&program)
-            .args(["serve", "--json", "--dir"])
-            .arg(&dir.0)
-            .env_remove("STELE_DIR")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let output = child.stdout.take();
-        let (process, child) = (child.id(), Guarded(child));
-        let mut line = String::new();
-        BufReader::new(output.ok_or("the server has no output")?)
-            .read_line(&mut line)
-            .map_err(|error| error.to_string())?;
-        let said: Value = serde_json::from_str(&line).unwrap_or_default();
-        let tcp =
-            said["nbd"].as_str().ok_or_else(|| format!("the server did not become ready; it said: {line}"))?.to_owned();
-        let create = ["volume", "create", VOLUME, "--code", code, "--size", "1GiB", "--block", "512"];
-        stele(&program, &dir.0, &create)?;
-        stele(&program, &dir.0, &["volume", "export", VOLUME, "--nbd"])?;
-        let said = stele(&program, &dir.0, &["volume", "export", VOLUME, "--iscsi", "--json"])?;
-        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let blocks = format!("blocks = \"{cache}\"");
+        let changes = [
+            ("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n"),
+            ("[iscsi]\n", "[iscsi]\nlisten = \"127.0.0.1:0\"\n"),
+            ("blocks = \"128MiB\"", &blocks),
+        ];
+        let mut node = Node::create("block", &create, &changes)?;
+        let said = node.serve()?;
+        let tcp = said["nbd"].as_str().ok_or_else(|| format!("the server serves no NBD; it said: {said}"))?.to_owned();
+        node.run(&["volume", "create", VOLUME, "--code", code, "--size", "1GiB", "--block", "512"])?;
+        node.run(&["volume", "export", VOLUME, "--nbd"])?;
+        let said = node.ask(&["volume", "export", VOLUME, "--iscsi"])?;
         let iscsi = said["url"].as_str().unwrap_or_default().to_owned();
-        Ok(SteleBlockServer { _child: child, program, dir, process, tcp, iscsi })
+        Ok(SteleBlockServer { process: node.process(), node, tcp, iscsi })
     }
 
     pub fn dir(&self) -> &Path {
-        &self.dir.0
+        self.node.dir()
     }
 
     pub fn url(&self, transport: &str) -> String {
         match transport {
             "tcp" => format!("nbd://{}/{VOLUME}", self.tcp),
-            _ => format!("nbd+unix:///{VOLUME}?socket={}", self.dir.0.join("nbd.sock").display()),
+            _ => format!("nbd+unix:///{VOLUME}?socket={}", self.dir().join("nbd.sock").display()),
         }
     }
 
@@ -107,8 +57,7 @@ impl SteleBlockServer {
     pub fn settle(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            let shown = stele(&self.program, &self.dir.0, &["volume", "show", VOLUME, "--json"])?;
-            let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
+            let shown = self.node.ask(&["volume", "show", VOLUME])?;
             if shown["dirty_bytes"].as_u64() == Some(0) {
                 return Ok(());
             }
@@ -117,22 +66,6 @@ impl SteleBlockServer {
             }
             sleep(Duration::from_millis(50));
         }
-    }
-}
-
-fn stele(program: &Path, dir: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg("--dir")
-        .arg(dir)
-        .env_remove("STELE_DIR")
-        .stdin(Stdio::null())
-        .current_dir(dir)
-        .output()
-        .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(format!("stele {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
     }
 }
 

@@ -38,7 +38,7 @@ pub fn run(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
 fn small(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     let mut client = stele.share("small", "1GiB", "0")?;
     let (root, data) = (client.root().to_vec(), content(4096));
-    let before = Usage::of(stele.process).cpu_nanoseconds;
+    let before = Usage::of(stele.process()).cpu_nanoseconds;
     let begun = Instant::now();
     let name = |index: u64| format!("record-{index:06}");
     client.many(SMALL, 32, |index| Call::create(&root, &name(index)))?;
@@ -50,7 +50,7 @@ fn small(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     client.many(SMALL, 32, |index| Call::commit(&handles[index as usize]))?;
     archived(stele, "small", SMALL)?;
     let elapsed = begun.elapsed().as_secs_f64();
-    let spent = Usage::of(stele.process).cpu_nanoseconds - before;
+    let spent = Usage::of(stele.process()).cpu_nanoseconds - before;
     bench.figure(SMALL_NAME, FILES, SMALL as f64 / elapsed, Some(("mark", 3000.0)), Some(1.0));
     let name = format!("{SMALL_NAME}{CPU_SUFFIX}");
     bench.figure(&name, FILE_CPU, spent as f64 / 1e3 / SMALL as f64, None, None);

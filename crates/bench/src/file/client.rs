@@ -14,11 +14,14 @@ const READ: u32 = 6;
 const WRITE: u32 = 7;
 const CREATE: u32 = 8;
 const REMOVE: u32 = 12;
+const READDIRPLUS: u32 = 17;
 const COMMIT: u32 = 21;
 
 const UNSTABLE: u32 = 0;
 const FILE_SYNC: u32 = 2;
 const NO_ENTRY: u32 = 2;
+/// Bytes of a file's attributes.
+const ATTRIBUTES: usize = 84;
 
 /// A call's procedure and arguments.
 pub struct Call {
@@ -95,6 +98,15 @@ impl Call {
     pub fn commit(handle: &[u8]) -> Call {
         let mut call = Call::new(COMMIT, handle);
         call.arguments.extend([0; 12]);
+        call
+    }
+
+    fn list(directory: &[u8], cookie: u64, verifier: &[u8]) -> Call {
+        let mut call = Call::new(READDIRPLUS, directory);
+        call.arguments.extend(cookie.to_be_bytes());
+        call.arguments.extend(verifier);
+        // Bytes of names, and of the whole reply.
+        [64 << 10, 256 << 10].iter().for_each(|most| word(&mut call.arguments, *most));
         call
     }
 
@@ -221,6 +233,35 @@ impl NfsClient {
         self.find(name)?.ok_or_else(|| format!("`{name}` was made and is not there"))
     }
 
+    /// Lists the root directory with attributes and handles.
+    pub fn list(&mut self, mut found: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
+        let root = self.root.clone();
+        let (mut cookie, mut verifier) = (0, vec![0; 8]);
+        loop {
+            let call = Call::list(&root, cookie, &verifier);
+            let mut reply = self.call(&call)?;
+            reply.good()?;
+            reply.word()?;
+            reply.optional(ATTRIBUTES)?;
+            verifier = reply.take(8)?.to_vec();
+            while reply.word()? == 1 {
+                reply.take(8)?;
+                let name = reply.opaque()?;
+                if name != b"." && name != b".." {
+                    found(&String::from_utf8_lossy(name))?;
+                }
+                cookie = reply.take(8)?.iter().fold(0, |cookie, byte| cookie << 8 | u64::from(*byte));
+                reply.optional(ATTRIBUTES)?;
+                if reply.word()? == 1 {
+                    reply.opaque()?;
+                }
+            }
+            if reply.word()? == 1 {
+                return Ok(());
+            }
+        }
+    }
+
     /// Fills a file, and makes it durable.
     pub fn fill(&mut self, handle: &[u8], length: u64, data: &[u8]) -> Result<(), String> {
         let piece = data.len() as u64;
@@ -237,6 +278,18 @@ impl<'a> Reply<'a> {
         let (first, rest) = self.0.split_first_chunk().ok_or("a reply ends early")?;
         self.0 = rest;
         Ok(u32::from_be_bytes(*first))
+    }
+
+    fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
+        let (data, rest) = self.0.split_at_checked(length).ok_or("a reply ends early")?;
+        self.0 = rest;
+        Ok(data)
+    }
+
+    /// What may follow: a word says whether it does.
+    fn optional(&mut self, length: usize) -> Result<(), String> {
+        let follows = self.word()? == 1;
+        self.take(if follows { length } else { 0 }).map(drop)
     }
 
     fn opaque(&mut self) -> Result<&'a [u8], String> {

@@ -2,48 +2,19 @@
 //! memory.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::client::NfsClient;
+use crate::served::{Guarded, Node, Scratch};
 
 const NFS_PORT: u16 = 22_049;
 const MOUNT_PORT: u16 = 22_050;
 /// Tells this program that it runs in namespaces of its own.
 const APART: &str = "STELE_BENCH_APART";
-
-/// A child process that ends together with its owner.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A directory in memory that is removed with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Result<Scratch, String> {
-        let path = PathBuf::from(format!("/dev/shm/stele-bench-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Runs the bench in a network and a `/run` of its own, so that the port mapper that the peer needs
 /// disturbs no other.
@@ -62,86 +33,51 @@ pub fn apart() -> Result<(), String> {
     Err(format!("cannot run `unshare`, which needs root: {error}"))
 }
 
-pub struct SteleFileServer {
-    // Declared before its directory.
-    _child: Guarded,
-    program: PathBuf,
-    dir: Scratch,
-    pub process: u32,
-}
+pub struct SteleFileServer(Node);
 
 impl SteleFileServer {
-    /// A server on 6 drives of 1 GiB; objects are on 2+1.
-    pub fn start() -> Result<SteleFileServer, String> {
-        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        let program = own.with_file_name("stele");
-        if !program.is_file() {
-            return Err(format!("there is no {}; build it with `cargo build --release -p stele`", program.display()));
-        }
-        let dir = Scratch::new("file")?;
+    /// A server on 6 drives of this size; objects are on 2+1.
+    pub fn start(size: &str) -> Result<SteleFileServer, String> {
         let drives: Vec<String> = (0..6).map(|number| format!("d{number}.img@{number}")).collect();
-        let mut create = vec!["pool", "create", "--confirm-time", "--size", "1GiB", "--data", "2+1", "--spare", "1"];
+        let mut create = vec!["--size", size, "--data", "2+1", "--spare", "1"];
         drives.iter().for_each(|drive| create.extend(["--drive", drive]));
-        stele(&program, &dir.0, &create)?;
-        let config = dir.0.join("stele.toml");
-        let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
-        let text =
-            text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
-        fs::write(&config, text).map_err(|error| error.to_string())?;
-        let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
-        let mut child = Command::new(&program)
-            .args(["serve", "--json", "--dir"])
-            .arg(&dir.0)
-            .env_remove("STELE_DIR")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let output = child.stdout.take().ok_or("the server has no output")?;
-        let (process, child) = (child.id(), Guarded(child));
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
-        if line.is_empty() {
-            let log = fs::read_to_string(dir.0.join("server.log")).unwrap_or_default();
-            return Err(format!("the server did not become ready: {log}"));
-        }
-        Ok(SteleFileServer { _child: child, program, dir, process })
+        let name = format!("file-{size}");
+        let mut node = Node::create(&name, &create, &[("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n")])?;
+        node.serve()?;
+        Ok(SteleFileServer(node))
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Result<Value, String> {
-        let said = stele(&self.program, &self.dir.0, arguments)?;
-        Ok(serde_json::from_slice(&said).unwrap_or_default())
+    pub fn process(&self) -> u32 {
+        self.0.process()
+    }
+
+    pub fn serve(&mut self) -> Result<(), String> {
+        self.0.serve().map(drop)
+    }
+
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Result<(), String> {
+        self.0.run(arguments).map(drop)
     }
 
     /// Makes a share whose files are archived after `idle` seconds, and mounts it.
     pub fn share(&self, name: &str, cache: &str, idle: &str) -> Result<NfsClient, String> {
         let create = ["share", "create", name, "--cache", cache, "--squash", "none", "--mode", "0777"];
         self.run(&[&create[..], &["--archive-after", idle]].concat())?;
+        self.mount(name)
+    }
+
+    pub fn mount(&self, name: &str) -> Result<NfsClient, String> {
         let port = self.status(name)?["nfs_port"].as_u64().and_then(|port| u16::try_from(port).ok());
         let port = port.ok_or("the server serves no NFS")?;
         NfsClient::mount(port, port, &format!("/{name}"))
     }
 
     pub fn status(&self, name: &str) -> Result<Value, String> {
-        let said = self.run(&["share", "status", name, "--json"])?;
-        Ok(said)
-    }
-}
-
-fn stele(program: &Path, dir: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .arg("--dir")
-        .arg(dir)
-        .env_remove("STELE_DIR")
-        .stdin(Stdio::null())
-        .current_dir(dir)
-        .output()
-        .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
-    match output.status.success() {
-        true => Ok(output.stdout),
-        false => Err(format!("stele {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
+        self.0.ask(&["share", "status", name])
     }
 }
 

@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use stele_codes::Code;
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration};
 use stele_media::Shared;
 
-use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of, encode_chunk};
+use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of};
 use super::late::Changes;
 use super::space::PagePlace;
 use super::{Inner, PAGE, Page, ROOT_MAX, Table};
@@ -38,6 +38,11 @@ const RUN: usize = 32;
 const PLENTY: u32 = 256;
 /// Runs on their way at once.
 const RUNS: u64 = 16;
+/// Pages prepared between two turns of the driver, which serves hosts: a tenth of a millisecond,
+/// about.
+const WITHOUT_PAUSE: usize = 32;
+/// Any wait at all gives the driver its turn.
+const TURN: Duration = Duration(1);
 /// Copies of a page at most: the widest mirror there is. In a pool that survives four losses these
 /// are m + 1.
 const COPIES_MAX: usize = 5;
@@ -336,29 +341,32 @@ impl Checkpoint {
         };
         let io = self.table.0.io.clone();
         let mut entries: BTreeMap<PageId, Entry> = BTreeMap::new();
-        for (page, bytes) in &self.pages {
+        for (number, (page, bytes)) in self.pages.iter().enumerate() {
+            if number % WITHOUT_PAUSE == WITHOUT_PAUSE - 1 {
+                io.sleep(TURN).await;
+            }
             entries.insert(page.id, store_one(page.id, page.at_cut(&io, bytes)));
         }
         let mut chunks: BTreeMap<(u32, u32), Entry> = BTreeMap::new();
         let mut index: BTreeMap<u32, Entry> = BTreeMap::new();
-        {
+        // What is forgotten meanwhile stays in the directory until this checkpoint has ended.
+        for (number, key) in self.chunks.iter().enumerate() {
+            if number % WITHOUT_PAUSE == WITHOUT_PAUSE - 1 {
+                io.sleep(TURN).await;
+            }
             let store = self.table.0.store.borrow();
-            for key in &self.chunks {
-                let Some(chunk) = store.directory.chunk(*key) else { continue };
-                let mut changed = chunk.entries.clone();
-                let first = key.1 * CHUNK as u32;
-                let range =
-                    PageId { table: key.0, index: first }..=PageId { table: key.0, index: first + (CHUNK as u32 - 1) };
-                for (id, entry) in entries.range(range) {
-                    changed[(id.index - first) as usize] = *entry;
-                }
-                let id = PageId { table: CHUNK_TABLE, index: chunk.slot };
-                chunks.insert(*key, store_one(id, encode_chunk(&changed)));
-            }
-            for page in &self.index {
-                let id = PageId { table: INDEX_TABLE, index: *page };
-                index.insert(*page, store_one(id, store.directory.encode_index(*page, &chunks)));
-            }
+            let Some(chunk) = store.directory.chunk(*key) else { continue };
+            let first = key.1 * CHUNK as u32;
+            let range =
+                PageId { table: key.0, index: first }..=PageId { table: key.0, index: first + (CHUNK as u32 - 1) };
+            let changed = entries.range(range).map(|(id, entry)| ((id.index - first) as usize, *entry));
+            let id = PageId { table: CHUNK_TABLE, index: chunk.slot };
+            chunks.insert(*key, store_one(id, chunk.encode_with(changed)));
+        }
+        for page in &self.index {
+            let id = PageId { table: INDEX_TABLE, index: *page };
+            let bytes = self.table.0.store.borrow().directory.encode_index(*page, &chunks);
+            index.insert(*page, store_one(id, bytes));
         }
         self.put(writes).await?;
         self.write_anchor(&index).await?;
@@ -487,8 +495,14 @@ impl Checkpoint {
         self.table.settle_rows(&rows);
         self.table.count(|counters| counters.checkpoints += 1);
         self.done = true;
-        self.pages.clear();
-        inner.cache.borrow_mut().shrink(inner.limit);
+        let mut cache = inner.cache.borrow_mut();
+        for (page, _) in std::mem::take(&mut self.pages) {
+            if !page.dirty.get() && !page.forgotten.get() {
+                cache.list(&page);
+            }
+        }
+        cache.shrink(inner.limit);
+        drop(cache);
         inner.settled.wake_all();
     }
 }

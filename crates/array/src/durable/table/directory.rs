@@ -1,7 +1,7 @@
 //! The directory: where each page lies, and the digest it must have.
 //!
-//! Kept in memory whole, 16 bytes a page, in chunks of 1024. A chunk is stored as a page itself; so
-//! are the index pages that say where the chunks lie; the anchor says where those are.
+//! Kept in memory whole, 16 bytes a page, in chunks of up to 1024. A chunk is stored as a page
+//! itself; so are the index pages that say where the chunks lie; the anchor says where those are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +16,8 @@ use crate::model::place::PageId;
 
 /// Pages a chunk describes.
 pub const CHUNK: usize = PAGE / Entry::SIZE;
+/// Memory for the entries of a chunk grows by so many.
+const STEP: usize = 32;
 /// Chunks an index page describes.
 pub const INDEX: usize = PAGE / 24;
 
@@ -77,13 +79,38 @@ pub fn verifies(pool: PoolId, id: PageId, entry: Entry, bytes: &[u8]) -> bool {
         || entry.digest == digest::bound(bytes, context_of(pool, id, entry.sequence))
 }
 
-/// A thousand pages' entries.
+/// Up to a thousand pages' entries.
 pub struct Chunk {
-    pub entries: Vec<Entry>,
+    /// Up to the last page that was ever stored. Each row has a table of its own, so most chunks
+    /// are far from full, and a large pool has hundreds of thousands.
+    entries: Vec<Entry>,
     /// Where the chunk itself was stored last.
     pub stored: Entry,
     /// Its place in the index.
     pub slot: u32,
+}
+
+impl Chunk {
+    fn set(&mut self, at: usize, entry: Entry) -> Entry {
+        assert!(at < CHUNK, "a chunk has no page {at}");
+        if at >= self.entries.len() {
+            let room = (at + 1).next_multiple_of(STEP).min(CHUNK);
+            self.entries.reserve_exact(room - self.entries.len());
+            self.entries.resize(at + 1, Entry::default());
+        }
+        std::mem::replace(&mut self.entries[at], entry)
+    }
+
+    /// As it is stored once these pages are: entry by place within the chunk.
+    pub fn encode_with(&self, changed: impl Iterator<Item = (usize, Entry)>) -> Shared {
+        let mut entries = self.entries.clone();
+        entries.resize(CHUNK, Entry::default());
+        changed.for_each(|(at, entry)| entries[at] = entry);
+        let mut buffer = Buffer::zeroed(PAGE);
+        let mut w = Writer::new(&mut buffer);
+        entries.iter().for_each(|entry| entry.encode(&mut w));
+        buffer.freeze()
+    }
 }
 
 #[derive(Default)]
@@ -110,7 +137,7 @@ impl Directory {
     pub fn set(&mut self, id: PageId, entry: Entry) -> Entry {
         match self.chunks.get_mut(&(id.table, id.index / CHUNK as u32)) {
             Some(chunk) => {
-                let former = std::mem::replace(&mut chunk.entries[id.index as usize % CHUNK], entry);
+                let former = chunk.set(id.index as usize % CHUNK, entry);
                 self.stored += u64::from(entry.place().is_some());
                 self.stored -= u64::from(former.place().is_some());
                 former
@@ -137,7 +164,7 @@ impl Directory {
             self.slots.push(None);
         }
         self.slots[slot as usize] = Some(key);
-        self.chunks.insert(key, Chunk { entries: vec![Entry::default(); CHUNK], stored: Entry::default(), slot });
+        self.chunks.insert(key, Chunk { entries: Vec::new(), stored: Entry::default(), slot });
         while self.index.len() <= slot as usize / INDEX {
             self.index.push(Entry::default());
         }
@@ -243,18 +270,13 @@ impl Directory {
     }
 }
 
-/// A chunk as stored.
-pub fn encode_chunk(entries: &[Entry]) -> Shared {
-    assert_eq!(entries.len() * Entry::SIZE, PAGE);
-    let mut buffer = Buffer::zeroed(PAGE);
-    let mut w = Writer::new(&mut buffer);
-    entries.iter().for_each(|entry| entry.encode(&mut w));
-    buffer.freeze()
-}
-
+/// The entries of a stored chunk, up to the last page that is stored.
 pub fn decode_chunk(bytes: Shared) -> Option<Vec<Entry>> {
     let mut r = Reader::new(bytes);
-    (0..CHUNK).map(|_| Entry::decode(&mut r)).collect()
+    let mut entries: Vec<Entry> = (0..CHUNK).map(|_| Entry::decode(&mut r)).collect::<Option<_>>()?;
+    entries.truncate(entries.iter().rposition(|entry| entry.place().is_some()).map_or(0, |last| last + 1));
+    entries.shrink_to_fit();
+    Some(entries)
 }
 
 /// A chunk that an index page lists: slot within the page, table and chunk number, entry.

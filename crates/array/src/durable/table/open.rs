@@ -1,9 +1,10 @@
 //! Opening the table: the newest anchor whose directory is whole.
 
+use futures_util::stream::{self, StreamExt};
 use stele_ground::Bytes;
 
-use super::directory::{CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, decode_chunk, decode_index};
-use super::{PAGE, Store, Table};
+use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, decode_chunk, decode_index};
+use super::{Store, Table};
 use crate::drives::label::Labels;
 use crate::durable::anchor::{self, Anchor};
 use crate::durable::log::LogPosition;
@@ -14,8 +15,8 @@ use crate::runtime::io::Io;
 use crate::runtime::sync::join_all;
 use crate::space::layout::SharedLayout;
 
-/// Directory pages read at once.
-const AT_ONCE: usize = 64;
+/// Directory pages read at once, for each drive: a hard drive serves those first that are near.
+const AT_ONCE: usize = 32;
 
 /// What the anchor that was opened says.
 #[derive(Clone, Debug)]
@@ -160,23 +161,22 @@ impl Table {
             let listed = decode_index(bytes).ok_or_else(|| damaged(id))?;
             chunks.extend(listed.into_iter().map(|(at, key, entry)| (page as u32 * INDEX as u32 + at, key, entry)));
         }
-        for batch in chunks.chunks(AT_ONCE) {
-            let reads = join_all(
-                batch
-                    .iter()
-                    .map(|(slot, _, entry)| self.read_verified(PageId { table: CHUNK_TABLE, index: *slot }, *entry)),
-            )
-            .await;
-            for ((slot, key, entry), bytes) in batch.iter().zip(reads) {
-                let id = PageId { table: CHUNK_TABLE, index: *slot };
-                let entries = decode_chunk(bytes?.freeze()).ok_or_else(|| damaged(id))?;
-                self.claim(id, *entry)?;
-                for (at, page) in entries.iter().enumerate().filter(|(_, page)| page.place().is_some()) {
-                    let index = key.1 as usize * (PAGE / Entry::SIZE) + at;
-                    self.claim(PageId { table: key.0, index: index as u32 }, *page)?;
-                }
-                self.0.store.borrow_mut().directory.restore(*slot, *key, *entry, entries);
+        let at_once = AT_ONCE * self.0.labels.usable().len().max(1);
+        let reads = chunks.into_iter().map(async |(slot, key, entry)| {
+            let id = PageId { table: CHUNK_TABLE, index: slot };
+            let bytes = self.read_verified(id, entry).await?.freeze();
+            let entries = decode_chunk(bytes).ok_or_else(|| damaged(id))?;
+            self.claim(id, entry)?;
+            for (at, page) in entries.iter().enumerate().filter(|(_, page)| page.place().is_some()) {
+                let index = key.1 as usize * CHUNK + at;
+                self.claim(PageId { table: key.0, index: index as u32 }, *page)?;
             }
+            self.0.store.borrow_mut().directory.restore(slot, key, entry, entries);
+            Ok(())
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(at_once);
+        while let Some(done) = reads.next().await {
+            done?;
         }
         Ok(())
     }

@@ -58,25 +58,29 @@ impl PageSpace {
     /// So many free places in rows that `fit`, from the longest runs, in order; none when there are
     /// not as many.
     pub fn take(&mut self, wanted: usize, fit: &dyn Fn(RowId) -> bool) -> Option<Vec<PagePlace>> {
-        let mut runs: Vec<(u32, PagePlace)> = Vec::new();
-        for (row, units) in self.rows.iter().filter(|(row, units)| units.free() > 0 && fit(**row)) {
-            let mut index = 0;
-            while index < units.total() {
-                let length = (index..units.total()).take_while(|at| !units.is_taken(*at)).count() as u32;
-                if length > 0 {
-                    runs.push((length, PagePlace { row: *row, index }));
-                }
-                index += length + 1;
-            }
+        if wanted == 0 {
+            return Some(Vec::new());
         }
+        let rows = || self.rows.iter().filter(|(row, units)| units.free() > 0 && fit(**row));
+        let all =
+            || rows().flat_map(|(row, units)| units.free_runs().map(move |(first, length)| (length, *row, first)));
+        // Of a large table only the runs that are long enough to be among those taken are sorted.
+        let mut places: BTreeMap<u32, usize> = BTreeMap::new();
+        all().for_each(|(length, ..)| *places.entry(length).or_default() += length as usize);
+        let mut found = 0;
+        let least = places.iter().rev().find_map(|(length, places)| {
+            found += places;
+            (found >= wanted).then_some(*length)
+        })?;
+        let mut runs: Vec<(u32, PagePlace)> = all()
+            .filter(|(length, ..)| *length >= least)
+            .map(|(length, row, index)| (length, PagePlace { row, index }))
+            .collect();
         runs.sort_unstable_by_key(|(length, first)| (std::cmp::Reverse(*length), *first));
         let places = runs.into_iter().flat_map(|(length, first)| {
             (first.index..first.index + length).map(move |index| PagePlace { row: first.row, index })
         });
         let mut taken: Vec<PagePlace> = places.take(wanted).collect();
-        if taken.len() < wanted {
-            return None;
-        }
         for place in &taken {
             if let Some(units) = self.rows.get_mut(&place.row) {
                 units.take(place.index);

@@ -20,6 +20,16 @@ pub struct Crowding {
     pub crowded: Vec<RowId>,
 }
 
+/// What every status asks of every row. A large pool has hundreds of thousands, so
+/// [`super::shared::SharedLayout`] keeps it until the layout changes.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Survey {
+    /// Rows of volumes that break the enclosure rule.
+    broken: Vec<RowId>,
+    /// Members with a replacement.
+    pub replaced: u64,
+}
+
 impl Layout {
     /// The most strips of the row in one enclosure.
     pub fn crowd(&self, row: &Row) -> usize {
@@ -27,7 +37,7 @@ impl Layout {
             let cell = member.replacement.unwrap_or(member.cell);
             self.drives.get(usize::from(cell.drive.0)).map_or(u32::MAX, |drive| drive.enclosure)
         };
-        // Every status asks this of every row: few comparisons cost less than a map.
+        // Asked of every row: few comparisons cost less than a map.
         let beside = |member| row.members.iter().filter(|other| enclosure(other) == enclosure(member)).count();
         row.members.iter().map(beside).max().unwrap_or(0)
     }
@@ -37,16 +47,24 @@ impl Layout {
         self.crowd(row) <= row.class.code.tolerates()
     }
 
+    pub fn survey(&self) -> Survey {
+        let mut survey = Survey::default();
+        for row in self.rows.values() {
+            survey.replaced += row.members.iter().filter(|member| member.replacement.is_some()).count() as u64;
+            if row.class.kind == RowKind::Data && !self.within_enclosure_rule(row) {
+                survey.broken.push(row.id);
+            }
+        }
+        survey
+    }
+
     /// Which rows break the rule, and which of them although the `allowed` drives could keep it,
     /// whatever room they have.
-    pub fn crowding(&self, allowed: &dyn Fn(DriveNumber) -> bool) -> Crowding {
+    pub fn crowding(&self, survey: &Survey, allowed: &dyn Fn(DriveNumber) -> bool) -> Crowding {
         let drives = self.drives_that(allowed, |_, _| true);
         let mut kept: BTreeMap<RowClass, bool> = BTreeMap::new();
-        let mut crowding = Crowding::default();
-        let broken =
-            self.rows.values().filter(|row| row.class.kind == RowKind::Data && !self.within_enclosure_rule(row));
-        for row in broken {
-            crowding.exposed.push(row.id);
+        let mut crowding = Crowding { exposed: survey.broken.clone(), crowded: Vec::new() };
+        for row in survey.broken.iter().filter_map(|id| self.rows.get(id)) {
             if *kept.entry(row.class).or_insert_with(|| keep_rule(&drives, row.class)) {
                 crowding.crowded.push(row.id);
             }

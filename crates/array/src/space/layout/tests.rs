@@ -1,8 +1,11 @@
+use super::crowding::Survey;
 use super::*;
 use crate::drives::label::{DriveEntry, DriveState};
 use crate::formats::codec::{Reader, Writer};
 use crate::formats::tables::ROW_ENTRY;
 use crate::model::DigestUnit;
+use crate::model::place::SlotId;
+use crate::space::Space;
 use stele_ground::{Bytes, DriveId, KIB, MIB, PoolId};
 
 /// Drives of so many units of 1 MiB, two to an enclosure.
@@ -288,4 +291,50 @@ fn a_row_survives_its_encoding() {
         row.encode(&mut Writer::new(&mut bytes));
         assert_eq!(Row::decode(&mut Reader::new(bytes.into())), Some(row));
     }
+}
+
+#[test]
+fn the_survey_follows_each_change_of_the_layout() {
+    let shared = SharedLayout::new(Layout::new(&configuration(12, 40, 2)));
+    let row = shared.read().choose_row(class("8+2"), &|_| true).expect("room");
+    shared.write().insert_row(row.clone());
+    assert_eq!(shared.survey(), shared.read().survey());
+    assert_eq!(shared.survey().replaced, 0);
+    let spare = shared.read().choose_spare(row.id, 0, &|_| true).expect("room");
+    shared.write().set_replacement(row.id, 0, Some(spare));
+    assert_eq!(shared.survey().replaced, 1);
+    // All in one enclosure: the row breaks the rule.
+    let mut moved = configuration(12, 40, 2);
+    moved.drives.iter_mut().for_each(|drive| drive.enclosure = 0);
+    shared.write().configure(&moved);
+    assert_eq!(shared.read().crowding(&shared.survey(), &|_| true).exposed, [row.id]);
+    shared.write().remove_row(row.id);
+    assert_eq!(shared.survey(), Survey::default());
+}
+
+#[test]
+fn the_search_in_a_row_begins_behind_what_is_used() {
+    let shared = SharedLayout::new(Layout::new(&configuration(12, 40, 2)));
+    let mut space = Space::new(shared.clone());
+    for used in [11, 0] {
+        let row = shared.read().choose_row(class("8+2"), &|_| true).expect("room");
+        shared.write().insert_row(row.clone());
+        space.add_row(&row, used);
+    }
+    let slots = shared.read().slots_per_row(class("8+2"));
+    let first = space.next_row(class("8+2"), 1).expect("a row with room");
+    assert_eq!(first.1, 11);
+    assert_eq!(space.stripes().collect::<Vec<_>>(), [(class("8+2"), 11)]);
+    // Each slot that is mapped or freed is counted once, and its row is to be saved.
+    assert_eq!(space.changed().len(), 2);
+    space.saved(first.0);
+    for index in 11..slots {
+        space.count(SlotId { row: first.0, index }, true);
+    }
+    assert_eq!(space.changed().len(), 2);
+    assert_eq!(space.stripes().map(|(_, stripes)| stripes).sum::<u64>(), u64::from(slots));
+    space.count(SlotId { row: first.0, index: 0 }, false);
+    space.remove_row(first.0);
+    assert_eq!(space.stripes().map(|(_, stripes)| stripes).sum::<u64>(), 0);
+    assert!(!space.changed().contains(&first.0));
 }

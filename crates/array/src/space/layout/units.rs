@@ -54,6 +54,29 @@ impl UnitMap {
         (unit < self.total).then_some(unit)
     }
 
+    /// The runs of free units, each as its first unit and its length, in order.
+    pub fn free_runs(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let first = self.next(from, false)?;
+            from = self.next(first, true).unwrap_or(self.total);
+            Some((first, from - first))
+        })
+    }
+
+    /// The first unit from here on that is taken, or that is not. Whole words at a time.
+    fn next(&self, from: u32, taken: bool) -> Option<u32> {
+        let sought = |word: u64| if taken { word } else { !word };
+        let mut at = from as usize / 64;
+        let mut word = sought(*self.bits.get(at)?) & (u64::MAX << (from % 64));
+        while word == 0 {
+            at += 1;
+            word = sought(*self.bits.get(at)?);
+        }
+        let unit = at as u32 * 64 + word.trailing_zeros();
+        (unit < self.total).then_some(unit)
+    }
+
     /// Panics when it is taken already (invariant 4) or does not exist.
     pub fn take(&mut self, unit: u32) {
         assert!(unit < self.total && !self.is_taken(unit), "unit {unit} has an owner or does not exist");
@@ -70,5 +93,31 @@ impl UnitMap {
         self.bits[unit as usize / 64] &= !(1 << (unit % 64));
         self.used -= 1;
         self.hint = self.hint.min(unit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stele_ground::Dice;
+
+    use super::*;
+
+    #[test]
+    fn free_runs_are_those_found_unit_by_unit() {
+        let mut dice = Dice::new(3);
+        for total in [0, 1, 63, 64, 65, 128, 300] {
+            for share in [0, 1, 5, 50, 95, 100] {
+                let mut units = UnitMap::new(total);
+                (0..total).filter(|_| dice.below(100) < share).for_each(|unit| units.take(unit));
+                let mut expected: Vec<(u32, u32)> = Vec::new();
+                for unit in (0..total).filter(|unit| !units.is_taken(*unit)) {
+                    match expected.last_mut() {
+                        Some((first, length)) if *first + *length == unit => *length += 1,
+                        _ => expected.push((unit, 1)),
+                    }
+                }
+                assert_eq!(units.free_runs().collect::<Vec<_>>(), expected, "{total} units, {share} per cent taken");
+            }
+        }
     }
 }

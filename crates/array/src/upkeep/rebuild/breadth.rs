@@ -21,6 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, VolumeId};
 
 use super::{Done, Need, Placed, Task};
+use crate::drives::label::DriveState;
 use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
@@ -325,13 +326,20 @@ impl Engine {
     /// Stripes that have a slot; and of them those that may lose no further strip without loss of
     /// data.
     pub fn exposure(&self) -> (u64, u64) {
+        let classes: Vec<(RowClass, u64)> = self.look(|core| core.space.stripes().collect());
+        let all = classes.iter().map(|(_, stripes)| stripes).sum();
+        let configuration = self.drives.labels.configuration();
+        let holds = |state| !matches!(state, DriveState::Retired | DriveState::Joining);
+        let mut drives = configuration.drives.iter().zip(0..).filter(|(entry, _)| holds(entry.state));
+        if drives.all(|(_, at)| self.drives.is_sound(DriveNumber(at))) {
+            // No row lacks a strip: there is no need to look at hundreds of thousands.
+            let bare = classes.iter().filter(|(class, _)| class.code.tolerates() == 0);
+            return (all, bare.map(|(_, stripes)| stripes).sum());
+        }
         let layout = self.layout.read();
-        let exposed = |row: &Row| self.strips_without(row, |_| false) >= row.class.code.tolerates();
+        let exposed = |row: &&Row| self.strips_without(row, |_| false) >= row.class.code.tolerates();
         let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data);
-        rows.fold((0, 0), |(all, critical), row| {
-            let used = u64::from(self.look(|core| core.space.used(row.id)));
-            (all + used, critical + if exposed(row) { used } else { 0 })
-        })
+        (all, rows.filter(exposed).map(|row| u64::from(self.look(|core| core.space.used(row.id)))).sum())
     }
 }
 

@@ -36,7 +36,7 @@ fn a_million_pages_agree_with_a_plain_map_and_come_back() {
         for (at, key, entry) in listed {
             assert_eq!(stored.get(&key), Some(&entry));
             let chunk = directory.chunk(key).expect("listed");
-            let entries = decode_chunk(encode_chunk(&chunk.entries)).expect("a chunk");
+            let entries = decode_chunk(chunk.encode_with(std::iter::empty())).expect("a chunk");
             back.restore(page * INDEX as u32 + at, key, entry, entries);
         }
     }
@@ -79,4 +79,29 @@ fn a_page_is_not_what_a_host_wrote_in_its_place_before() {
     // An entry of a former version verifies still, and takes the one for the other.
     let former = Entry::new(place, digest::bound(&ours, context_of(pool, id, 15)), 15);
     assert!(verifies(pool, id, former, &ours) && verifies(pool, id, former, &before));
+}
+
+#[test]
+fn a_chunk_takes_memory_for_the_pages_that_it_has() {
+    let mut directory = Directory::default();
+    let place = |index| PagePlace { row: RowId(1), index };
+    for row in 0..100 {
+        directory.ensure((row, 0));
+        directory.set(PageId { table: row, index: 3 }, Entry::new(place(row), 5, 6));
+    }
+    let room = |directory: &Directory| directory.chunks.values().map(|chunk| chunk.entries.capacity()).sum::<usize>();
+    assert!(room(&directory) <= 100 * STEP, "room for {} entries", room(&directory));
+    let mut back = Directory::default();
+    for (key, chunk) in &directory.chunks {
+        let entries = decode_chunk(chunk.encode_with(std::iter::empty())).expect("a chunk");
+        back.restore(chunk.slot, *key, chunk.stored, entries);
+    }
+    assert_eq!(room(&back), 100 * 4);
+    // A page within what is there, and one behind it.
+    for index in [0, CHUNK as u32 - 1] {
+        back.set(PageId { table: 7, index }, Entry::new(place(index), 1, 2));
+    }
+    assert_eq!(back.pages(7), CHUNK as u32);
+    assert_eq!(back.entry(PageId { table: 7, index: 3 }), directory.entry(PageId { table: 7, index: 3 }));
+    assert_eq!(back.entry(PageId { table: 7, index: 4 }), Entry::default());
 }

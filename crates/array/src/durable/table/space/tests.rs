@@ -42,3 +42,23 @@ fn places_are_given_once_and_only_where_they_fit() {
     assert_eq!(space.take(10, &|_| true).map(|places| places.len()), Some(10));
     assert_eq!(space.take(1, &|_| true), None);
 }
+
+#[test]
+fn the_longest_runs_are_taken_and_of_equal_ones_the_first() {
+    let mut space = PageSpace::default();
+    space.add_row(RowId(0), 200);
+    let places = space.take(200, &|_| true).unwrap();
+    // Free runs of 2 at 10 and 100, of 3 at 62 (over the edge of a word), of 1 at 199.
+    for index in [10, 11, 100, 101, 62, 63, 64, 199] {
+        space.release(places[index]);
+    }
+    let take = |space: &mut PageSpace, wanted| {
+        let taken: Vec<u32> = space.take(wanted, &|_| true).unwrap().iter().map(|place| place.index).collect();
+        taken
+    };
+    assert_eq!(take(&mut space, 0), []);
+    assert_eq!(take(&mut space, 4), [10, 62, 63, 64]);
+    assert_eq!(take(&mut space, 3), [11, 100, 101]);
+    assert_eq!(take(&mut space, 1), [199]);
+    assert_eq!(space.take(1, &|_| true), None);
+}
