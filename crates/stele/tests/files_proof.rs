@@ -1,7 +1,8 @@
 //! Proof that people may trust a share. Files change through NFS, a mount and S3 at once, while the
 //! server is killed, a drive lies and another one is away. Every byte is compared with a model.
+//! With caching off, each write is durable when it is answered.
 //!
-//! Here the proof runs for some seconds; `./x soak --files SECONDS` runs it for the given time
+//! Here the proofs run for some seconds; `./x soak --files SECONDS` runs them for the given time
 //! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
 
 use std::collections::BTreeMap;
@@ -64,11 +65,13 @@ struct Proof {
     files: BTreeMap<String, Known>,
     dice: Dice,
     made: u64,
+    /// The cache is off: a write needs no commit.
+    durable: bool,
 }
 
 impl Proof {
-    fn new(seed: u64) -> Proof {
-        let place = Place::new("files-proof");
+    fn new(seed: u64, caching: &str) -> Proof {
+        let place = Place::new(&format!("files-proof-{caching}"));
         place.pool(5);
         place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"));
         let server = place.serve();
@@ -80,6 +83,8 @@ impl Proof {
             "32MiB",
             "--archive-after",
             "1",
+            "--caching",
+            caching,
             "--squash",
             "none",
             "--mode",
@@ -92,9 +97,9 @@ impl Proof {
             directory
         });
         let (client, root) = connected(&place);
-        let (files, keys) = (BTreeMap::new(), server.keys());
-        let proof =
-            Proof { place, server: Some(server), keys, client, root, mount, files, dice: Dice::new(seed), made: 0 };
+        let (files, keys, server, dice) = (BTreeMap::new(), server.keys(), Some(server), Dice::new(seed));
+        let durable = caching == "off";
+        let proof = Proof { place, server, keys, client, root, mount, files, dice, made: 0, durable };
         proof.mount();
         proof
     }
@@ -198,6 +203,9 @@ impl Proof {
                     }
                 }
             }
+        }
+        if self.durable {
+            self.known(name).is_durable();
         }
     }
 
@@ -339,11 +347,20 @@ fn connected(place: &Place) -> (Client, Vec<u8>) {
 
 #[test]
 fn what_was_answered_is_read_through_every_protocol_while_drives_fail_and_the_server_is_killed() {
+    prove("on");
+}
+
+#[test]
+fn with_caching_off_nothing_answered_is_lost_while_drives_fail_and_the_server_is_killed() {
+    prove("off");
+}
+
+fn prove(caching: &str) {
     let begun = Instant::now();
     let lasts = Duration::from_secs(number("STELE_FILES_SECONDS").unwrap_or(0));
     let seed = number("STELE_FILES_SEED").unwrap_or(1);
-    println!("seed {seed}");
-    let mut proof = Proof::new(seed);
+    println!("seed {seed}, caching {caching}");
+    let mut proof = Proof::new(seed, caching);
     let mut round = 0;
     // Each kind of fault at least once.
     while round < 3 || begun.elapsed() < lasts {
@@ -352,7 +369,11 @@ fn what_was_answered_is_read_through_every_protocol_while_drives_fail_and_the_se
         }
         proof.fault(round);
         round += 1;
-        println!("round {round}: {} files, {:.0} s", proof.files.len(), begun.elapsed().as_secs_f64());
+        println!(
+            "caching {caching}, round {round}: {} files, {:.0} s",
+            proof.files.len(),
+            begun.elapsed().as_secs_f64()
+        );
     }
     wait_for("the archive to have every file", || {
         (proof.place.json(&["share", "status", SHARE])["status"]["open_files"] == 0).then_some(())

@@ -170,7 +170,9 @@ impl Rig {
             name: format!("d{at}"),
             enclosure: at as u32,
         });
-        let pool = Pool::open(OpenOptions::default(), attached.collect(), Instant(1));
+        // To fill a pool each page of the table is stored about once, which saves memory here.
+        let table_cache = if pace == Pace::Memory { Bytes(1 << 29) } else { OpenOptions::default().table_cache };
+        let pool = Pool::open(OpenOptions { table_cache, ..OpenOptions::default() }, attached.collect(), Instant(1));
         let begun = std::time::Instant::now();
         let mut rig = Rig { pool, drives, now: Instant(1), pace, begun, next: 0 };
         while *rig.pool.state() == State::Starting {
