@@ -106,10 +106,7 @@ impl Chunk {
         let mut entries = self.entries.clone();
         entries.resize(CHUNK, Entry::default());
         changed.for_each(|(at, entry)| entries[at] = entry);
-        let mut buffer = Buffer::zeroed(PAGE);
-        let mut w = Writer::new(&mut buffer);
-        entries.iter().for_each(|entry| entry.encode(&mut w));
-        buffer.freeze()
+        encode_chunk(&entries)
     }
 }
 
@@ -270,11 +267,20 @@ impl Directory {
     }
 }
 
-/// The entries of a stored chunk, up to the last page that is stored.
+/// A chunk as stored; the pages behind the last entry are not.
+pub fn encode_chunk(entries: &[Entry]) -> Shared {
+    assert!(entries.len() <= CHUNK, "a chunk of {} entries", entries.len());
+    let mut buffer = Buffer::zeroed(PAGE);
+    let mut w = Writer::new(&mut buffer);
+    entries.iter().for_each(|entry| entry.encode(&mut w));
+    buffer.freeze()
+}
+
+/// The entries of a stored chunk, up to the last one that is not empty.
 pub fn decode_chunk(bytes: Shared) -> Option<Vec<Entry>> {
     let mut r = Reader::new(bytes);
     let mut entries: Vec<Entry> = (0..CHUNK).map(|_| Entry::decode(&mut r)).collect::<Option<_>>()?;
-    entries.truncate(entries.iter().rposition(|entry| entry.place().is_some()).map_or(0, |last| last + 1));
+    entries.truncate(entries.iter().rposition(|entry| *entry != Entry::default()).map_or(0, |last| last + 1));
     entries.shrink_to_fit();
     Some(entries)
 }
