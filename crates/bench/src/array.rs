@@ -11,158 +11,58 @@ mod small;
 use std::time::Instant as WallInstant;
 
 use stele_array::{
-    Action, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply, State,
-    VolumeSpec, WriteMode,
+    Command, CreateOptions, DigestUnit, OpenOptions, Pool, PoolStatus, Reply, VolumeSpec, WriteMode,
 };
 use stele_codes::{Code, Coder};
-use stele_ground::{Bytes, Dice, DriveId, Instant, PoolId, VolumeId, digest};
-use stele_media::{Buffer, Completion, Drive, MemoryDrive, Op, Priority, Request, Shared};
+use stele_ground::{Bytes, Dice, DriveId, PoolId, VolumeId, digest};
+use stele_media::{Buffer, MemoryDrive, Op, Shared};
 
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
+use crate::rig::Clock;
 
 const MIB: u64 = 1 << 20;
 
-/// A pool and its drives, driven by this thread.
-struct Rig {
-    pool: Pool,
-    drives: Vec<MemoryDrive>,
-    begin: WallInstant,
-    next: u64,
-    actions: Vec<Action>,
-    finished: Vec<Completion>,
+/// A pool on memory drives.
+type Rig = crate::rig::Rig<MemoryDrive>;
+
+fn pool_of(drives: usize, size: u64, options: OpenOptions) -> Result<Rig, String> {
+    pool_with_log(drives, size, 64 * MIB, options)
 }
 
-impl Rig {
-    fn new(drives: usize, size: u64, options: OpenOptions) -> Result<Rig, String> {
-        Rig::with_log(drives, size, 64 * MIB, options)
-    }
+fn pool_with_log(drives: usize, size: u64, log: u64, options: OpenOptions) -> Result<Rig, String> {
+    let mut all: Vec<MemoryDrive> = (0..drives).map(|_| MemoryDrive::new(Bytes(size))).collect();
+    all.iter_mut().for_each(MemoryDrive::preallocate);
+    let create = CreateOptions {
+        pool: PoolId([1; 16]),
+        name: "bench".into(),
+        drives: (0..drives).map(|at| DriveId([at as u8 + 1; 16])).collect(),
+        seed: 1,
+        log: Some(Bytes(log)),
+        spare_drives: Some(0),
+        created: 0,
+    };
+    Rig::open(all, Clock::Wall, |attached, now| Pool::create(create, options, attached, now))
+}
 
-    fn with_log(drives: usize, size: u64, log: u64, options: OpenOptions) -> Result<Rig, String> {
-        let mut all: Vec<MemoryDrive> = (0..drives).map(|_| MemoryDrive::new(Bytes(size))).collect();
-        all.iter_mut().for_each(MemoryDrive::preallocate);
-        let attached = all.iter().enumerate().map(|(at, drive)| Attached {
-            geometry: drive.geometry(),
-            name: format!("memory/{at}"),
-            enclosure: at as u32,
-        });
-        let create = CreateOptions {
-            pool: PoolId([1; 16]),
-            name: "bench".into(),
-            drives: (0..drives).map(|at| DriveId([at as u8 + 1; 16])).collect(),
-            seed: 1,
-            log: Some(Bytes(log)),
-            spare_drives: Some(0),
-            created: 0,
-        };
-        let pool = Pool::create(create, options, attached.collect(), Instant(1));
-        let mut rig =
-            Rig { pool, drives: all, begin: WallInstant::now(), next: 0, actions: Vec::new(), finished: Vec::new() };
-        while *rig.pool.state() == State::Starting {
-            rig.turn(&mut Vec::new());
-        }
-        match rig.pool.state() {
-            State::Ready { .. } => Ok(rig),
-            other => Err(format!("the pool did not open: {other:?}")),
-        }
-    }
+fn volume_of(rig: &mut Rig, name: &str, code: &str, size: u64, block: u64) -> Result<VolumeId, String> {
+    rig.create(VolumeSpec {
+        name: name.into(),
+        code: code.parse().map_err(|error| format!("{error}"))?,
+        size: Bytes(size),
+        strip: Bytes(64 << 10),
+        block: Bytes(block),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        owner: None,
+    })
+}
 
-    /// One round of the event loop; the pool's answers go to `answers`.
-    fn turn(&mut self, answers: &mut Vec<Action>) {
-        self.pool.run(Instant(self.begin.elapsed().as_nanos() as u64 + 1));
-        self.pool.actions(&mut self.actions);
-        for action in self.actions.drain(..) {
-            match action {
-                Action::Drive { drive, request } => self.drives[drive].submit(request),
-                answer => answers.push(answer),
-            }
-        }
-        for (drive, device) in self.drives.iter_mut().enumerate() {
-            device.reap(Instant(0), &mut self.finished);
-            for completion in self.finished.drain(..) {
-                self.pool.event(Event::Completed { drive, completion });
-            }
-        }
-    }
-
-    fn command(&mut self, command: Command) -> Result<Reply, String> {
-        self.pool.event(Event::Command { id: 0, command });
-        let mut answers = Vec::new();
-        loop {
-            self.turn(&mut answers);
-            for answer in answers.drain(..) {
-                if let Action::Reply { reply, .. } = answer {
-                    return reply.map_err(|error| error.to_string());
-                }
-            }
-        }
-    }
-
-    fn volume(&mut self, name: &str, code: &str, size: u64) -> Result<VolumeId, String> {
-        self.volume_of_blocks(name, code, size, 4096)
-    }
-
-    fn volume_of_blocks(&mut self, name: &str, code: &str, size: u64, block: u64) -> Result<VolumeId, String> {
-        let spec = VolumeSpec {
-            name: name.into(),
-            code: code.parse().map_err(|error| format!("{error}"))?,
-            size: Bytes(size),
-            strip: Bytes(64 << 10),
-            block: Bytes(block),
-            digest: DigestUnit::Block,
-            mode: WriteMode::WriteBack,
-            fully_allocated: false,
-            owner: None,
-        };
-        match self.command(Command::CreateVolume(spec))? {
-            Reply::Volume(volume) => Ok(volume.id),
-            other => Err(format!("{other:?}")),
-        }
-    }
-
-    fn status(&mut self) -> Result<PoolStatus, String> {
-        match self.command(Command::Status)? {
-            Reply::Status(status) => Ok(*status),
-            other => Err(format!("{other:?}")),
-        }
-    }
-
-    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a
-    /// recycled one if there is one.
-    fn drive(
-        &mut self,
-        volume: VolumeId,
-        depth: usize,
-        count: u64,
-        mut make: impl FnMut(u64, Option<Op>) -> Op,
-    ) -> Result<f64, String> {
-        let begin = WallInstant::now();
-        let (mut submitted, mut done) = (0, 0);
-        let mut answers = Vec::new();
-        let submit = |pool: &mut Pool, next: &mut u64, op: Op| {
-            *next += 1;
-            let request = Request { tag: *next, op, priority: Priority::Host, deadline: None };
-            pool.event(Event::Submit { volume, request });
-        };
-        while submitted < count.min(depth as u64) {
-            let op = make(submitted, None);
-            submit(&mut self.pool, &mut self.next, op);
-            submitted += 1;
-        }
-        while done < count {
-            self.turn(&mut answers);
-            for answer in answers.drain(..) {
-                let Action::Finished { completion, .. } = answer else { continue };
-                completion.result.map_err(|error| error.to_string())?;
-                done += 1;
-                if submitted < count {
-                    let op = make(submitted, Some(completion.op));
-                    submit(&mut self.pool, &mut self.next, op);
-                    submitted += 1;
-                }
-            }
-        }
-        Ok(begin.elapsed().as_secs_f64())
+fn status_of(rig: &mut Rig) -> Result<PoolStatus, String> {
+    match rig.command(Command::Status)? {
+        Reply::Status(status) => Ok(*status),
+        other => Err(format!("{other:?}")),
     }
 }
 
@@ -222,20 +122,20 @@ fn sequential(bench: &mut Bench) -> Result<(), String> {
         return Ok(());
     }
     let options = OpenOptions { block_cache: Bytes(16 * MIB), ..OpenOptions::default() };
-    let mut rig = Rig::new(10, 256 * MIB, options)?;
-    let volume = rig.volume("stream", "8+2", 1024 * MIB)?;
+    let mut rig = pool_of(10, 256 * MIB, options)?;
+    let volume = volume_of(&mut rig, "stream", "8+2", 1024 * MIB, 4096)?;
     let data = random_bytes(16 * MIB as usize);
     let slice = |number: u64| data.slice((number % 16 * MIB) as usize..((number % 16 + 1) * MIB) as usize);
     let span = 512;
     let write = |number: u64, _| Op::Write { at: number % span * MIB, data: vec![slice(number)], fua: false };
     rig.drive(volume, 16, span, write)?;
-    let before = rig.status()?;
+    let before = status_of(&mut rig)?;
     bench
         .case("8+2 sequential write 1 MiB", Unit::more("MB/s"))
         .target(0.4)
         .beside("copy + code + digest alone", || Ok(limit(&data)))
         .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, write)? / 1e6))?;
-    let after = rig.status()?;
+    let after = status_of(&mut rig)?;
     let count = |status: &PoolStatus, name: &str| {
         status.counters.iter().find(|(have, _)| *have == name).map_or(0, |(_, value)| *value)
     };
@@ -279,9 +179,9 @@ fn random(bench: &mut Bench) -> Result<(), String> {
         return Ok(());
     }
     let options = OpenOptions { block_cache: Bytes(64 * MIB), ..OpenOptions::default() };
-    let mut rig = Rig::new(6, 512 * MIB, options)?;
+    let mut rig = pool_of(6, 512 * MIB, options)?;
     let size = 1024 * MIB;
-    let volume = rig.volume("random", "4+2", size)?;
+    let volume = volume_of(&mut rig, "random", "4+2", size, 4096)?;
     let data = random_bytes(MIB as usize);
     rig.drive(volume, 8, size / MIB, |number, _| Op::Write { at: number * MIB, data: vec![data.clone()], fua: false })?;
     let mut dice = Dice::new(3);

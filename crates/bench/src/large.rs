@@ -13,14 +13,15 @@ use std::process::Command as Program;
 use std::time::Instant as WallInstant;
 
 use serde_json::Value;
-use stele_array::{Command, DigestUnit, Reply, VolumeSpec, WriteMode};
+use stele_array::{DigestUnit, VolumeSpec, WriteMode};
 use stele_ground::{BLOCK, Bytes, VolumeId};
-use stele_media::Buffer;
+use stele_media::{Buffer, Op, Shared};
 
 use crate::harness::{Bench, Unit};
 use crate::process;
 use crate::served::Node;
-use drives::{Pace, Rig};
+use crate::rig::Rig;
+use drives::{Pace, SparseDrive};
 
 const DRIVES: usize = 24;
 const STRIP: u64 = 64 << 10;
@@ -104,7 +105,7 @@ fn measure(bench: &mut Bench, plan: &Plan) -> Result<Memory, String> {
     node.kill();
 
     let begun = WallInstant::now();
-    let mut rig = Rig::open(node.dir(), DRIVES, plan.drive, Pace::Memory)?;
+    let mut rig = drives::open(node.dir(), DRIVES, plan.drive, Pace::Memory)?;
     let volume = fill(&mut rig, plan.slots)?;
     drop(rig);
     say("stripes written, in process", Unit::more("1/s"), plan.slots as f64 / begun.elapsed().as_secs_f64());
@@ -137,13 +138,13 @@ fn measure(bench: &mut Bench, plan: &Plan) -> Result<Memory, String> {
     say("open after kill -9, processor time", Unit::less("s"), cpu);
     node.kill();
 
-    let mut rig = Rig::open(node.dir(), DRIVES, plan.drive, Pace::HardDrives)?;
-    let opened = rig.now;
+    let mut rig = drives::open(node.dir(), DRIVES, plan.drive, Pace::HardDrives)?;
+    let opened = rig.now();
     say("open after kill -9 on hard drives, virtual", Unit::less("s"), opened.0 as f64 / 1e9);
     // Behind what is written: the stripe has no slot yet.
     let data = Buffer::copy_of(&[7; BLOCK]).freeze();
-    rig.write(volume, 1, &data, [plan.slots * STRIP])?;
-    say("first write on hard drives, virtual", Unit::less("ms"), rig.now.since(opened).as_secs_f64() * 1e3);
+    rig.drive(volume, 1, 1, |_, _| write_of(plan.slots, &data))?;
+    say("first write on hard drives, virtual", Unit::less("ms"), rig.now().since(opened).as_secs_f64() * 1e3);
     let rows = (plan.slots * STRIP) as f64 / plan.unit as f64;
     Ok(Memory { empty, full, rows, slots: plan.slots as f64, pages })
 }
@@ -156,7 +157,7 @@ fn serve(node: &mut Node) -> Result<f64, String> {
 }
 
 /// Makes the volume and writes all its stripes but the last thousand.
-fn fill(rig: &mut Rig, slots: u64) -> Result<VolumeId, String> {
+fn fill(rig: &mut Rig<SparseDrive>, slots: u64) -> Result<VolumeId, String> {
     let spec = VolumeSpec {
         name: "large".into(),
         code: "mirror-2".parse().map_err(|error| format!("{error}"))?,
@@ -168,13 +169,14 @@ fn fill(rig: &mut Rig, slots: u64) -> Result<VolumeId, String> {
         fully_allocated: false,
         owner: None,
     };
-    let volume = match rig.command(Command::CreateVolume(spec))? {
-        Reply::Volume(volume) => volume.id,
-        other => return Err(format!("{other:?}")),
-    };
+    let volume = rig.create(spec)?;
     let zeros = Buffer::zeroed(STRIP as usize).freeze();
-    rig.write(volume, 64, &zeros, (0..slots).map(|stripe| stripe * STRIP))?;
+    rig.drive(volume, 64, slots, |stripe, _| write_of(stripe, &zeros))?;
     Ok(volume)
+}
+
+fn write_of(stripe: u64, data: &Shared) -> Op {
+    Op::Write { at: stripe * STRIP, data: vec![data.clone()], fua: false }
 }
 
 struct Writes {

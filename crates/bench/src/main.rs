@@ -37,6 +37,7 @@ mod lab;
 mod large;
 mod process;
 mod rebuild;
+mod rig;
 mod s3;
 mod served;
 mod streams;

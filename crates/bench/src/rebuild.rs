@@ -1,179 +1,303 @@
-//! The duration of a rebuild and the critical share after two losses, against the number of drives:
-//! the real array on modelled hard drives in virtual time, with the same digits in every run. A
-//! whole run also writes `docs/rebuild.md`.
+//! The rate of a rebuild and the critical share after two losses, against the number of drives; the
+//! rate of a scrub; and what hosts and a rebuild are to each other. The real array on modelled hard
+//! drives in virtual time, with the same digits in every run. A whole run also writes
+//! `docs/rebuild.md`.
 //!
-//! Contents are zeros, so that only time is simulated at scale. The drives are small, so that
-//! hundreds fit into memory: the published drive with fewer cylinders, whose arm takes the same
-//! time over the whole stroke. No figure is scaled up from a measured one. A row with twice the
-//! content on each drive shows how the time grows with the content.
+//! Contents are zeros, so that only time is simulated at scale. The drives hold little, spread over
+//! their whole stroke, so that hundreds fit into memory.
 
-use stele_array::{DriveHealth, OpenOptions, PoolStatus};
-use stele_ground::{Bytes, Dice, Duration, MIB};
-use stele_media::simulated::{HardDrive, HardDriveSpec, Model, SECTOR};
+mod drives;
+mod hosts;
+mod sustained;
+
+use stele_array::{Command, DriveHealth, OpenOptions, PoolStatus};
+use stele_ground::{Bytes, Duration, MIB, VolumeId};
 use stele_media::{Buffer, Op};
 use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
 use crate::harness::{Bench, Unit};
+use hosts::Hosts;
+use sustained::Sustained;
 
 const PAGE: &str = "docs/rebuild.md";
 /// Bytes of the volume on each drive.
-const HELD: u64 = 64 * MIB;
-const DRIVE: u64 = 256 * MIB;
+const HELD: u64 = 256 * MIB;
 const STRIP: u64 = 64 << 10;
-/// Drives of a world.
+const DATA: u64 = 8;
+const WIDTH: u64 = 10;
+/// Drives of an enclosure.
 const SHELF: usize = 12;
-/// Number of drives, and multiples of `HELD`.
-const CASES: [(usize, u64); 5] = [(12, 1), (24, 1), (58, 1), (116, 1), (24, 2)];
+const CASES: [usize; 4] = [12, 24, 58, 116];
+/// Numbers of drives with which a scrub, and hosts, are measured.
+const BESIDE: [usize; 3] = [12, 24, 58];
+/// The drive for which hours are computed.
+const DRIVE: f64 = 20e12;
+const MOMENT: Duration = Duration::from_millis(10);
+const MOST: Duration = Duration::from_secs(24 * 3600);
 
-fn drive(mut dice: Dice) -> Box<dyn Model> {
-    let spec = HardDriveSpec { sectors: DRIVE / SECTOR as u64, ..HardDriveSpec::published_15k() };
-    Box::new(HardDrive::new(spec, &mut dice))
+struct Measured {
+    pool: VirtualPool,
+    volume: VolumeId,
+    drives: usize,
+    /// Of the volume.
+    bytes: u64,
 }
 
-struct Figures {
-    one: Duration,
+struct Lost {
+    /// Bytes a second that one lost drive is restored with, its beginning and end left out.
+    rate: f64,
+    /// After the loss of two.
     critical: Duration,
     two: Duration,
     /// Share of stripes that lost two strips.
     share: f64,
-    /// Bytes of strips on one drive.
-    held: f64,
 }
 
-fn measure(drives: usize, held: u64) -> Result<Figures, String> {
-    let plan = PoolPlan {
-        enclosures: (0..drives).map(|drive| (drive / SHELF) as u32).collect(),
-        drive_size: Bytes(DRIVE),
-        log: Bytes(16 * MIB),
-        spare_drives: Some(2),
-        open: OpenOptions { rebuild_after: Duration(0), ..OpenOptions::default() },
-        seed: drives as u64,
-        model: &drive,
-    };
-    let mut pool = VirtualPool::new(plan)?;
-    fill(&mut pool, drives, held)?;
-    let stripes = pool.status()?.stripes;
-    let moment = Duration::from_millis(10);
-    let most = Duration::from_secs(24 * 3600);
-    let whole = |status: &PoolStatus| status.rebuild.is_none() && status.copy_back.is_none();
-    // One drive.
-    pool.machine.detach(0);
-    let begun = pool.machine.now;
-    pool.until(moment, most, |status| status.rebuild.is_some())?;
-    pool.until(moment, most, whole)?;
-    let one = pool.machine.now.since(begun);
-    pool.machine.attach(0);
-    let well = |status: &PoolStatus| status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
-    pool.until(Duration::from_secs(1), most, |status| well(status) && whole(status))?;
-    // Two drives at once, from different shelves if there are several.
-    let other = if drives > SHELF { SHELF + 1 } else { 1 };
-    pool.machine.detach(0);
-    pool.machine.detach(other);
-    let begun = pool.machine.now;
-    pool.pass(Duration::from_millis(1));
-    let status = pool.status()?;
-    let share = status.critical_stripes as f64 / stripes as f64;
-    pool.until(moment, most, |status| status.critical_stripes == 0)?;
-    let critical = pool.machine.now.since(begun);
-    pool.until(moment, most, whole)?;
-    let two = pool.machine.now.since(begun);
-    if pool.status()?.lost_stripes > 0 {
-        return Err(format!("{drives} drives: stripes were lost"));
+struct Beside {
+    /// Reads a second of all drives with lines before them, and of the hosts.
+    highest: f64,
+    /// The hosts' 99th percentile: of the whole pool, with a drive lost and nothing rebuilt, and
+    /// beside the rebuild.
+    whole: Duration,
+    degraded: Duration,
+    rebuilding: Duration,
+    rate: f64,
+}
+
+/// Restored bytes a second that the drives allow: each of them reads or writes all the time.
+fn limit(drives: usize) -> f64 {
+    (drives - 1) as f64 * drives::sequential_rate() / (DATA + 1) as f64
+}
+
+fn is_whole(status: &PoolStatus) -> bool {
+    status.rebuild.is_none() && status.copy_back.is_none()
+}
+
+fn is_well(status: &PoolStatus) -> bool {
+    status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy) && is_whole(status)
+}
+
+impl Measured {
+    fn new(drives: usize, rebuild_after: Duration) -> Result<Measured, String> {
+        let plan = PoolPlan {
+            enclosures: (0..drives).map(|drive| (drive / SHELF) as u32).collect(),
+            drive_size: drives::SIZE,
+            log: Bytes(16 * MIB),
+            spare_drives: Some(2),
+            open: OpenOptions { rebuild_after, block_cache: Bytes(MIB), ..OpenOptions::default() },
+            seed: drives as u64,
+            model: &drives::model,
+        };
+        let mut pool = VirtualPool::new(plan)?;
+        let stripes = drives as u64 * HELD / (WIDTH * STRIP);
+        let bytes = stripes * DATA * STRIP;
+        let volume = pool.volume("a", "8+2", bytes, STRIP)?;
+        let mut measured = Measured { pool, volume, drives, bytes };
+        measured.fill(stripes)?;
+        Ok(measured)
     }
-    let held = (stripes * 10 * STRIP) as f64 / drives as f64;
-    Ok(Figures { one, critical, two, share, held })
-}
 
-/// Writes whole stripes of zeros over the whole volume.
-fn fill(pool: &mut VirtualPool, drives: usize, held: u64) -> Result<(), String> {
-    let stripe = 8 * STRIP;
-    let stripes = drives as u64 * held / (10 * STRIP);
-    let volume = pool.volume("a", "8+2", stripes * stripe, STRIP)?;
-    let zeros = Buffer::zeroed(stripe as usize).freeze();
-    let depth = 4 * drives as u64;
-    for first in (0..stripes).step_by(depth as usize) {
-        let tags: Vec<u64> = (first..stripes.min(first + depth))
-            .map(|at| pool.submit(volume, Op::Write { at: at * stripe, data: vec![zeros.clone()], fua: false }))
-            .collect();
-        for tag in tags {
-            let (_, result, _) = pool.wait(tag, Duration::from_secs(3600)).ok_or("a write was not answered")?;
-            result.map_err(|error| error.to_string())?;
+    /// Writes whole stripes of zeros over the whole volume.
+    fn fill(&mut self, stripes: u64) -> Result<(), String> {
+        let (stripe, pool) = (DATA * STRIP, &mut self.pool);
+        let zeros = Buffer::zeroed(stripe as usize).freeze();
+        let depth = 4 * self.drives as u64;
+        for first in (0..stripes).step_by(depth as usize) {
+            let tags: Vec<u64> = (first..stripes.min(first + depth))
+                .map(|at| {
+                    let op = Op::Write { at: at * stripe, data: vec![zeros.clone()], fua: false };
+                    pool.submit(self.volume, op)
+                })
+                .collect();
+            for tag in tags {
+                let (_, result, _) = pool.wait(tag, Duration::from_secs(3600)).ok_or("a write was not answered")?;
+                result.map_err(|error| error.to_string())?;
+            }
+        }
+        pool.command(Command::Checkpoint).map(drop)
+    }
+
+    /// The rate at which the rebuild under way, or about to begin, goes on.
+    fn rebuild(&mut self) -> Result<f64, String> {
+        let (mut sustained, mut rate) = (Sustained::default(), None);
+        let limit = self.pool.machine.now + MOST;
+        while rate.is_none() && self.pool.machine.now < limit {
+            self.pool.pass(MOMENT);
+            rate = sustained.look(&self.pool.status()?, self.pool.machine.now);
+        }
+        rate.ok_or_else(|| "no rebuild came to its end".into())
+    }
+
+    fn lose(&mut self) -> Result<Lost, String> {
+        let stripes = self.pool.status()?.stripes;
+        self.pool.machine.detach(0);
+        let rate = self.rebuild()?;
+        self.pool.until(MOMENT, MOST, is_whole)?;
+        self.pool.machine.attach(0);
+        self.pool.until(Duration::from_secs(1), MOST, is_well)?;
+        // Two drives at once, from different shelves if there are several.
+        let other = if self.drives > SHELF { SHELF + 1 } else { 1 };
+        self.pool.machine.detach(0);
+        self.pool.machine.detach(other);
+        let begun = self.pool.machine.now;
+        self.pool.pass(Duration::from_millis(1));
+        let share = self.pool.status()?.critical_stripes as f64 / stripes as f64;
+        self.pool.until(MOMENT, MOST, |status| status.critical_stripes == 0)?;
+        let critical = self.pool.machine.now.since(begun);
+        self.pool.until(MOMENT, MOST, is_whole)?;
+        let two = self.pool.machine.now.since(begun);
+        match self.pool.status()?.lost_stripes {
+            0 => Ok(Lost { rate, critical, two, share }),
+            lost => Err(format!("{} drives: {lost} stripes were lost", self.drives)),
         }
     }
-    pool.command(stele_array::Command::Checkpoint).map(drop)
+
+    /// Bytes a second that a scrub reads of each drive.
+    fn scrub(&mut self) -> Result<f64, String> {
+        let finished = self.pool.status()?.scrubs_finished;
+        let begun = self.pool.machine.now;
+        self.pool.command(Command::StartScrub)?;
+        self.pool.until(MOMENT, MOST, |status| status.scrubs_finished > finished)?;
+        let took = self.pool.machine.now.since(begun).as_secs_f64();
+        Ok(HELD as f64 / took)
+    }
+
+    /// Hosts at half of the drives' highest rate, without a rebuild and beside one.
+    fn beside(drives: usize) -> Result<Beside, String> {
+        // Nothing is rebuilt for a minute, so that the hosts' times without that are known.
+        let wait = Duration::from_secs(60);
+        let Measured { mut pool, volume, bytes, .. } = Measured::new(drives, wait)?;
+        let highest = hosts::highest_rate(&mut pool, volume, bytes, drives)?;
+        let mut hosts = Hosts::new(&pool, volume, bytes, highest / 2.0);
+        hosts.pass(&mut pool, Duration::from_secs(30))?;
+        let whole = hosts.p99()?;
+        pool.machine.detach(0);
+        hosts.pass(&mut pool, Duration::from_secs(50))?;
+        let degraded = hosts.p99()?;
+        let (rate, rebuilding) = hosts::beside(&mut pool, &mut hosts)?;
+        Ok(Beside { highest, whole, degraded, rebuilding, rate })
+    }
 }
 
 /// The share of stripes with strips on both of two given drives, if every set of ten drives were
 /// equally likely.
 fn even_share(drives: usize) -> f64 {
-    10.0 * 9.0 / (drives * (drives - 1)) as f64
+    (WIDTH * (WIDTH - 1)) as f64 / (drives * (drives - 1)) as f64
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    let mut page = String::from(HEAD);
-    let mut first = None;
-    for (drives, times) in CASES {
-        let case = match times {
-            1 => format!("{drives} drives"),
-            _ => format!("{drives} drives, twice as full"),
-        };
-        if !bench.wants(&case) {
-            continue;
+    let rate = drives::sequential_rate() / MIB as f64;
+    let mut page = HEAD.replace("RATE", &format!("{rate:.1}"));
+    for drives in CASES {
+        let case = format!("{drives} drives");
+        if bench.wants(&case) {
+            page.push_str(&lost(bench, &case, drives)?);
         }
-        let figures = measure(drives, times * HELD)?;
-        let [one, critical, two] = [figures.one, figures.critical, figures.two].map(|span| span.as_secs_f64());
-        let rate = figures.held / one / MIB as f64;
-        let slowest = *first.get_or_insert(one);
-        let mut say = |what: &str, unit, value| bench.figure(&format!("{case}, {what}"), unit, value, None, None);
-        say("one lost", Unit::less("s"), one);
-        say("one lost: restored", Unit::more("MiB/s"), rate);
-        say("two lost: critical", Unit::less("%"), 100.0 * figures.share);
-        say("two lost: critical, if even", Unit::less("%"), 100.0 * even_share(drives));
-        say("two lost: critical for", Unit::less("s"), critical);
-        say("two lost: all restored", Unit::less("s"), two);
-        let faster = if times == 1 { format!("{:.1}", slowest / one) } else { String::new() };
-        page.push_str(&format!(
-            "| {case} | {:.1} | {one:.2} | {faster} | {rate:.0} | {:.2} % | {:.2} % | {critical:.2} | {two:.2} |\n",
-            figures.held / MIB as f64,
-            100.0 * figures.share,
-            100.0 * even_share(drives),
-        ));
+    }
+    page.push_str(MIDDLE);
+    for drives in BESIDE {
+        let case = format!("{drives} drives beside hosts");
+        if bench.wants(&case) {
+            page.push_str(&beside(bench, &case, drives)?);
+        }
     }
     if bench.is_whole() {
         std::fs::write(PAGE, page + TAIL).map_err(|error| format!("{PAGE}: {error}"))?;
-        bench.note(&format!("the table is in {PAGE}"));
+        bench.note(&format!("the tables are in {PAGE}"));
     }
     Ok(())
 }
 
-const HEAD: &str = "# Rebuild time against the number of drives
+fn lost(bench: &mut Bench, case: &str, drives: usize) -> Result<String, String> {
+    let mut measured = Measured::new(drives, Duration(0))?;
+    let scrub = measured.scrub()?;
+    let figures = measured.lose()?;
+    let [critical, two] = [figures.critical, figures.two].map(|span| span.as_secs_f64());
+    let (rate, limit) = (figures.rate / MIB as f64, limit(drives) / MIB as f64);
+    let hours = DRIVE / figures.rate / 3600.0;
+    let share = scrub / drives::sequential_rate();
+    let allowed = Some(("what the drives allow", limit));
+    bench.figure(&format!("{case}, one lost: restored"), Unit::more("MiB/s"), rate, allowed, Some(0.7));
+    let mut say = |what: &str, unit, value| bench.figure(&format!("{case}, {what}"), unit, value, None, None);
+    say("one lost: hours for 20 TB", Unit::less("h"), hours);
+    say("two lost: critical", Unit::less("%"), 100.0 * figures.share);
+    say("two lost: critical, if even", Unit::less("%"), 100.0 * even_share(drives));
+    say("two lost: critical for", Unit::less("s"), critical);
+    say("two lost: all restored", Unit::less("s"), two);
+    let sequential = Some(("the sequential rate", drives::sequential_rate() / MIB as f64));
+    let scrubbed = scrub / MIB as f64;
+    bench.figure(&format!("{case}, scrub of each drive"), Unit::more("MiB/s"), scrubbed, sequential, Some(0.8));
+    Ok(format!(
+        "| {drives} | {rate:.0} | {limit:.0} | {:.2} | {hours:.0} | {:.2} % | {:.2} % | {critical:.2} | {two:.2} | {scrubbed:.0} | {share:.2} |\n",
+        rate / limit,
+        100.0 * figures.share,
+        100.0 * even_share(drives),
+    ))
+}
 
-This page shows how the time of a rebuild falls as a pool has more drives. This command wrote it:
+fn beside(bench: &mut Bench, case: &str, drives: usize) -> Result<String, String> {
+    let figures = Measured::beside(drives)?;
+    let (rate, limit) = (figures.rate / MIB as f64, limit(drives) / MIB as f64);
+    let [whole, degraded, rebuilding] =
+        [figures.whole, figures.degraded, figures.rebuilding].map(|span| span.as_secs_f64() * 1e3);
+    let allowed = Some(("what the drives allow without hosts", limit));
+    bench.figure(&format!("{case}: restored"), Unit::more("MiB/s"), rate, allowed, Some(0.3));
+    bench.figure(&format!("{case}: reads"), Unit::more("1/s"), figures.highest / 2.0, None, None);
+    bench.figure(&format!("{case}: 99 % of reads, whole"), Unit::less("ms"), whole, None, None);
+    bench.figure(&format!("{case}: 99 % of reads, no rebuild yet"), Unit::less("ms"), degraded, None, None);
+    let before = Some(("before the rebuild began", degraded));
+    bench.figure(&format!("{case}: 99 % of reads, rebuild"), Unit::less("ms"), rebuilding, before, Some(0.5));
+    Ok(format!(
+        "| {drives} | {:.0} | {whole:.0} | {degraded:.0} | {rebuilding:.0} | {:.1} | {rate:.1} | {:.2} | {:.0} |\n",
+        figures.highest / 2.0,
+        rebuilding / degraded,
+        rate / limit,
+        DRIVE / figures.rate / 3600.0,
+    ))
+}
+
+const HEAD: &str = "# Rebuild and scrub against the number of drives
+
+This page shows how fast a pool restores what a lost drive held. This command wrote it:
 
     ./x bench rebuild
 
 It runs the real array in virtual time, and gives the same digits on every run. The set-up:
 
-- one volume of 8+2 with strips of 64 KiB over all drives
+- one volume of 8+2 with strips of 64 KiB over all drives, 256 MiB on each
 - enclosures of 12 drives, and spare space of two drives
-- no load from hosts
-- the published 15,000 rpm drives, with as many cylinders as 256 MiB take; their arms are as slow
-  over the whole stroke
+- the published 15,000 rpm drives, with what they hold spread over their whole stroke; they read
+  RATE MiB/s on average
 - the log on the same drives
 
-| | a drive holds MiB | one lost: s | times faster | restored MiB/s | two lost: critical | if even | critical for s | all restored s |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+## Without hosts
+
+| drives | restored MiB/s | limit MiB/s | share | hours for 20 TB | two lost: critical | if even | critical for s | all restored s | scrub MiB/s | share |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
-const TAIL: &str = "
-- **One lost** is the time from the loss until everything is redundant again in spare space. *Times
-  faster* compares with 12 drives.
+const MIDDLE: &str = "
+- **Restored** is the rate after the loss of one drive, from 15 % to 85 % of its content. The
+  **limit** is (drives - 1) x sequential rate / 9: each restored strip takes eight reads and a write.
+- **Hours for 20 TB** are 20 TB divided by the measured rate.
 - **Critical** stripes lost two of their ten strips and can lose no more. The two lost drives are in
   different enclosures where there are several. *If even* is the share if every set of ten drives
   were equally likely. The pool rebuilds critical stripes first. *Critical for* is the time until
   none is left.
-- **Twice as full** shows how the time grows with the content. The beginning and the end of a
-  rebuild take the same time for any content.
+- **Scrub** is what a scrub reads of each drive in a second, and its share of the sequential rate.
+
+## Beside hosts
+
+Hosts read 4 KiB at random places and times, at half of the rate that the whole pool reaches with 16
+reads under way for each drive. No `background_rate` is set.
+
+| drives | reads/s | 99 % of reads, whole pool: ms | a drive lost, no rebuild yet: ms | rebuild: ms | times | restored MiB/s | share of the limit | hours for 20 TB |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const TAIL: &str = "
+- **Times** compares the hosts' 99th percentile beside the rebuild with that before it began, when
+  each read of a lost strip took eight reads already.
 - The published GNR figures (`gnr-tsm-40gbe`) cover throughput only. There is no published rebuild
   time or critical share to compare with.
 ";

@@ -31,7 +31,7 @@ pub use medium::Medium;
 pub use model::{CommandWork, Model, Plain};
 pub use platter::{Page, Platter, SECTOR};
 
-use crate::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request};
+use crate::{Completion, Drive, Geometry, MediaError, MediaFault, Request};
 
 /// Largest number of commands that wait in the drive; a further one is answered with `Retry`.
 pub const WAITING_MAX: usize = 65_536;
@@ -100,11 +100,11 @@ impl SimulatedDrive {
                 0
             } else {
                 let seen = self.waiting.iter().take(self.model.window());
-                let works: Vec<CommandWork> = seen.map(|waiting| work_of(&waiting.request.op)).collect();
+                let works: Vec<CommandWork> = seen.map(|waiting| CommandWork::of(&waiting.request.op)).collect();
                 self.model.choose(self.clock, &works)
             };
             let Some(next) = self.waiting.remove(chosen) else { return };
-            let done = self.clock + self.model.service(self.clock, work_of(&next.request.op));
+            let done = self.clock + self.model.service(self.clock, CommandWork::of(&next.request.op));
             self.served += 1;
             self.serving.insert((done, self.served), next);
         }
@@ -205,18 +205,6 @@ impl SimulatedDrive {
     /// Inverts bits of one stored byte, like decay at rest. A cached newer version hides it.
     pub fn flip(&mut self, at: u64, bits: u8) {
         self.medium.flip(at, bits);
-    }
-}
-
-fn work_of(op: &Op) -> CommandWork {
-    match op {
-        Op::Read { at, buffer } => CommandWork::Read { at: *at, length: buffer.len() as u64 },
-        Op::Write { at, data, fua } => {
-            CommandWork::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
-        }
-        Op::Zero { at, length } => CommandWork::Write { at: *at, length: *length, fua: false },
-        Op::Flush => CommandWork::Flush,
-        Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => CommandWork::Other,
     }
 }
 

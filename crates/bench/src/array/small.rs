@@ -6,7 +6,7 @@ use stele_array::OpenOptions;
 use stele_ground::{Bytes, Dice};
 use stele_media::{Buffer, Op, Shared};
 
-use super::{MIB, Rig, cpu_each};
+use super::{MIB, Rig, cpu_each, pool_with_log, volume_of};
 use crate::harness::{Bench, Unit};
 
 /// Limit on dirty blocks; the measurement writes several times as much.
@@ -36,8 +36,8 @@ fn filled(
     block: u64,
     data: &Shared,
 ) -> Result<(Rig, stele_ground::VolumeId), String> {
-    let mut rig = Rig::with_log(drives, 1024 * MIB, LOG, options())?;
-    let volume = rig.volume_of_blocks("small", code, size, block)?;
+    let mut rig = pool_with_log(drives, 1024 * MIB, LOG, options())?;
+    let volume = volume_of(&mut rig, "small", code, size, block)?;
     rig.drive(volume, 8, size / MIB, |number, _| Op::Write { at: number * MIB, data: vec![data.clone()], fua: false })?;
     Ok((rig, volume))
 }

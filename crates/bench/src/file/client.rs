@@ -13,6 +13,7 @@ const LOOKUP: u32 = 3;
 const READ: u32 = 6;
 const WRITE: u32 = 7;
 const CREATE: u32 = 8;
+const MKDIR: u32 = 9;
 const REMOVE: u32 = 12;
 const READDIRPLUS: u32 = 17;
 const COMMIT: u32 = 21;
@@ -233,12 +234,24 @@ impl NfsClient {
         self.find(name)?.ok_or_else(|| format!("`{name}` was made and is not there"))
     }
 
-    /// Lists the root directory with attributes and handles.
-    pub fn list(&mut self, mut found: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
-        let root = self.root.clone();
+    /// Makes a directory in the root, and answers its handle.
+    pub fn make_directory(&mut self, name: &str) -> Result<Vec<u8>, String> {
+        let mut call = Call::named(MKDIR, &self.root, name);
+        // No attributes are set.
+        call.arguments.extend([0; 24]);
+        self.call(&call)?.good()?;
+        self.find(name)?.ok_or_else(|| format!("`{name}` was made and is not there"))
+    }
+
+    /// Lists a directory with attributes and handles.
+    pub fn list(
+        &mut self,
+        directory: &[u8],
+        mut found: impl FnMut(&str) -> Result<(), String>,
+    ) -> Result<(), String> {
         let (mut cookie, mut verifier) = (0, vec![0; 8]);
         loop {
-            let call = Call::list(&root, cookie, &verifier);
+            let call = Call::list(directory, cookie, &verifier);
             let mut reply = self.call(&call)?;
             reply.good()?;
             reply.word()?;

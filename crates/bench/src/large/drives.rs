@@ -5,14 +5,16 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use stele_array::{Action, Attached, Command, Event, OpenOptions, Pool, Reply, State};
-use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant, VolumeId};
+use stele_array::{OpenOptions, Pool};
+use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
 use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec, Model, SECTOR};
-use stele_media::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared};
+use stele_media::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request, Shared};
+
+use crate::rig::{Clock, Rig};
 
 /// A file as a drive. A block of zeros takes no memory where nothing else lies, so that terabytes
 /// of zeros fit into it.
-struct SparseDrive {
+pub struct SparseDrive {
     file: File,
     geometry: Geometry,
     /// None: every operation is done at once.
@@ -71,9 +73,9 @@ impl SparseDrive {
             return;
         }
         let seen = self.waiting.iter().take(mechanics.window());
-        let works: Vec<CommandWork> = seen.map(|request| work_of(&request.op)).collect();
+        let works: Vec<CommandWork> = seen.map(|request| CommandWork::of(&request.op)).collect();
         let request = self.waiting.remove(mechanics.choose(now, &works));
-        let took = mechanics.service(now, work_of(&request.op));
+        let took = mechanics.service(now, CommandWork::of(&request.op));
         self.serving = Some((now + took, request));
     }
 }
@@ -81,18 +83,6 @@ impl SparseDrive {
 fn is_zero(bytes: &[u8]) -> bool {
     let (words, rest) = bytes.as_chunks::<64>();
     words.iter().all(|word| *word == [0; 64]) && rest.iter().all(|byte| *byte == 0)
-}
-
-fn work_of(op: &Op) -> CommandWork {
-    match op {
-        Op::Read { at, buffer } => CommandWork::Read { at: *at, length: buffer.len() as u64 },
-        Op::Write { at, data, fua } => {
-            CommandWork::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
-        }
-        Op::Zero { at, length } => CommandWork::Write { at: *at, length: *length, fua: false },
-        Op::Flush => CommandWork::Flush,
-        _ => CommandWork::Other,
-    }
 }
 
 impl Drive for SparseDrive {
@@ -147,115 +137,18 @@ fn mechanics(size: u64, number: u64) -> HardDrive {
     HardDrive::new(spec, &mut Dice::new(number))
 }
 
-/// An opened pool with its drives. Dropping it is what kill -9 is to a server.
-pub struct Rig {
-    pool: Pool,
-    drives: Vec<SparseDrive>,
-    pub now: Instant,
-    pace: Pace,
-    begun: std::time::Instant,
-    next: u64,
-}
-
-impl Rig {
-    /// Opens the pool on the files d0.img, d1.img and so on.
-    pub fn open(dir: &Path, drives: usize, size: u64, pace: Pace) -> Result<Rig, String> {
-        let open = |number: usize| {
-            let mechanics = (pace == Pace::HardDrives).then(|| mechanics(size, number as u64));
-            SparseDrive::open(&dir.join(format!("d{number}.img")), size, mechanics)
-        };
-        let drives: Vec<SparseDrive> = (0..drives).map(open).collect::<Result<_, _>>()?;
-        let attached = drives.iter().enumerate().map(|(at, drive)| Attached {
-            geometry: drive.geometry,
-            name: format!("d{at}"),
-            enclosure: at as u32,
-        });
-        // To fill a pool each page of the table is stored about once, which saves memory here.
-        let table_cache = if pace == Pace::Memory { Bytes(1 << 29) } else { OpenOptions::default().table_cache };
-        let pool = Pool::open(OpenOptions { table_cache, ..OpenOptions::default() }, attached.collect(), Instant(1));
-        let begun = std::time::Instant::now();
-        let mut rig = Rig { pool, drives, now: Instant(1), pace, begun, next: 0 };
-        while *rig.pool.state() == State::Starting {
-            rig.turn(&mut Vec::new());
-        }
-        match rig.pool.state() {
-            State::Ready { .. } => Ok(rig),
-            other => Err(format!("the pool did not open: {other:?}")),
-        }
-    }
-
-    fn turn(&mut self, answers: &mut Vec<Action>) {
-        if self.pace == Pace::Memory {
-            self.now = Instant(self.begun.elapsed().as_nanos() as u64 + 1);
-        }
-        self.pool.run(self.now);
-        let mut actions = Vec::new();
-        self.pool.actions(&mut actions);
-        let is_idle = actions.is_empty();
-        for action in actions {
-            match action {
-                Action::Drive { drive, request } => self.drives[drive].submit(request),
-                answer => answers.push(answer),
-            }
-        }
-        let mut finished = Vec::new();
-        let mut is_done = true;
-        for (number, drive) in self.drives.iter_mut().enumerate() {
-            drive.reap(self.now, &mut finished);
-            for completion in finished.drain(..) {
-                is_done = false;
-                self.pool.event(Event::Completed { drive: number, completion });
-            }
-        }
-        if self.pace == Pace::HardDrives && is_idle && is_done {
-            let drives = self.drives.iter().filter_map(SparseDrive::next_event);
-            let next = drives.chain(self.pool.next_wake()).min();
-            self.now = next.unwrap_or(self.now).max(self.now);
-        }
-    }
-
-    pub fn command(&mut self, command: Command) -> Result<Reply, String> {
-        self.pool.event(Event::Command { id: 0, command });
-        let mut answers = Vec::new();
-        loop {
-            self.turn(&mut answers);
-            for answer in answers.drain(..) {
-                if let Action::Reply { reply, .. } = answer {
-                    return reply.map_err(|error| error.to_string());
-                }
-            }
-        }
-    }
-
-    /// Keeps `depth` writes of this data under way, one at each of `places`.
-    pub fn write(
-        &mut self,
-        volume: VolumeId,
-        depth: usize,
-        data: &Shared,
-        places: impl IntoIterator<Item = u64>,
-    ) -> Result<(), String> {
-        let mut places = places.into_iter();
-        let mut under_way = 0;
-        let mut answers = Vec::new();
-        loop {
-            for at in places.by_ref().take(depth - under_way) {
-                self.next += 1;
-                let op = Op::Write { at, data: vec![data.clone()], fua: false };
-                let request = Request { tag: self.next, op, priority: Priority::Host, deadline: None };
-                self.pool.event(Event::Submit { volume, request });
-                under_way += 1;
-            }
-            if under_way == 0 {
-                return Ok(());
-            }
-            self.turn(&mut answers);
-            for answer in answers.drain(..) {
-                if let Action::Finished { completion, .. } = answer {
-                    completion.result.map_err(|error| error.to_string())?;
-                    under_way -= 1;
-                }
-            }
-        }
-    }
+/// Opens the pool on the files d0.img, d1.img and so on.
+pub fn open(dir: &Path, drives: usize, size: u64, pace: Pace) -> Result<Rig<SparseDrive>, String> {
+    let open = |number: usize| {
+        let mechanics = (pace == Pace::HardDrives).then(|| mechanics(size, number as u64));
+        SparseDrive::open(&dir.join(format!("d{number}.img")), size, mechanics)
+    };
+    let drives = (0..drives).map(open).collect::<Result<_, _>>()?;
+    // To fill a pool each page of the table is stored about once, which saves memory here.
+    let (table_cache, clock) = match pace {
+        Pace::Memory => (Bytes(1 << 29), Clock::Wall),
+        Pace::HardDrives => (OpenOptions::default().table_cache, Clock::Virtual),
+    };
+    let options = OpenOptions { table_cache, ..OpenOptions::default() };
+    Rig::open(drives, clock, |attached, now| Pool::open(options, attached, now))
 }

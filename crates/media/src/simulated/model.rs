@@ -2,6 +2,8 @@
 
 use stele_ground::{Dice, Duration, Instant};
 
+use crate::Op;
+
 /// The work of a command, as far as time is concerned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CommandWork {
@@ -17,6 +19,20 @@ pub enum CommandWork {
     Flush,
     /// Discards and queries of extents.
     Other,
+}
+
+impl CommandWork {
+    pub fn of(op: &Op) -> CommandWork {
+        match op {
+            Op::Read { at, buffer } => CommandWork::Read { at: *at, length: buffer.len() as u64 },
+            Op::Write { at, data, fua } => {
+                CommandWork::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
+            }
+            Op::Zero { at, length } => CommandWork::Write { at: *at, length: *length, fua: false },
+            Op::Flush => CommandWork::Flush,
+            Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => CommandWork::Other,
+        }
+    }
 }
 
 /// A model of a drive's mechanics. Mechanical and flash models keep their own state (head, dies) in
