@@ -68,6 +68,7 @@ impl Serving {
     pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
         let engine = &self.engine;
         engine.admission.note_host(engine.io.now());
+        engine.io.note_host();
         let found = engine.look(|core| core.volumes.by_handle(volume));
         let checked = match &found {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),

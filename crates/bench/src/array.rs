@@ -10,16 +10,14 @@ mod small;
 
 use std::time::Instant as WallInstant;
 
-use stele_array::{
-    Command, CreateOptions, DigestUnit, OpenOptions, Pool, PoolStatus, Reply, VolumeSpec, WriteMode,
-};
+use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Pool, PoolStatus, Reply, VolumeSpec, WriteMode};
 use stele_codes::{Code, Coder};
 use stele_ground::{Bytes, Dice, DriveId, PoolId, VolumeId, digest};
 use stele_media::{Buffer, MemoryDrive, Op, Shared};
 
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
-use crate::rig::Clock;
+use crate::rig::TimeSource;
 
 const MIB: u64 = 1 << 20;
 
@@ -42,7 +40,7 @@ fn pool_with_log(drives: usize, size: u64, log: u64, options: OpenOptions) -> Re
         spare_drives: Some(0),
         created: 0,
     };
-    Rig::open(all, Clock::Wall, |attached, now| Pool::create(create, options, attached, now))
+    Rig::open(all, TimeSource::Wall, |attached, now| Pool::create(create, options, attached, now))
 }
 
 fn volume_of(rig: &mut Rig, name: &str, code: &str, size: u64, block: u64) -> Result<VolumeId, String> {

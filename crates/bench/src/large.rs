@@ -19,8 +19,8 @@ use stele_media::{Buffer, Op, Shared};
 
 use crate::harness::{Bench, Unit};
 use crate::process;
-use crate::served::Node;
 use crate::rig::Rig;
+use crate::served::Node;
 use drives::{Pace, SparseDrive};
 
 const DRIVES: usize = 24;

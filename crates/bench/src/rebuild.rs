@@ -20,8 +20,6 @@ use hosts::Hosts;
 use sustained::Sustained;
 
 const PAGE: &str = "docs/rebuild.md";
-/// Bytes of the volume on each drive.
-const HELD: u64 = 256 * MIB;
 const STRIP: u64 = 64 << 10;
 const DATA: u64 = 8;
 const WIDTH: u64 = 10;
@@ -34,6 +32,12 @@ const BESIDE: [usize; 3] = [12, 24, 58];
 const DRIVE: f64 = 20e12;
 const MOMENT: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(24 * 3600);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Bytes of the volume on each of so many drives: enough for several runs of each row.
+fn held(drives: usize) -> u64 {
+    if drives > 50 { 768 * MIB } else { 256 * MIB }
+}
 
 struct Measured {
     pool: VirtualPool,
@@ -89,7 +93,7 @@ impl Measured {
             model: &drives::model,
         };
         let mut pool = VirtualPool::new(plan)?;
-        let stripes = drives as u64 * HELD / (WIDTH * STRIP);
+        let stripes = drives as u64 * held(drives) / (WIDTH * STRIP);
         let bytes = stripes * DATA * STRIP;
         let volume = pool.volume("a", "8+2", bytes, STRIP)?;
         let mut measured = Measured { pool, volume, drives, bytes };
@@ -120,10 +124,14 @@ impl Measured {
     /// The rate at which the rebuild under way, or about to begin, goes on.
     fn rebuild(&mut self) -> Result<f64, String> {
         let (mut sustained, mut rate) = (Sustained::default(), None);
-        let limit = self.pool.machine.now + MOST;
+        let limit = self.pool.machine.now + HOUR;
         while rate.is_none() && self.pool.machine.now < limit {
             self.pool.pass(MOMENT);
-            rate = sustained.look(&self.pool.status()?, self.pool.machine.now);
+            let status = self.pool.status()?;
+            rate = sustained.look(&status, self.pool.machine.now);
+            if status.rebuild.is_none() && sustained.is_within() {
+                return Err(format!("{} drives hold too little to measure a rebuild", self.drives));
+            }
         }
         rate.ok_or_else(|| "no rebuild came to its end".into())
     }
@@ -159,7 +167,7 @@ impl Measured {
         self.pool.command(Command::StartScrub)?;
         self.pool.until(MOMENT, MOST, |status| status.scrubs_finished > finished)?;
         let took = self.pool.machine.now.since(begun).as_secs_f64();
-        Ok(HELD as f64 / took)
+        Ok(held(self.drives) as f64 / took)
     }
 
     /// Hosts at half of the drives' highest rate, without a rebuild and beside one.
@@ -264,7 +272,8 @@ This page shows how fast a pool restores what a lost drive held. This command wr
 
 It runs the real array in virtual time, and gives the same digits on every run. The set-up:
 
-- one volume of 8+2 with strips of 64 KiB over all drives, 256 MiB on each
+- one volume of 8+2 with strips of 64 KiB over all drives: 256 MiB on each of 12 or 24, 768 MiB on
+  each of 58 or 116
 - enclosures of 12 drives, and spare space of two drives
 - the published 15,000 rpm drives, with what they hold spread over their whole stroke; they read
   RATE MiB/s on average
@@ -278,7 +287,8 @@ It runs the real array in virtual time, and gives the same digits on every run. 
 
 const MIDDLE: &str = "
 - **Restored** is the rate after the loss of one drive, from 15 % to 85 % of its content. The
-  **limit** is (drives - 1) x sequential rate / 9: each restored strip takes eight reads and a write.
+  **limit** is (drives - 1) x sequential rate / 9, since each restored strip takes eight reads and a
+  write.
 - **Hours for 20 TB** are 20 TB divided by the measured rate.
 - **Critical** stripes lost two of their ten strips and can lose no more. The two lost drives are in
   different enclosures where there are several. *If even* is the share if every set of ten drives

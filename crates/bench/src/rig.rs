@@ -9,7 +9,7 @@ use stele_media::{Completion, Drive, Op, Priority, Request};
 
 /// The time that the pool and its drives are told.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Clock {
+pub enum TimeSource {
     Wall,
     /// Where nothing can be done, it jumps to the next event.
     Virtual,
@@ -18,7 +18,7 @@ pub enum Clock {
 pub struct Rig<D> {
     pool: Pool,
     drives: Vec<D>,
-    clock: Clock,
+    clock: TimeSource,
     begun: WallInstant,
     now: Instant,
     next: u64,
@@ -30,7 +30,7 @@ impl<D: Drive> Rig<D> {
     /// Lets `open` begin with the drives, and waits until the pool is open.
     pub fn open(
         drives: Vec<D>,
-        clock: Clock,
+        clock: TimeSource,
         open: impl FnOnce(Vec<Attached>, Instant) -> Pool,
     ) -> Result<Rig<D>, String> {
         let attached = drives.iter().enumerate().map(|(at, drive)| Attached {
@@ -58,7 +58,7 @@ impl<D: Drive> Rig<D> {
 
     /// One round of the event loop; the pool's answers go to `answers`.
     fn turn(&mut self, answers: &mut Vec<Action>) {
-        if self.clock == Clock::Wall {
+        if self.clock == TimeSource::Wall {
             self.now = Instant(self.begun.elapsed().as_nanos() as u64 + 1);
         }
         self.pool.run(self.now);
@@ -77,7 +77,7 @@ impl<D: Drive> Rig<D> {
                 self.pool.event(Event::Completed { drive, completion });
             }
         }
-        if self.clock == Clock::Virtual && is_idle {
+        if self.clock == TimeSource::Virtual && is_idle {
             let drives = self.drives.iter().filter_map(D::next_event);
             let next = drives.chain(self.pool.next_wake()).min();
             self.now = next.unwrap_or(self.now).max(self.now);

@@ -8,6 +8,7 @@
 //!   next one. A flush leaves only when the actions are drained, so it covers every write whose
 //!   completion a joiner had seen;
 //! - a flush costs nothing where no write completed since the last one was handed out;
+//! - beside hosts a drive has one run of background work at a time, see `turns`;
 //! - a drive that is detached answers everything with `Gone`.
 //!
 //! A dropped future abandons its operation: the drive still does it, and the answer is ignored.
@@ -29,6 +30,7 @@ use crate::runtime::task::{Spawner, Tasks};
 mod memory;
 pub mod overdue;
 pub mod service;
+mod slots;
 mod turns;
 
 pub use service::DriveCounters;
@@ -57,6 +59,8 @@ struct Inner {
     /// A read that takes longer is late, as its drive's peers go.
     late_after: Cell<Duration>,
     untimed: RefCell<Untimed>,
+    /// A host asked for something last.
+    last_host: Cell<Instant>,
     /// The watch flow looks after drives that do not answer, and need not be told of work.
     watching: Cell<bool>,
     busy: Notify,
@@ -67,12 +71,19 @@ struct IoState {
     slots: Vec<Slot>,
     free: Vec<usize>,
     waiting: BTreeMap<(Priority, u64), Request>,
+    /// Runs of background work that wait for their turn beside hosts.
+    held: BTreeMap<(Priority, u64), Request>,
     arrivals: u64,
     /// Requests handed out of the line since a less urgent one had its turn.
     turns: u32,
     out: usize,
     /// Of those, long ones.
     long_out: u32,
+    /// Of those, runs of background work, and what acknowledgements and hosts wait for.
+    runs_out: u32,
+    hosts_out: u32,
+    /// Requests of hosts handed out while a run waited.
+    passed: u32,
     gone: bool,
     /// A write completed since the last flush went out. True at first, for an earlier process.
     unflushed: bool,
@@ -94,6 +105,8 @@ struct Slot {
     long: bool,
     /// Long, and of background work.
     is_run: bool,
+    /// Hosts wait for it.
+    is_hosts: bool,
     /// Answered in the drive's place; the driver has yet to hand it back.
     owed: bool,
 }
@@ -126,6 +139,7 @@ impl Io {
             buffers: memory::buffers(),
             late_after: Cell::new(Duration(0)),
             untimed: RefCell::default(),
+            last_host: Cell::new(NEVER),
             watching: Cell::new(true),
             busy: Notify::default(),
         }))
@@ -287,10 +301,15 @@ impl Io {
         state.slots[index].reads = matches!(op, Op::Read { .. });
         let long = op.range().is_some_and(|(_, length)| length > LONG);
         let is_run = long && priority >= Priority::Rebuild;
-        (state.slots[index].long, state.slots[index].is_run) = (long, is_run);
+        let slot = &mut state.slots[index];
+        (slot.long, slot.is_run, slot.is_hosts) = (long, is_run, priority <= Priority::Host);
         self.watch();
         let request = Request { tag, op, priority, deadline: None };
-        if state.out < DEPTH && state.waiting.is_empty() {
+        let beside_hosts = self.is_beside_hosts();
+        if is_run && !state.takes_run(beside_hosts) {
+            state.arrivals += 1;
+            state.held.insert((priority, state.arrivals), request);
+        } else if state.out < DEPTH && state.waiting.is_empty() {
             state.hand_out(drive, request, self.now(), &mut self.0.actions.borrow_mut());
         } else {
             state.arrivals += 1;
@@ -319,9 +338,9 @@ impl Io {
             let mut drives = self.0.drives.borrow_mut();
             let Some(state) = drives.get_mut(drive) else { return };
             state.gone = true;
-            std::mem::take(&mut state.waiting)
+            std::mem::take(&mut state.waiting).into_values().chain(std::mem::take(&mut state.held).into_values())
         };
-        for request in waiting.into_values() {
+        for request in waiting {
             self.complete(drive, Completion { tag: request.tag, op: request.op, result: Err(gone(drive)) });
         }
         let joining = self.0.drives.borrow_mut().get_mut(drive).and_then(|state| state.joining.take());
@@ -337,13 +356,13 @@ impl Io {
     pub fn counters(&self, drive: usize) -> DriveCounters {
         let drives = self.0.drives.borrow();
         let Some(state) = drives.get(drive) else { return DriveCounters::default() };
-        DriveCounters { out: state.out, waiting: state.waiting.len(), ..state.counters }
+        DriveCounters { out: state.out, waiting: state.line(), ..state.counters }
     }
 
     /// Requests out on the drive, and waiting to go out.
     pub fn load(&self, drive: usize) -> usize {
         let drives = self.0.drives.borrow();
-        drives.get(drive).map_or(usize::MAX, |state| state.out + state.waiting.len())
+        drives.get(drive).map_or(usize::MAX, |state| state.out + state.line())
     }
 
     /// Queues an answer to a host or operator in order with what goes to the drives.
@@ -382,7 +401,7 @@ impl Io {
         let (tenant, index) = ((completion.tag >> 32) as u32, (completion.tag as u32) as usize);
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
         let was_out = slot.submitted != NEVER;
-        let long = slot.long;
+        let (long, is_run, is_hosts) = (slot.long, slot.is_run, slot.is_hosts);
         let reads = slot.reads && !slot.is_run && was_out && completion.result.is_ok();
         let owed = std::mem::take(&mut slot.owed);
         let mut ended = Ended { drive, submitted: slot.submitted, depth: reads.then_some(slot.depth), counted: None };
@@ -422,8 +441,11 @@ impl Io {
         if was_out {
             state.out -= 1;
             state.long_out -= u32::from(long);
+            state.runs_out -= u32::from(is_run);
+            state.hosts_out -= u32::from(is_hosts);
+            let beside_hosts = self.is_beside_hosts();
             while state.out < DEPTH
-                && let Some(request) = state.next_waiting()
+                && let Some(request) = state.next_waiting().or_else(|| state.next_run(beside_hosts))
             {
                 if !state.drop_unwanted(&request) {
                     untimed.begun.push((drive, request.tag));
@@ -481,50 +503,6 @@ impl Io {
 }
 
 const NEVER: Instant = Instant(u64::MAX);
-
-impl IoState {
-    fn occupy(&mut self, state: SlotState) -> (usize, u64) {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                tenant: 0,
-                submitted: NEVER,
-                depth: 0,
-                state: SlotState::Free,
-                reads: false,
-                long: false,
-                is_run: false,
-                owed: false,
-            });
-            self.slots.len() - 1
-        });
-        let slot = &mut self.slots[index];
-        slot.state = state;
-        slot.submitted = NEVER;
-        (slot.reads, slot.long, slot.is_run) = (false, false, false);
-        (index, u64::from(slot.tenant) << 32 | index as u64)
-    }
-
-    /// A read that no task waits for any more does not go out.
-    fn drop_unwanted(&mut self, request: &Request) -> bool {
-        let index = (request.tag as u32) as usize;
-        let slot = &mut self.slots[index];
-        let unwanted = slot.reads && matches!(slot.state, SlotState::Abandoned);
-        if unwanted {
-            slot.state = SlotState::Free;
-            slot.tenant = slot.tenant.wrapping_add(1);
-            self.free.push(index);
-        }
-        unwanted
-    }
-
-    fn hand_out(&mut self, drive: usize, request: Request, now: Instant, actions: &mut Vec<Action>) {
-        self.out += 1;
-        let slot = &mut self.slots[(request.tag as u32) as usize];
-        (slot.submitted, slot.depth) = (now, self.out as u32 + self.long_out * LONG_WEIGHT);
-        self.long_out += u32::from(slot.long);
-        actions.push(Action::Drive { drive, request });
-    }
-}
 
 impl Round {
     fn resolve(&self, result: Result<(), MediaError>) {

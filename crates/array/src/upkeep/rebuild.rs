@@ -34,7 +34,7 @@ mod leave;
 mod place;
 mod run;
 
-pub(in crate::upkeep) use breadth::{LANE_WAIT, RUNS_OF_ROW};
+pub(in crate::upkeep) use breadth::RUNS_OF_ROW;
 use leave::Leave;
 
 /// Bytes a second while hosts are active, where nothing else was said.
@@ -60,6 +60,9 @@ struct Task {
     row: RowId,
     member: u8,
 }
+
+/// Stripes that hosts wait for, before each run.
+const PROMOTED_AT_ONCE: usize = 2;
 
 /// What a filled drive lacks of the pool's tables is written again after so long.
 const TABLES_AGAIN: Duration = Duration::from_secs(60);
@@ -543,9 +546,11 @@ impl Engine {
         Ok(true)
     }
 
-    /// Stripes that hosts had to have reconstructed come first.
+    /// Stripes that hosts had to have reconstructed come first, a few before each run. A single
+    /// strip takes the drives as many commands as a run of its neighbours. With hosts that read
+    /// everywhere nothing else would be restored.
     async fn serve_promoted(self: &Rc<Self>) {
-        loop {
+        for _ in 0..PROMOTED_AT_ONCE {
             let next = self.rebuilding.next_promoted();
             let Some(key) = next.filter(|_| !self.io.is_disabled(Mutation::Promotion)) else { return };
             let _ = self.promote(key).await;

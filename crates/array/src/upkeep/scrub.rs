@@ -28,10 +28,12 @@ use crate::runtime::sync::Mutex;
 use crate::stripe::Stripe;
 use crate::stripe::repair::Healed;
 use crate::stripe::run::Pictured;
-use crate::upkeep::rebuild::{LANE_WAIT, RUNS_OF_ROW};
+use crate::upkeep::rebuild::RUNS_OF_ROW;
 
 /// A pass begins when the pool was open this long since the one before began.
 const PERIOD: Duration = Duration::from_secs(14 * 24 * 3600);
+/// How often the other lanes of a row look whether hosts are still active.
+const LANE_WAIT: Duration = Duration::from_millis(10);
 /// And once more so long after one that found damage.
 const AGAIN: Duration = Duration::from_secs(3600);
 /// How often the age of the last pass is stored at least.

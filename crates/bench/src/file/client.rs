@@ -244,11 +244,7 @@ impl NfsClient {
     }
 
     /// Lists a directory with attributes and handles.
-    pub fn list(
-        &mut self,
-        directory: &[u8],
-        mut found: impl FnMut(&str) -> Result<(), String>,
-    ) -> Result<(), String> {
+    pub fn list(&mut self, directory: &[u8], mut found: impl FnMut(&str) -> Result<(), String>) -> Result<(), String> {
         let (mut cookie, mut verifier) = (0, vec![0; 8]);
         loop {
             let call = Call::list(directory, cookie, &verifier);

@@ -35,9 +35,12 @@ const TREES: [Tree; 2] = [
 ];
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    TREES.iter().filter(|tree| bench.wants(tree.case)).collect::<Vec<_>>().into_iter().try_for_each(|tree| {
-        Measured { bench, tree, directories: Vec::new() }.run()
-    })
+    TREES
+        .iter()
+        .filter(|tree| bench.wants(tree.case))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .try_for_each(|tree| Measured { bench, tree, directories: Vec::new() }.run())
 }
 
 struct Measured<'a> {

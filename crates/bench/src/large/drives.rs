@@ -10,7 +10,7 @@ use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
 use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec, Model, SECTOR};
 use stele_media::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request, Shared};
 
-use crate::rig::{Clock, Rig};
+use crate::rig::{Rig, TimeSource};
 
 /// A file as a drive. A block of zeros takes no memory where nothing else lies, so that terabytes
 /// of zeros fit into it.
@@ -146,8 +146,8 @@ pub fn open(dir: &Path, drives: usize, size: u64, pace: Pace) -> Result<Rig<Spar
     let drives = (0..drives).map(open).collect::<Result<_, _>>()?;
     // To fill a pool each page of the table is stored about once, which saves memory here.
     let (table_cache, clock) = match pace {
-        Pace::Memory => (Bytes(1 << 29), Clock::Wall),
-        Pace::HardDrives => (OpenOptions::default().table_cache, Clock::Virtual),
+        Pace::Memory => (Bytes(1 << 29), TimeSource::Wall),
+        Pace::HardDrives => (OpenOptions::default().table_cache, TimeSource::Virtual),
     };
     let options = OpenOptions { table_cache, ..OpenOptions::default() };
     Rig::open(drives, clock, |attached, now| Pool::open(options, attached, now))

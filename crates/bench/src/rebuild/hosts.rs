@@ -94,7 +94,8 @@ pub fn highest_rate(pool: &mut VirtualPool, volume: VolumeId, bytes: u64, drives
 /// Reads on while a rebuild goes on.
 pub fn beside(pool: &mut VirtualPool, hosts: &mut Hosts) -> Result<(f64, Duration), String> {
     let mut sustained = Sustained::default();
-    loop {
+    let limit = pool.machine.now + super::HOUR;
+    while pool.machine.now < limit {
         hosts.pass(pool, Duration::from_millis(100))?;
         let was_within = sustained.is_within();
         let rate = sustained.look(&pool.status()?, pool.machine.now);
@@ -106,4 +107,5 @@ pub fn beside(pool: &mut VirtualPool, hosts: &mut Hosts) -> Result<(f64, Duratio
             return Ok((rate, hosts.p99()?));
         }
     }
+    Err("the rebuild did not end within an hour".into())
 }

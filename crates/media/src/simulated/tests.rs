@@ -2,7 +2,7 @@ use stele_ground::{BLOCK, Duration, MIB};
 
 use super::*;
 use crate::conformance::{self, Subject};
-use crate::{Buffer, Shared};
+use crate::{Buffer, Op, Shared};
 
 struct Under {
     drive: SimulatedDrive,

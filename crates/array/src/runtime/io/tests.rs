@@ -1,4 +1,4 @@
-use super::turns::TURN;
+use super::turns::{HOSTS_OUT, HOSTS_PASS, LINGER, TURN};
 use super::*;
 use stele_ground::BLOCK;
 
@@ -267,4 +267,94 @@ fn long_reads_of_hosts_tell_how_fast_a_drive_is_and_runs_do_not() {
         tasks.run_ready();
         assert_eq!(io.service(0).reads, told, "{priority:?}");
     }
+}
+
+/// Asks for reads of the first drive, and answers what went out.
+fn ask(tasks: &Tasks, io: &Io, count: usize, length: usize, priority: Priority) -> Vec<(usize, Request)> {
+    for _ in 0..count {
+        let own = io.clone();
+        io.spawn(async move { drop(own.read(0, 0, length, priority).await) });
+    }
+    tasks.run_ready();
+    requests(io)
+}
+
+const RUN: usize = 1 << 20;
+
+#[test]
+fn beside_hosts_a_drive_has_one_run_at_a_time() {
+    let (tasks, io) = started();
+    assert_eq!(ask(&tasks, &io, 3, RUN, Priority::Rebuild).len(), 3, "no host has asked for anything");
+    io.note_host();
+    assert!(ask(&tasks, &io, 3, RUN, Priority::Rebuild).is_empty());
+    // What is not long, and what hosts ask for, goes past them.
+    assert_eq!(ask(&tasks, &io, 1, BLOCK, Priority::Rebuild).len(), 1);
+    assert_eq!(io.load(0), 7);
+    let (tasks, io) = started();
+    io.note_host();
+    let mut run = ask(&tasks, &io, 3, RUN, Priority::Scrub);
+    assert!(ask(&tasks, &io, 1, RUN, Priority::Rebuild).is_empty());
+    let host = ask(&tasks, &io, 1, RUN, Priority::Host);
+    assert_eq!((run.len(), host.len()), (1, 1));
+    let mut order = Vec::new();
+    while let Some((drive, request)) = run.pop() {
+        answer(&io, drive, request);
+        tasks.run_ready();
+        run = requests(&io);
+        assert!(run.len() <= 1, "{run:?}");
+        order.extend(run.iter().map(|(_, request)| request.priority));
+    }
+    assert_eq!(order, [Priority::Rebuild, Priority::Scrub, Priority::Scrub], "the most urgent first");
+}
+
+#[test]
+fn a_run_waits_for_what_hosts_have_out_and_not_for_ever() {
+    let (tasks, io) = started();
+    io.note_host();
+    let mut out = ask(&tasks, &io, HOSTS_OUT as usize + 1, BLOCK, Priority::Host);
+    assert!(ask(&tasks, &io, 1, RUN, Priority::Rebuild).is_empty());
+    let mut answered = 0;
+    let run = loop {
+        // The drive always has as much to do for hosts.
+        out.extend(ask(&tasks, &io, 1, BLOCK, Priority::Host));
+        let (drive, request) = out.remove(0);
+        answer(&io, drive, request);
+        tasks.run_ready();
+        answered += 1;
+        let next = requests(&io);
+        if let Some((_, request)) = next.into_iter().next() {
+            break request;
+        }
+        assert!(answered <= HOSTS_PASS, "the run has no turn");
+    };
+    // Those that were out already when it came count too.
+    assert_eq!((run.priority, answered + HOSTS_OUT + 1), (Priority::Rebuild, HOSTS_PASS));
+    // The next one has as long to wait.
+    assert!(ask(&tasks, &io, 1, RUN, Priority::Rebuild).is_empty());
+    answer(&io, 0, run);
+    assert!(requests(&io).is_empty());
+    // With less to do for hosts it goes at once.
+    let (drive, request) = out.remove(0);
+    answer(&io, drive, request);
+    assert_eq!(requests(&io).len(), 1);
+}
+
+#[test]
+fn runs_that_wait_go_once_hosts_are_idle_and_are_answered_when_the_drive_goes() {
+    let (tasks, io) = started();
+    io.note_host();
+    let mut out = ask(&tasks, &io, 4, RUN, Priority::Rebuild);
+    io.advance(Instant(LINGER.0));
+    let (drive, request) = out.remove(0);
+    answer(&io, drive, request);
+    assert_eq!(requests(&io).len(), 3);
+    let (tasks, io) = started();
+    io.note_host();
+    let out = ask(&tasks, &io, 4, RUN, Priority::Rebuild);
+    io.detach(0);
+    tasks.run_ready();
+    assert_eq!((out.len(), io.load(0)), (1, 1));
+    out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    tasks.run_ready();
+    assert!(tasks.is_idle());
 }

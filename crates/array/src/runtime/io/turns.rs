@@ -3,18 +3,61 @@
 //!
 //! With priorities alone, hosts that keep a drive's queue full with reads would stop destage, and
 //! with it their own writes, rebuild and scrub, for as long as they go on.
+//!
+//! A drive breaks off nothing. What a host asks for waits until the drive has passed over all of a
+//! run. Behind several runs that the drive chooses first it waits several times as long. While
+//! hosts are active a drive has one run of background work at a time. It gets none while it has
+//! much to do for hosts, unless it has done much for them since the last.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
+use stele_ground::Duration;
 use stele_media::{Priority, Request};
 
-use super::IoState;
+use super::{Io, IoState, NEVER};
 
 /// Of the requests that a drive is handed while others wait, one in so many is the oldest of the
 /// less urgent.
 pub(super) const TURN: u32 = 8;
 
+/// Requests of hosts that a drive may have out when it is given a run.
+pub(super) const HOSTS_OUT: u32 = 2;
+/// A run waits for so many requests of hosts at most.
+pub(super) const HOSTS_PASS: u32 = 64;
+/// Hosts count as active for so long after they asked for something.
+pub(super) const LINGER: Duration = Duration::from_millis(50);
+
+impl Io {
+    /// A host asks for something.
+    pub fn note_host(&self) {
+        self.0.last_host.set(self.now());
+    }
+
+    pub(super) fn is_beside_hosts(&self) -> bool {
+        let last = self.0.last_host.get();
+        last != NEVER && self.now().since(last) < LINGER
+    }
+}
+
 impl IoState {
+    /// Requests that wait.
+    pub(super) fn line(&self) -> usize {
+        self.waiting.len() + self.held.len()
+    }
+
+    /// Whether a run of background work may go out.
+    pub(super) fn takes_run(&self, beside_hosts: bool) -> bool {
+        !beside_hosts || self.runs_out == 0 && (self.hosts_out <= HOSTS_OUT || self.passed >= HOSTS_PASS)
+    }
+
+    /// The most urgent run that was held back, if it may go out now.
+    pub(super) fn next_run(&mut self, beside_hosts: bool) -> Option<Request> {
+        match self.takes_run(beside_hosts) {
+            true => self.held.pop_first().map(|(_, request)| request),
+            false => None,
+        }
+    }
+
     /// The most urgent of those that wait, or when it is their turn the oldest of the less urgent.
     pub(super) fn next_waiting(&mut self) -> Option<Request> {
         let (first, _) = self.waiting.first_key_value()?;

@@ -8,8 +8,8 @@
 //! takes the next one of its row, and a worker that is done with a row the next row.
 //!
 //! A run waits for its slowest source, so a drive idles unless it has several to serve: see
-//! `ROWS_OF_DRIVE`. While hosts are active that would be a long line before them: then a row has
-//! one run at a time, and a short one.
+//! `ROWS_OF_DRIVE`. While hosts are active runs are shorter, and a drive has one at a time: the
+//! others wait for it outside the drive (`runtime::io`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,9 +39,7 @@ pub(in crate::upkeep) const RUNS_OF_ROW: usize = 2;
 const MEMORY_OF_DRIVE: u64 = 32 << 20;
 const MEMORY_MAX: u64 = 2 << 30;
 /// Bytes of a run while hosts are active: a hard drive reads them in the time of a few seeks.
-const RUN_BESIDE_HOSTS: u64 = 512 << 10;
-/// How often the other lanes of a row look whether hosts are still active.
-pub(in crate::upkeep) const LANE_WAIT: Duration = Duration::from_millis(10);
+const RUN_BESIDE_HOSTS: u64 = 1 << 20;
 
 /// What all workers of a class of tasks know.
 struct Class {
@@ -182,7 +180,7 @@ impl Engine {
             placed: Cell::new(Placed::There),
             ended: Cell::new(false),
         };
-        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|lane| self.lane(&pass, lane, done)).collect();
+        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|_| self.lane(&pass, done)).collect();
         let mut result = Ok(());
         // What is under way in the other lanes is waited for.
         while let Some(ended) = lanes.next().await {
@@ -195,14 +193,9 @@ impl Engine {
     }
 
     /// One run of the row after another.
-    async fn lane(self: &Rc<Self>, pass: &Pass, lane: usize, done: &Done) -> Result<(), ArrayError> {
+    async fn lane(self: &Rc<Self>, pass: &Pass, done: &Done) -> Result<(), ArrayError> {
         let task = pass.task;
         while pass.next.get() < pass.slots && !pass.ended.get() {
-            if lane > 0 && self.hosts_wait() {
-                // The first lane goes on alone for as long.
-                self.io.sleep(LANE_WAIT).await;
-                continue;
-            }
             let first = pass.next.get();
             let last = (first + self.run_now(task.row, pass.run)).min(pass.slots);
             pass.next.set(last);

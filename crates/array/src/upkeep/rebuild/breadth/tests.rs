@@ -36,8 +36,8 @@ fn all_lanes_end_when_the_row_is_freed_while_hosts_are_active() {
     let task = Task { left: 0, need: Need::Spare, row: RowId(999), member: 0 };
     let pass = pass_over(&engine, task, 64);
     let done = Default::default();
-    assert_eq!(engine.lane(&pass, 0, &done).now_or_never(), Some(Ok(())));
-    assert_eq!(engine.lane(&pass, 1, &done).now_or_never(), Some(Ok(())), "the other lane still waits");
+    assert_eq!(engine.lane(&pass, &done).now_or_never(), Some(Ok(())));
+    assert_eq!(engine.lane(&pass, &done).now_or_never(), Some(Ok(())), "the other lane still waits");
 }
 
 /// A pool with one row of data that holds so many stripes of two strips and a parity.
@@ -55,20 +55,13 @@ fn with_one_row(stripes: usize, options: OpenOptions) -> (Fixture, Rc<Engine>, R
 }
 
 #[test]
-fn beside_hosts_a_row_has_one_run_at_a_time() {
+fn beside_hosts_runs_are_shorter() {
     let (mut fixture, engine, row) = with_one_row(32, OpenOptions::default());
-    let task = Task { left: 0, need: Need::Fill, row: row.id, member: 0 };
-    let done = Done::default();
-    for hosts in [false, true] {
+    for (hosts, run) in [(false, 1000), (true, (super::RUN_BESIDE_HOSTS / row.class.strip.0) as u32)] {
         fixture.pass(Duration::from_secs(1));
         assert!(!hosts || engine.admission.begin());
-        assert_eq!(engine.hosts_wait(), hosts);
-        let begun = [0, 1].map(|lane| {
-            let pass = pass_over(&engine, task, 32);
-            assert_eq!(engine.lane(&pass, lane, &done).now_or_never(), None, "it reads, or waits");
-            pass.next.get()
-        });
-        assert_eq!(begun, [1, if hosts { 0 } else { 1 }]);
+        assert_eq!(engine.run_now(row.id, 1000), run);
+        assert_eq!(engine.run_now(row.id, 3), 3, "no longer than it was");
     }
 }
 
@@ -79,12 +72,12 @@ fn all_lanes_end_when_the_row_is_freed_while_its_strips_are_read() {
     let task = Task { left: 0, need: Need::Fill, row: row.id, member: 0 };
     let pass = Rc::new(pass_over(&engine, task, 64));
     let (own, of) = (Rc::clone(&engine), Rc::clone(&pass));
-    engine.io.spawn(async move { own.lane(&of, 0, &Done::default()).await.expect("it ends") });
+    engine.io.spawn(async move { own.lane(&of, &Done::default()).await.expect("it ends") });
     fixture.run_operations(0);
     engine.step(|core| core.space.remove_row(row.id));
     engine.layout.write().remove_row(row.id);
     fixture.run_operations(1);
-    assert_eq!(engine.lane(&pass, 1, &Done::default()).now_or_never(), Some(Ok(())), "the other lane still waits");
+    assert_eq!(engine.lane(&pass, &Done::default()).now_or_never(), Some(Ok(())), "the other lane still waits");
 }
 
 /// Work that waits for its turn at a low rate, perhaps for hours, beside hosts that never pause.

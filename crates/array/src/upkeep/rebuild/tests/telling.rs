@@ -62,10 +62,10 @@ fn strips_of_a_drive_given_up_overtake_those_that_return_home() {
         background_rate: Some(Bytes(128 << 10)),
         ..OpenOptions::default()
     };
-    let mut fixture = Fixture::begin_on(TestDrives::new(12, Bytes(96 << 20), 1), 12, 1, options, |_| ());
+    let mut fixture = Fixture::begin_on(TestDrives::new(12, Bytes(128 << 20), 1), 12, 1, options, |_| ());
     assert_eq!(fixture.settle(), Ok(()));
-    let volume = fixture.create_volume(spec("a", "mirror-3", 60 << 20)).id;
-    for at in 0..60 {
+    let volume = fixture.create_volume(spec("a", "mirror-3", 90 << 20)).id;
+    for at in 0..90 {
         fixture.write(volume, at << 20, &pattern(at, 1 << 20)).expect("written");
     }
     fixture.command(Command::Checkpoint).expect("a checkpoint");
