@@ -31,7 +31,7 @@ struct Tree {
 
 const TREES: [Tree; 2] = [
     Tree { case: "a million files", drive: "4GiB", directories: 1, files: 10 * PART, removed: 10 * PART },
-    Tree { case: "ten million files", drive: "8GiB", directories: 100, files: PART, removed: PART },
+    Tree { case: "ten million files", drive: "48GiB", directories: 100, files: PART, removed: PART },
 ];
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
