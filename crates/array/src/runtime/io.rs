@@ -82,7 +82,7 @@ struct IoState {
     /// Of those, runs of background work, and what acknowledgements and hosts wait for.
     runs_out: u32,
     hosts_out: u32,
-    /// Requests of hosts handed out while a run waited.
+    /// Requests of hosts handed out since the last run.
     passed: u32,
     gone: bool,
     /// A write completed since the last flush went out. True at first, for an earlier process.

@@ -49,7 +49,7 @@ impl IoState {
         self.long_out += u32::from(slot.long);
         self.runs_out += u32::from(slot.is_run);
         self.hosts_out += u32::from(slot.is_hosts);
-        self.passed = if slot.is_run { 0 } else { self.passed + u32::from(slot.is_hosts) };
+        self.passed = if slot.is_run { 0 } else { self.passed.saturating_add(u32::from(slot.is_hosts)) };
         actions.push(Action::Drive { drive, request });
     }
 }
