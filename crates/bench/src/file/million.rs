@@ -35,12 +35,12 @@ const TREES: [Tree; 2] = [
 ];
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    TREES
-        .iter()
-        .filter(|tree| bench.wants(tree.case))
-        .collect::<Vec<_>>()
-        .into_iter()
-        .try_for_each(|tree| Measured { bench, tree, directories: Vec::new() }.run())
+    for tree in &TREES {
+        if bench.wants(tree.case) {
+            Measured { bench, tree, directories: Vec::new() }.run()?;
+        }
+    }
+    Ok(())
 }
 
 struct Measured<'a> {
