@@ -59,7 +59,7 @@ pub use stuck::StuckFiles;
 use self::around::Around;
 use self::core::{Core, Part, Source, zeros};
 use self::records::{
-    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, PINS, ROOT, SLOT, decode, last_number, share_key,
+    ACTIVE, BLOCK, BLOCKS, Group, INODES, NUMBERS, ORPHANS, PINS, ROOT, SLOT, STARTS, decode, last_number, share_key,
 };
 use self::slots::Slots;
 use self::tree::{Compliance, Numbers};
@@ -242,12 +242,33 @@ impl Share {
             verifier,
             counters: Counters::default(),
         };
+        share.begin().await?;
         share.load()?;
-        share.catch_up().await?;
         if let Some(count) = share.make_tree(root).await? {
             tracing::warn!(share = %share.name, count, "the tree was made anew from archived versions");
         }
         Ok(share)
+    }
+
+    /// Counts this start, durably: the next one would otherwise come to the same change counters.
+    async fn begin(&self) -> Result<()> {
+        let count = self.change(|change, _| {
+            let key = share_key(change.share());
+            let count = match change.get(STARTS, &key)? {
+                Some(bytes) => <[u8; 8]>::try_from(&*bytes).map(u64::from_be_bytes).map_err(|_| {
+                    FileError::Damaged(format!("the number of starts of share {} has {} bytes", self.name, bytes.len()))
+                })?,
+                None => 0,
+            };
+            change.with_reserve();
+            change.put_bytes(STARTS, key, Bytes::copy_from_slice(&(count + 1).to_be_bytes()));
+            Ok(count + 1)
+        });
+        let start = count.await?;
+        self.step(|core| {
+            core.view.set_start(start);
+            Ok(())
+        })
     }
 
     /// Reads what memory has to know of the records: numbers, slots in use, files that are not

@@ -138,10 +138,6 @@ impl Active {
         self.files.contains_key(&inode)
     }
 
-    pub fn inodes(&self) -> impl Iterator<Item = u64> {
-        self.files.keys().copied()
-    }
-
     pub fn len(&self) -> usize {
         self.files.len()
     }

@@ -31,6 +31,8 @@ pub const ACTIVE: Table = Table(71);
 
 /// Share, inode: a file whose content stays in the cache. Empty.
 pub const PINS: Table = Table(72);
+/// Share: how often it was opened, 8 bytes big-endian.
+pub const STARTS: Table = Table(73);
 
 /// The directory at the top of every share.
 pub const ROOT: u64 = 1;
@@ -94,7 +96,13 @@ pub struct InodeRow {
     /// [`APPENDS`], [`RESTORING`].
     #[n(21)]
     pub marks: Option<u32>,
+    /// Of an open file: the number of the share's start in which the row was written.
+    #[n(22)]
+    pub start: Option<u64>,
 }
+
+/// More writes than a file can have between two starts.
+const LAGGING_WRITES: u64 = 1 << 32;
 
 /// A committed file that can only grow.
 const APPENDS: u32 = 1;
@@ -270,7 +278,23 @@ impl InodeRow {
             used: 0,
             lags: None,
             marks: None,
+            start: None,
         }
+    }
+
+    /// The row as the share's present start sees it, the `start`th. Writes to an open file may be
+    /// gone with a start that came after its row: its times are the latest that they can be, and its
+    /// change counter is one that no client has seen.
+    pub fn caught_up(mut self, start: u64) -> InodeRow {
+        let missed = start.saturating_sub(self.start.unwrap_or(0));
+        if self.open && missed > 0 {
+            if let Some(lags) = self.lags.take() {
+                self.modified = Moment::from(lags).max(self.modified.into()).into();
+                self.changed = Moment::from(self.changed).max(self.modified.into()).into();
+            }
+            self.change = self.change.saturating_add(LAGGING_WRITES.saturating_mul(missed));
+        }
+        self
     }
 
     /// A committed file that can only grow.

@@ -7,7 +7,9 @@ use stele_catalog::{Direction, KeyRange, Table, Transaction};
 use super::bypass::Caching;
 use super::clearing::RemovedVersions;
 use super::reading::inode_of;
-use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, decode, encode, share_key};
+use super::records::{
+    ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS, PINS, STARTS, decode, encode, share_key,
+};
 use super::tree;
 use super::view::{View, failure};
 use crate::{FileError, Result};
@@ -157,7 +159,7 @@ impl Registry {
     /// last, so that a removal that is cut short can be repeated.
     pub async fn remove(&self, name: &str, row: &ShareRow) -> Result<()> {
         let prefix = KeyRange::prefix(share_key(row.number));
-        for table in [ENTRIES, COOKIES, BLOCKS, ORPHANS, ACTIVE, PINS, INODES, NUMBERS] {
+        for table in [ENTRIES, COOKIES, BLOCKS, ORPHANS, ACTIVE, PINS, INODES, STARTS, NUMBERS] {
             loop {
                 let snapshot = self.records.snapshot().map_err(|error| FileError::Stopped(error.to_string()))?;
                 let records = snapshot.range(table, &prefix, PAGE, Direction::Forward).map_err(failure)?;

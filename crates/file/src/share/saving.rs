@@ -24,11 +24,6 @@ const SLACK: Duration = Duration::from_secs(1);
 /// Groups in one transaction: 4 GiB of a file, far below the catalog's limits.
 const GROUPS_MAX: usize = 4096;
 
-/// More writes than a file can have had since its row was stored last.
-const LAGGING_WRITES: u64 = 1 << 32;
-/// Rows in one transaction of a start.
-const ROWS_MAX: usize = 256;
-
 /// A save under way. From the step in which the row shows what writes changed, that is not counted
 /// on top of the row.
 struct Saving<'a> {
@@ -55,30 +50,6 @@ impl Around for Saving<'_> {
 }
 
 impl Share {
-    /// After a start: the times of files that may lag are the latest that they can be. The change
-    /// counter of every file that may have had writes which are gone is one that no client has
-    /// seen. Durably, since the next start would otherwise come to the same counter again.
-    pub(super) async fn catch_up(&self) -> Result<()> {
-        let files: Vec<u64> = self.step(|core| Ok(core.active.inodes().collect()))?;
-        for part in files.chunks(ROWS_MAX) {
-            self.change(|change, _| {
-                change.with_reserve();
-                for inode in part {
-                    let mut row = change.row(*inode)?;
-                    if let Some(lags) = row.lags.take().filter(|_| row.is_file()) {
-                        row.modified = Moment::from(lags).max(row.modified.into()).into();
-                        row.changed = Moment::from(row.changed).max(row.modified.into()).into();
-                    }
-                    row.change += LAGGING_WRITES;
-                    change.put_row(*inode, row);
-                }
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(())
-    }
-
     /// Makes what was written durable. Concurrent calls for one file take turns; those that find
     /// nothing left to do answer.
     pub(super) async fn save(&self, inode: u64) -> Result<()> {

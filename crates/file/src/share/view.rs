@@ -79,6 +79,8 @@ impl Rows {
 pub struct View {
     records: Records,
     pub share: u32,
+    /// The number of the share's present start.
+    start: u64,
     /// Records of transactions under way: the latest value, and how many transactions are to be
     /// answered.
     pending: BTreeMap<Key, (Option<Bytes>, u32)>,
@@ -121,6 +123,7 @@ impl View {
         View {
             records,
             share,
+            start: 0,
             pending: BTreeMap::new(),
             rows: Rows::default(),
             generation: 0,
@@ -128,6 +131,12 @@ impl View {
             #[cfg(test)]
             ranged: std::cell::Cell::default(),
         }
+    }
+
+    /// Rows of open files from earlier starts are caught up from here on.
+    pub fn set_start(&mut self, start: u64) {
+        self.start = start;
+        self.reset();
     }
 
     pub fn records(&self) -> &Records {
@@ -161,7 +170,7 @@ impl View {
         }
         let key = inode_key(self.share, inode);
         let bytes = self.get(INODES, &key)?.ok_or(FileError::Stale)?;
-        let row = Arc::new(decode::<InodeRow>(INODES, &key, &bytes)?);
+        let row = Arc::new(decode::<InodeRow>(INODES, &key, &bytes)?.caught_up(self.start));
         self.make_room();
         self.rows.insert(inode, (Arc::clone(&row), bytes.clone()));
         Ok((row, bytes))
@@ -360,7 +369,8 @@ impl Change<'_> {
         Ok(InodeRow::clone(&row))
     }
 
-    pub fn put_row(&mut self, inode: u64, row: InodeRow) {
+    pub fn put_row(&mut self, inode: u64, mut row: InodeRow) {
+        row.start = row.open.then_some(self.view.start);
         let bytes = encode(&row);
         self.put_bytes(INODES, inode_key(self.share(), inode), bytes.clone());
         self.rows.insert(inode, Some((Arc::new(row), bytes)));

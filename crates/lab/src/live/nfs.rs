@@ -7,9 +7,10 @@
 
 mod rpc;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::time::Instant;
 
 use stele_ground::{Bytes, Duration};
 use stele_media::Buffer;
@@ -38,6 +39,10 @@ const FSINFO: u32 = 19;
 
 const REGULAR: u32 = 1;
 const NO_ENTRY: u32 = 2;
+/// The server is busy: the call is to be sent again later.
+const JUKEBOX: u32 = 10_008;
+/// How much later.
+const LATER: Duration = Duration(100_000_000);
 const UNSTABLE: u32 = 0;
 const FILE_SYNC: u32 = 2;
 
@@ -222,7 +227,7 @@ fn words(number: u32) -> String {
         69 => "the quota is used up",
         70 => "the file is gone (stale handle)",
         10_006 => "the server failed",
-        10_008 => "the server is busy, try later",
+        JUKEBOX => "the server is busy, try later",
         _ => "the server refuses",
     };
     format!("{words} (NFS status {number})")
@@ -270,6 +275,8 @@ fn limits(stream: &mut Stream, directory: &[u8]) -> io::Result<(u32, u32)> {
 
 struct Slot {
     buffer: Buffer,
+    /// Where the access begins in the file.
+    start: u64,
     write: bool,
     busy: bool,
     /// Calls of the access that are not answered yet.
@@ -284,14 +291,31 @@ pub struct Nfs {
     stage: Vec<u8>,
     slots: Vec<Slot>,
     next: u32,
-    /// Slot, place in its buffer, and length of each call under way.
-    calls: HashMap<u32, (usize, usize, usize)>,
+    calls: HashMap<u32, Piece>,
+    /// What the server put off, and when; the longest ago first.
+    put_off: VecDeque<(Instant, Piece)>,
+}
+
+/// What one call transfers.
+#[derive(Clone, Copy)]
+struct Piece {
+    slot: usize,
+    /// Place in the slot's buffer.
+    at: usize,
+    length: usize,
 }
 
 impl Nfs {
     pub fn new(remote: &Remote, slots: u32, length_max: usize) -> Result<Nfs, String> {
         let cannot = |error: io::Error| format!("{}: {}", remote.address, stream::said(&error));
-        let slot = |_| Slot { buffer: Buffer::zeroed(length_max), write: false, busy: false, calls: 0, failed: None };
+        let slot = |_| Slot {
+            buffer: Buffer::zeroed(length_max),
+            start: 0,
+            write: false,
+            busy: false,
+            calls: 0,
+            failed: None,
+        };
         Ok(Nfs {
             link: Stream::tcp(&remote.place).and_then(EngineLink::new).map_err(cannot)?,
             remote: remote.clone(),
@@ -300,16 +324,38 @@ impl Nfs {
             slots: (0..slots).map(slot).collect(),
             next: 1,
             calls: HashMap::new(),
+            put_off: VecDeque::new(),
         })
+    }
+
+    fn send(&mut self, piece: Piece) {
+        let Piece { slot, at, length } = piece;
+        let slot = &self.slots[slot];
+        let procedure = if slot.write { WRITE } else { READ };
+        let call = Call::new(self.next, NFS, procedure).opaque(&self.remote.handle).u64(slot.start + at as u64);
+        let call = call.u32(length as u32);
+        let call = match slot.write {
+            true => call.u32(self.remote.stable).opaque(&slot.buffer[at..at + length]),
+            false => call,
+        };
+        self.link.wire.queue(&call.record());
+        self.calls.insert(self.next, piece);
+        self.next = self.next.wrapping_add(1);
     }
 
     fn reply(&mut self, record: &[u8], answers: &mut Vec<SlotResult>) -> io::Result<()> {
         let mut reply = Reply(record);
         let xid = reply.begin()?;
         let unknown = || wrong("the server answered a call that is not under way");
-        let (number, at, length) = self.calls.remove(&xid).ok_or_else(unknown)?;
+        let piece = self.calls.remove(&xid).ok_or_else(unknown)?;
+        let Piece { slot: number, at, length } = piece;
         let slot = self.slots.get_mut(number).ok_or_else(unknown)?;
         let done = match reply.u32()? {
+            // The access goes on: its response time is what its caller would have waited.
+            JUKEBOX => {
+                self.put_off.push_back((Instant::now(), piece));
+                return Ok(());
+            }
             0 if slot.write => {
                 reply.change()?;
                 reply.u32()? as usize
@@ -347,8 +393,20 @@ impl Dialect for Nfs {
         &mut self.link
     }
 
+    fn send_again(&mut self) -> Option<Duration> {
+        loop {
+            let (since, piece) = *self.put_off.front()?;
+            match LATER.0.saturating_sub(since.elapsed().as_nanos() as u64) {
+                0 => self.send(piece),
+                left => return Some(Duration(left)),
+            }
+            self.put_off.pop_front();
+        }
+    }
+
     fn give_up(&mut self, why: &str, answers: &mut Vec<SlotResult>) {
         self.calls.clear();
+        self.put_off.clear();
         for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
             slot.busy = false;
             self.link.flying -= 1;
@@ -377,22 +435,12 @@ impl Engine for Nfs {
         let most = if access.write { self.remote.write_max } else { self.remote.read_max } as usize;
         let slot = &mut self.slots[number as usize];
         assert!(!slot.busy, "slot {number} is under way already");
-        (slot.busy, slot.write, slot.calls, slot.failed) = (true, access.write, 0, None);
-        self.link.flying += 1;
         let length = access.length as usize;
+        (slot.busy, slot.start, slot.write, slot.failed) = (true, access.at, access.write, None);
+        slot.calls = length.div_ceil(most) as u32;
+        self.link.flying += 1;
         for at in (0..length).step_by(most) {
-            let piece = most.min(length - at);
-            let procedure = if access.write { WRITE } else { READ };
-            let call = Call::new(self.next, NFS, procedure).opaque(&self.remote.handle).u64(access.at + at as u64);
-            let call = call.u32(piece as u32);
-            let call = match access.write {
-                true => call.u32(self.remote.stable).opaque(&slot.buffer[at..at + piece]),
-                false => call,
-            };
-            self.link.wire.queue(&call.record());
-            self.calls.insert(self.next, (number as usize, at, piece));
-            self.next = self.next.wrapping_add(1);
-            slot.calls += 1;
+            self.send(Piece { slot: number as usize, at, length: most.min(length - at) });
         }
     }
 

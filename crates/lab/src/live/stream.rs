@@ -300,6 +300,11 @@ pub trait Dialect {
     /// Reads what has come, until nothing more is there, and hands over its answers.
     fn receive(&mut self, answers: &mut Vec<super::engine::SlotResult>) -> io::Result<()>;
 
+    /// Sends again what the server put off and is due by now. How long until the next one is.
+    fn send_again(&mut self) -> Option<Duration> {
+        None
+    }
+
     /// Answers all that is under way with that.
     fn give_up(&mut self, why: &str, answers: &mut Vec<super::engine::SlotResult>);
 }
@@ -345,8 +350,9 @@ fn exchange(
             },
             None => None,
         };
+        let next = dialect.send_again();
         dialect.link().wire.send()?;
-        dialect.link().wire.wait(left);
+        dialect.link().wire.wait([left, next].into_iter().flatten().min());
     }
 }
 

@@ -5,11 +5,13 @@
 
 use std::collections::BTreeMap;
 
+use stele_catalog::{Direction, KeyRange};
 use stele_ground::Dice;
 
 use super::stage::{Stage, content, file, read, settle};
 use crate::files::Files;
 use crate::share::Caching;
+use crate::share::records::INODES;
 use crate::{Caller, Changes, Creation, Inode, Stability};
 
 #[tokio::test(start_paused = true)]
@@ -218,6 +220,24 @@ async fn no_change_counter_comes_again_after_a_crash_that_took_writes() {
         seen.push(share.attributes(inode).await.unwrap().change);
     }
     assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_writes_no_row_of_a_file() {
+    let stage = Stage::new(4);
+    let share = stage.share().await;
+    for number in 0..20 {
+        file(&share, &format!("{number}"), &content(number, 5000)).await;
+    }
+    drop(share);
+    let records = stage.archive().await.records();
+    let rows = || {
+        let snapshot = records.snapshot().expect("a snapshot");
+        snapshot.range(INODES, &KeyRange::all(), 100, Direction::Forward).expect("the rows")
+    };
+    let before = rows();
+    stage.share().await;
+    assert!(before.len() > 20 && before == rows());
 }
 
 #[tokio::test(start_paused = true)]

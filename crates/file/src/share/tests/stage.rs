@@ -344,7 +344,7 @@ impl Stage {
         use stele_catalog::{Direction, KeyRange, Table};
         let records = self.archive().await.records();
         let mut transaction = Transaction::new();
-        for table in (64..=71).map(Table) {
+        for table in (64..=73).map(Table) {
             let stored =
                 records.snapshot().expect("a snapshot").range(table, &KeyRange::all(), 10_000, Direction::Forward);
             for (key, _) in stored.expect("the records") {

@@ -2,6 +2,7 @@
 //! without believing them.
 
 use std::io::{self, Read, Write};
+use std::sync::LazyLock;
 
 use crate::live::stream::{take, wrong};
 
@@ -11,6 +12,12 @@ const LAST: u32 = 1 << 31;
 /// Bytes of the attributes of a file.
 const ATTRIBUTES: usize = 84;
 
+/// Whom this process is to the server: the owner of its own entry in /proc.
+static CALLER: LazyLock<(u32, u32)> = LazyLock::new(|| {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").map_or((65_534, 65_534), |own| (own.uid(), own.gid()))
+});
+
 /// A call's bytes, built in order.
 #[derive(Default)]
 pub struct Call(pub Vec<u8>);
@@ -18,9 +25,7 @@ pub struct Call(pub Vec<u8>);
 impl Call {
     /// With the place of the record mark at its begin.
     pub fn new(xid: u32, (program, version): (u32, u32), procedure: u32) -> Call {
-        use std::os::unix::fs::MetadataExt;
-        // Whom this process is to the server: the owner of its own entry in /proc.
-        let (user, group) = std::fs::metadata("/proc/self").map_or((65_534, 65_534), |own| (own.uid(), own.gid()));
+        let (user, group) = *CALLER;
         let call = Call(vec![0; 4]).u32(xid).u32(0).u32(2).u32(program).u32(version).u32(procedure);
         let credentials = Call::default().u32(0).opaque(b"stele-lab").u32(user).u32(group).u32(0);
         call.u32(1).opaque(&credentials.0).u32(0).u32(0)

@@ -55,3 +55,53 @@ fn a_reply_that_ends_too_early_is_an_error_wherever_it_ends() {
         assert!(read(&reply[..end]).is_err(), "cut at {end}");
     }
 }
+
+/// A server of one file of 4096 bytes, that puts the first call off.
+fn busy_server(listener: &std::net::TcpListener) -> io::Result<u32> {
+    use std::io::{Read, Write};
+    let (mut stream, _) = listener.accept()?;
+    let (mut records, mut stage, mut calls) = (Records::default(), [0; 512], 0);
+    loop {
+        let count = stream.read(&mut stage)?;
+        if count == 0 {
+            return Ok(calls);
+        }
+        records.feed(&stage[..count]);
+        while let Some(record) = records.next(4096)? {
+            let xid = Reply(&record).u32()?;
+            let reply = Call(vec![0; 4]).u32(xid).u32(1).u32(0).u32(0).opaque(b"").u32(0);
+            let reply = match calls {
+                0 => reply.u32(JUKEBOX).u32(0),
+                _ => reply.u32(0).u32(0).u32(4096).u32(1).opaque(&[7; 4096]),
+            };
+            stream.write_all(&reply.record())?;
+            calls += 1;
+        }
+    }
+}
+
+#[test]
+fn a_call_that_the_server_puts_off_is_sent_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || busy_server(&listener));
+    let remote = Remote {
+        address: "nfs://host/file".parse().unwrap(),
+        place,
+        directory: Vec::new(),
+        name: String::new(),
+        handle: b"handle".to_vec(),
+        read_max: 4096,
+        write_max: 4096,
+        stable: FILE_SYNC,
+        made: false,
+    };
+    let mut engine = Nfs::new(&remote, 1, 4096).unwrap();
+    engine.start(0, &Access { target: 0, at: 0, length: 4096, write: false });
+    let mut answers = Vec::new();
+    engine.reap(1, Some(Duration::from_secs(10)), &mut answers);
+    assert_eq!(answers, [(0, Ok(()))]);
+    assert!(engine.buffer(0).iter().all(|byte| *byte == 7));
+    drop(engine);
+    assert_eq!(server.join().unwrap().unwrap(), 2);
+}
