@@ -49,6 +49,12 @@ pub trait Snapshot: Send + Sync {
 
     /// The number of the last transaction that this view contains.
     fn commit_number(&self) -> u64;
+
+    /// How many reads of storage this thread has waited for so far, in all views. It stays the same
+    /// while a call is answered from memory.
+    fn waits(&self) -> u64 {
+        0
+    }
 }
 
 impl<C: Catalog + ?Sized> Catalog for std::sync::Arc<C> {

@@ -9,6 +9,7 @@
 //! After [`Area::close`] every operation fails, so that no destructor can write. The volume then
 //! holds the same data as after a crash.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -365,11 +366,22 @@ impl std::fmt::Debug for Backend {
     }
 }
 
+thread_local! {
+    /// Reads of the volume that this thread has waited for.
+    static WAITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// See [`crate::Snapshot::waits`].
+pub(crate) fn waits() -> u64 {
+    WAITS.get()
+}
+
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
         self.told(self.0.check().map(|()| self.0.length()))
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        WAITS.set(WAITS.get() + 1);
         self.told(self.0.read(offset, out))
     }
     fn set_len(&self, length: u64) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::area;
 use super::base::Base;
 use super::memtable::{Change, Memtable};
 use crate::catalog::Record;
@@ -134,6 +135,10 @@ impl Snapshot for View {
 
     fn commit_number(&self) -> u64 {
         self.commit
+    }
+
+    fn waits(&self) -> u64 {
+        area::waits()
     }
 }
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::around::{Watched, guarded};
 use super::records::{self, ROOT};
 use super::tree::{self, Created};
+use super::warming::Wanted;
 use super::{ATTRIBUTES_MAX, Share, releasing};
 use crate::files::{Changed, Creation, Data, Entry, Files, Listing, Node, Removal, Space, Stability};
 use crate::model::{Access, Attributes, Caller, Changes, Inode, Moment};
@@ -22,6 +23,7 @@ impl Files for Share {
     }
 
     async fn attributes(&self, inode: Inode) -> Result<Attributes> {
+        self.warm(Wanted::File(inode)).await;
         self.step(|core| core.living(inode))
     }
 
@@ -32,12 +34,14 @@ impl Files for Share {
         changes: Changes,
         guard: Option<Moment>,
     ) -> Result<Changed> {
+        self.warm(Wanted::File(inode)).await;
         let before = self.step(|core| core.living(inode))?;
         guarded(guard, &before)?;
         self.set_checked(caller, inode, before, changes, guard).await
     }
 
     async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
+        self.warm(Wanted::Name(directory, name)).await;
         self.step(|core| {
             core.living(directory)?;
             let inode = tree::lookup(&mut core.view, caller, directory, name)?;
@@ -46,6 +50,7 @@ impl Files for Share {
     }
 
     async fn access(&self, caller: &Caller, inode: Inode, wanted: Access) -> Result<Access> {
+        self.warm(Wanted::File(inode)).await;
         self.step(|core| {
             let mut access = granted(caller, &core.living(inode)?, wanted);
             let row = core.view.row(inode.0)?;
@@ -57,6 +62,7 @@ impl Files for Share {
     }
 
     async fn read_link(&self, _caller: &Caller, inode: Inode) -> Result<Bytes> {
+        self.warm(Wanted::File(inode)).await;
         self.step(|core| {
             core.living(inode)?;
             let row = core.view.row(inode.0)?;
@@ -65,6 +71,7 @@ impl Files for Share {
     }
 
     async fn read(&self, caller: &Caller, inode: Inode, offset: u64, length: u32) -> Result<Data> {
+        self.warm(Wanted::File(inode)).await;
         self.read_content(caller, inode, offset, length).await
     }
 
@@ -76,6 +83,7 @@ impl Files for Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
+        self.warm(Wanted::File(inode)).await;
         self.write_content(caller, inode, offset, data, stability).await
     }
 
@@ -87,6 +95,7 @@ impl Files for Share {
     }
 
     async fn create(&self, caller: &Caller, directory: Inode, name: &[u8], how: Creation) -> Result<Entry> {
+        self.warm(Wanted::Name(directory, name)).await;
         self.alive(&[directory])?;
         let created =
             self.change(|change, numbers| tree::create(change, numbers, caller, directory, name, &how)).await?;
@@ -115,11 +124,13 @@ impl Files for Share {
         node: Node,
         changes: Changes,
     ) -> Result<Entry> {
+        self.warm(Wanted::Name(directory, name)).await;
         self.alive(&[directory])?;
         self.change(|change, numbers| tree::make(change, numbers, caller, directory, name, &node, &changes)).await
     }
 
     async fn remove(&self, caller: &Caller, directory: Inode, name: &[u8], what: Removal) -> Result<Changed> {
+        self.warm(Wanted::Name(directory, name)).await;
         self.alive(&[directory])?;
         for _ in 0..releasing::ATTEMPTS {
             let released = self.released(caller, &[(directory, name)]).await?;
@@ -137,6 +148,8 @@ impl Files for Share {
     }
 
     async fn rename(&self, caller: &Caller, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(Changed, Changed)> {
+        self.warm(Wanted::Name(from.0, from.1)).await;
+        self.warm(Wanted::Name(to.0, to.1)).await;
         self.alive(&[from.0, to.0])?;
         for _ in 0..releasing::ATTEMPTS {
             // Both names go: the one that is moved, and the one that is replaced.
@@ -159,6 +172,7 @@ impl Files for Share {
     }
 
     async fn link(&self, caller: &Caller, inode: Inode, directory: Inode, name: &[u8]) -> Result<Entry> {
+        self.warm(Wanted::Name(directory, name)).await;
         self.alive(&[inode, directory])?;
         let clock = self.compliance();
         let linking = self.change(|change, numbers| tree::link(change, numbers, caller, inode, directory, name, clock));
@@ -168,6 +182,7 @@ impl Files for Share {
     }
 
     async fn read_directory(&self, caller: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {
+        self.warm(Wanted::Names(directory, cookie, limit)).await;
         self.step(|core| {
             let attributes = core.living(directory)?;
             if attributes.kind != crate::Kind::Directory {

@@ -23,6 +23,7 @@ mod scale;
 mod sparse;
 mod stage;
 mod uploads;
+mod warming;
 
 use stage::Stage;
 

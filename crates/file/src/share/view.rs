@@ -9,6 +9,7 @@
 //! A caller may go away before its transaction is answered. Then the view cannot know what became
 //! of it: it is stale until a later transaction, which takes effect in order, has been answered.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -89,6 +90,8 @@ pub struct View {
     generation: u64,
     /// A transaction's outcome is not known.
     stale: bool,
+    /// A read had to wait for storage.
+    waited: Cell<bool>,
     /// Stored records that ranges had.
     #[cfg(test)]
     ranged: std::cell::Cell<usize>,
@@ -128,6 +131,7 @@ impl View {
             rows: Rows::default(),
             generation: 0,
             stale: false,
+            waited: Cell::default(),
             #[cfg(test)]
             ranged: std::cell::Cell::default(),
         }
@@ -179,8 +183,22 @@ impl View {
     pub fn get(&self, table: Table, key: &Bytes) -> Result<Option<Bytes>> {
         match self.pending.get(&(table.0, key.clone())) {
             Some((value, _)) => Ok(value.clone()),
-            None => self.snapshot()?.get(table, key).map_err(failure),
+            None => self.noting_waits(&*self.snapshot()?, |snapshot| snapshot.get(table, key).map_err(failure)),
         }
+    }
+
+    fn noting_waits<R>(&self, snapshot: &dyn Snapshot, read: impl FnOnce(&dyn Snapshot) -> R) -> R {
+        let before = snapshot.waits();
+        let result = read(snapshot);
+        if snapshot.waits() != before {
+            self.waited.set(true);
+        }
+        result
+    }
+
+    /// Whether a read had to wait for storage since the last call.
+    pub fn take_waited(&self) -> bool {
+        self.waited.take()
     }
 
     /// At most `limit` records of a range, forward, with those under way.
@@ -210,10 +228,12 @@ impl View {
         let snapshot = self.snapshot()?;
         // As many more as may be hidden by removals under way.
         let removed = under_way.iter().filter(|(_, value)| value.is_none()).count();
-        let stored = snapshot.range(table, range, limit + removed, direction).map_err(failure)?;
+        let wanted = limit + removed;
+        let stored = self.noting_waits(&*snapshot, |snapshot| snapshot.range(table, range, wanted, direction));
+        let stored = stored.map_err(failure)?;
         #[cfg(test)]
         self.ranged.set(self.ranged.get() + stored.len());
-        let whole = stored.len() < limit + removed;
+        let whole = stored.len() < wanted;
         let last = stored.last().map(|(key, _)| key.clone());
         let mut merged: BTreeMap<Bytes, Bytes> = stored.into_iter().collect();
         for (key, value) in under_way {
@@ -288,6 +308,11 @@ impl View {
         self.rows = Rows::default();
     }
 
+    /// The row is in memory.
+    pub fn knows(&self, inode: u64) -> bool {
+        self.rows.rows.contains_key(&inode)
+    }
+
     fn make_room(&mut self) {
         if !self.rows.is_full() {
             return;
@@ -332,7 +357,7 @@ impl Change<'_> {
                     Some(snapshot) => snapshot,
                     None => self.snapshot.insert(self.view.snapshot()?),
                 };
-                snapshot.get(table, key).map_err(failure)?
+                self.view.noting_waits(&**snapshot, |snapshot| snapshot.get(table, key).map_err(failure))?
             }
         };
         self.read.insert(name, value.clone());

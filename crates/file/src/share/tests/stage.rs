@@ -233,8 +233,8 @@ pub struct Stage {
     master: Arc<std::sync::OnceLock<MasterKey>>,
     catalog: Arc<MemoryCatalog>,
     late: bool,
-    /// In place of the catalog in memory, which copies all of its records for each transaction.
-    embedded: Option<Arc<InlineCatalog>>,
+    /// In place of the catalog in memory.
+    other: Option<Arc<dyn Catalog>>,
     pub held: Held,
     archive: Arc<tokio::sync::OnceCell<Archive>>,
     pub settings: Settings,
@@ -253,7 +253,7 @@ impl Stage {
             held: Held { catalog: Arc::clone(&catalog), state: Arc::default() },
             catalog,
             late: false,
-            embedded: None,
+            other: None,
             archive: Arc::default(),
             settings: Settings::default(),
             bucket: NewBucket::default(),
@@ -274,13 +274,18 @@ impl Stage {
         self
     }
 
-    /// The catalog of servers, in so many bytes of memory.
-    pub fn embedded(mut self, size: u64) -> Stage {
+    /// The catalog of servers, in so many bytes of memory. That in memory copies all of its records
+    /// for each transaction.
+    pub fn embedded(self, size: u64) -> Stage {
         let volume = Volume::of(MemoryDrive::new(Size(size)));
         let handle = Handle::new(volume);
         embedded::format(&handle, &Format { id: [7; 16], journal: None }).expect("a new catalog");
         let catalog = InlineCatalog::open(&handle, embedded::Options::default()).expect("the catalog opens");
-        self.embedded = Some(Arc::new(catalog));
+        self.with_catalog(Arc::new(catalog))
+    }
+
+    pub fn with_catalog(mut self, catalog: Arc<dyn Catalog>) -> Stage {
+        self.other = Some(catalog);
         self
     }
 
@@ -311,8 +316,8 @@ impl Stage {
 
     fn foundation(&self) -> Foundation {
         Foundation {
-            catalog: match (&self.embedded, self.late) {
-                (Some(embedded), _) => Arc::clone(embedded) as Arc<dyn Catalog>,
+            catalog: match (&self.other, self.late) {
+                (Some(other), _) => Arc::clone(other),
                 (None, true) => Arc::new(Late { catalog: Arc::clone(&self.catalog), queue: Arc::default() }),
                 (None, false) => Arc::new(self.held.clone()),
             },
