@@ -27,6 +27,7 @@ pub mod journal;
 pub mod layout;
 pub mod load;
 pub mod memtable;
+pub mod pace;
 pub mod service;
 pub mod store;
 pub mod view;

@@ -48,7 +48,7 @@ use stele_archive::{Archive, Surroundings, Timestamp};
 use stele_catalog::{CatalogError, KeyRange, Pending, Receipt, Transaction};
 use stele_ground::Duration;
 use stele_media::Handle;
-use tokio::sync::{Mutex as Turn, Notify};
+use tokio::sync::{Mutex as Turn, Notify, Semaphore};
 
 pub use archiving::{ARCHIVE_AFTER, Worked};
 pub use bypass::Caching;
@@ -132,6 +132,8 @@ pub struct Share {
     wants_room: AtomicBool,
     /// So many callers more let their records be read before their steps. See `warming`.
     waiting_reads: AtomicU32,
+    /// For those whose records are being read meanwhile.
+    readers: Semaphore,
     /// Transactions become durable in one order with the cache volume's writes.
     ordered: bool,
     /// The longest body of one version; a longer file is stored in parts.

@@ -81,7 +81,11 @@ impl<S: System + 'static> ArchiveWorld<'_, S> {
     }
 
     fn foundation(&self) -> Result<Foundation, CatalogError> {
-        let options = stele_catalog::Options { cache: Bytes(MIB), overlay: Bytes(256 * KIB) };
+        let options = stele_catalog::Options {
+            cache: Bytes(MIB),
+            overlay: Bytes(256 * KIB),
+            ..stele_catalog::Options::default()
+        };
         let catalog = InlineCatalog::open(&self.pool.handle(), options)?;
         Ok(Foundation {
             catalog: Arc::new(catalog),

@@ -65,7 +65,7 @@ pub fn run<C: Carrier>(carrier: &C, seed: u64, rounds: u64) -> Result<Coverage, 
 
 impl<C: Carrier> CatalogWorld<'_, C> {
     fn options(&mut self) -> Options {
-        Options { cache: Bytes(MIB), overlay: Bytes((4 * KIB) << self.dice.below(6)) }
+        Options { cache: Bytes(MIB), overlay: Bytes((4 * KIB) << self.dice.below(6)), ..Options::default() }
     }
 
     /// Opens the catalog. Returns `None` if the machine crashed meanwhile.

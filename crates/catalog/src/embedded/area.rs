@@ -9,7 +9,6 @@
 //! After [`Area::close`] every operation fails, so that no destructor can write. The volume then
 //! holds the same data as after a crash.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +20,8 @@ use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Retries,
 
 use super::fault::{REBUILD, of_media};
 use super::layout::{BLOCK, Layout};
+use super::pace::{Pace, Wait};
+use super::store::Options;
 use crate::CatalogError;
 
 /// Largest amount of gathered bytes; beyond it they are written without waiting for a sync.
@@ -45,6 +46,7 @@ pub struct Area {
     drain: Mutex<()>,
     /// The first failed access of redb. It refuses every later one, without a cause.
     failure: OnceLock<MediaError>,
+    pace: Pace,
 }
 
 struct State {
@@ -62,7 +64,7 @@ struct State {
 struct Backend(Arc<Area>);
 
 impl Area {
-    fn new(handle: &Handle, layout: &Layout, forming: bool) -> Arc<Area> {
+    fn new(handle: &Handle, layout: &Layout, forming: bool, wait: Wait) -> Arc<Area> {
         let state =
             State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false, forming };
         Arc::new(Area {
@@ -72,6 +74,7 @@ impl Area {
             state: Mutex::new(state),
             drain: Mutex::new(()),
             failure: OnceLock::new(),
+            pace: Pace::new(wait),
         })
     }
 
@@ -86,7 +89,9 @@ impl Area {
         let failed = |error: MediaError| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
         let mut fresh = layout.clone();
         fresh.length = 0;
-        let first = Area::new(handle, &fresh, true);
+        // No task has anything to do with a catalog that is being made.
+        let wait: Wait = |work| work();
+        let first = Area::new(handle, &fresh, true, wait);
         let database = open(&first, 0)?;
         first.close();
         drop(database);
@@ -102,14 +107,18 @@ impl Area {
         first.drain().map_err(failed)?;
         retried(handle, || handle.flush_blocking()).map_err(failed)?;
         fresh.length = first.length();
-        let area = Area::new(handle, &fresh, true);
+        let area = Area::new(handle, &fresh, true, wait);
         let database = open(&area, cache)?;
         Ok((area, database))
     }
 
     /// The B-tree in the state of its last durable commit.
-    pub(crate) fn open(handle: &Handle, layout: &Layout, cache: usize) -> Result<(Arc<Area>, Database), CatalogError> {
-        let area = Area::new(handle, layout, false);
+    pub(crate) fn open(
+        handle: &Handle,
+        layout: &Layout,
+        options: Options,
+    ) -> Result<(Arc<Area>, Database), CatalogError> {
+        let area = Area::new(handle, layout, false, options.wait);
         let mut magic = vec![0; REDB_MAGIC.len()];
         area.read(0, &mut magic).map_err(|error| {
             of_media(&format!("the B-tree's header at byte {} cannot be read", layout.area_at), &error, REBUILD)
@@ -120,7 +129,7 @@ impl Area {
                 layout.area_at
             )));
         }
-        let database = open(&area, cache)?;
+        let database = open(&area, options.cache.0 as usize)?;
         Ok((area, database))
     }
 
@@ -235,7 +244,8 @@ impl Area {
                 return Err(MediaError::new(MediaFault::Damaged, "read beyond the area of the B-tree"));
             }
             let length = ((last - first) * BLOCK) as usize;
-            let bytes = retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length))?;
+            let read = || retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length));
+            let bytes = self.pace.read(read)?;
             let skip = (offset - first * BLOCK) as usize;
             out.copy_from_slice(&bytes[skip..skip + out.len()]);
         }
@@ -366,22 +376,11 @@ impl std::fmt::Debug for Backend {
     }
 }
 
-thread_local! {
-    /// Reads of the volume that this thread has waited for.
-    static WAITS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// See [`crate::Snapshot::waits`].
-pub(crate) fn waits() -> u64 {
-    WAITS.get()
-}
-
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
         self.told(self.0.check().map(|()| self.0.length()))
     }
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        WAITS.set(WAITS.get() + 1);
         self.told(self.0.read(offset, out))
     }
     fn set_len(&self, length: u64) -> io::Result<()> {

@@ -27,11 +27,12 @@ use super::checkpoint::Checkpointer;
 use super::journal::{self, Journal};
 use super::layout::{BLOCK, Layout};
 use super::memtable::{Changes, Memtable};
+use super::pace::Wait;
 use super::view::View;
 use crate::transaction::JOURNALED_MAX;
 use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 
-/// Limits on the catalog's memory.
+/// Limits on the catalog's memory, and how it waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Cached pages of the B-tree, in bytes.
@@ -40,6 +41,9 @@ pub struct Options {
     /// at most twice this, plus one batch. If the frozen one finds no room in the B-tree, the
     /// second one grows to [`CROWDED`] times this.
     pub overlay: Bytes,
+    /// Runs a read that is likely to wait for a drive for long. It may hand the thread's other
+    /// tasks on before.
+    pub wait: Wait,
 }
 
 /// The size of an overlay, in units of [`Options::overlay`], beyond which commits are refused. Only
@@ -56,7 +60,7 @@ const _: () = assert!(BATCH_BYTES_MAX <= journal::BATCH_MAX && JOURNALED_MAX <= 
 
 impl Default for Options {
     fn default() -> Options {
-        Options { cache: Bytes(128 * MIB), overlay: Bytes(32 * MIB) }
+        Options { cache: Bytes(128 * MIB), overlay: Bytes(32 * MIB), wait: |work| work() }
     }
 }
 
@@ -235,7 +239,7 @@ struct Prepared {
 /// on.
 pub(crate) fn open(handle: &Handle, options: Options) -> Result<(Writer, Checkpointer), CatalogError> {
     let layout = Layout::read(handle)?;
-    let (area, database) = guarded(|| Area::open(handle, &layout, options.cache.0 as usize))?;
+    let (area, database) = guarded(|| Area::open(handle, &layout, options))?;
     let opened = guarded(|| start(handle, options, &layout, Arc::clone(&area), database));
     if opened.is_err() {
         area.close();

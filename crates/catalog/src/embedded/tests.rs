@@ -26,7 +26,7 @@ fn fresh(size: u64) -> Handle {
 
 /// So small that checkpoints happen all the time.
 fn small() -> Options {
-    Options { cache: Bytes(MIB), overlay: Bytes(8 << 10) }
+    Options { cache: Bytes(MIB), overlay: Bytes(8 << 10), ..Options::default() }
 }
 
 #[test]

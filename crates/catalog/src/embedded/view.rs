@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::area;
 use super::base::Base;
 use super::memtable::{Change, Memtable};
+use super::pace;
 use crate::catalog::Record;
 use crate::{CatalogError, Direction, KeyRange, Snapshot, Table};
 
@@ -138,7 +138,7 @@ impl Snapshot for View {
     }
 
     fn waits(&self) -> u64 {
-        area::waits()
+        pace::waits()
     }
 }
 

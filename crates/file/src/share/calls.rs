@@ -71,7 +71,7 @@ impl Files for Share {
     }
 
     async fn read(&self, caller: &Caller, inode: Inode, offset: u64, length: u32) -> Result<Data> {
-        self.warm(Wanted::File(inode)).await;
+        self.warm(Wanted::Content(inode, offset, u64::from(length))).await;
         self.read_content(caller, inode, offset, length).await
     }
 
@@ -83,7 +83,8 @@ impl Files for Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
-        self.warm(Wanted::File(inode)).await;
+        let length = data.iter().map(Bytes::len).sum::<usize>() as u64;
+        self.warm(Wanted::Content(inode, offset, length)).await;
         self.write_content(caller, inode, offset, data, stability).await
     }
 

@@ -4,6 +4,7 @@
 //! and the catalog are waited for between steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -342,12 +343,20 @@ impl Core {
         Ok((row, self.contents.entry(inode).or_insert_with(new)))
     }
 
+    /// The groups that a range touches.
+    pub fn groups_in(start: u64, end: u64) -> Range<u64> {
+        start / (SLOT * GROUP)..end.div_ceil(SLOT * GROUP)
+    }
+
+    /// The group's record is in memory.
+    pub fn knows_group(&self, inode: u64, group: u64) -> bool {
+        self.contents.get(&inode).is_some_and(|content| content.groups.contains_key(&group))
+    }
+
     /// Reads the records of a range's groups, where they are not in memory.
     pub fn load(&mut self, inode: u64, start: u64, end: u64) -> Result<()> {
-        let bytes = SLOT * GROUP;
-        for group in start / bytes..end.div_ceil(bytes) {
-            let known = self.contents.get(&inode).is_some_and(|content| content.groups.contains_key(&group));
-            if known {
+        for group in Core::groups_in(start, end) {
+            if self.knows_group(inode, group) {
                 continue;
             }
             let key = numbered_key(self.view.share, inode, group);

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use bytes::Bytes;
 use stele_catalog::KeyRange;
-use tokio::sync::{Mutex as Turn, Notify};
+use tokio::sync::{Mutex as Turn, Notify, Semaphore};
 
 use super::core::Core;
 use super::records::{ACTIVE, BLOCKS, Group, NUMBERS, ORPHANS, PINS, SLOT, STARTS, decode, last_number, share_key};
 use super::slots::Slots;
 use super::tree::Numbers;
 use super::view::View;
-use super::{BODY_MAX, CACHE_MIN, Caching, Counters, Ground, Root, Settings, Share, autocommit, objects};
+use super::{BODY_MAX, CACHE_MIN, Caching, Counters, Ground, Root, Settings, Share, autocommit, objects, warming};
 use crate::{FileError, Result};
 
 impl Share {
@@ -48,6 +48,7 @@ impl Share {
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
             waiting_reads: AtomicU32::new(0),
+            readers: Semaphore::new(warming::READERS),
             ordered,
             body_max: BODY_MAX,
             verifier,

@@ -10,18 +10,26 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use stele_archive::Records;
-use stele_catalog::{Direction, KeyRange};
+use stele_catalog::{Direction, KeyRange, Table};
 
 use super::Share;
-use super::records::{COOKIES, CookieRow, ENTRIES, EntryRow, INODES, decode, entry_key, inode_key, numbered_key};
+use super::core::Core;
+use super::records::{
+    BLOCKS, COOKIES, CookieRow, ENTRIES, EntryRow, INODES, decode, entry_key, inode_key, numbered_key,
+};
 use crate::Inode;
 
 /// Callers that have their records read first, after a read that waited.
 const CALLERS: u32 = 64;
 
+/// Threads that wait for the drives at once: enough to give each of two dozen drives a few reads.
+pub(super) const READERS: usize = 64;
+
 /// What a step is to read.
 pub(super) enum Wanted<'a> {
     File(Inode),
+    /// Bytes of a file, from an offset on.
+    Content(Inode, u64, u64),
     Name(Inode, &'a [u8]),
     /// So many names of a directory behind a cookie.
     Names(Inode, u64, usize),
@@ -29,7 +37,7 @@ pub(super) enum Wanted<'a> {
 
 /// The same as keys.
 enum Keys {
-    File(Bytes),
+    Records(Vec<(Table, Bytes)>),
     Name(Bytes),
     Names(KeyRange, usize),
 }
@@ -48,18 +56,12 @@ impl Share {
         }
         let (share, keys) = {
             let core = self.locked();
-            let share = core.view.share;
-            let keys = match wanted {
-                Wanted::File(inode) if core.view.knows(inode.0) => return,
-                Wanted::File(inode) => Keys::File(inode_key(share, inode.0)),
-                Wanted::Name(directory, name) => Keys::Name(entry_key(share, directory.0, name)),
-                Wanted::Names(directory, cookie, limit) => {
-                    let range = KeyRange::prefix(inode_key(share, directory.0));
-                    Keys::Names(range.after(numbered_key(share, directory.0, cookie)), limit)
-                }
-            };
-            (share, keys)
+            (core.view.share, core.keys_of(wanted))
         };
+        if matches!(&keys, Keys::Records(records) if records.is_empty()) {
+            return;
+        }
+        let Ok(_permit) = self.readers.acquire().await else { return };
         let records = self.archive.records();
         // What fails here fails again in the step, whose caller is told.
         if let Ok(Some(true)) = tokio::task::spawn_blocking(move || read(&records, share, keys)).await {
@@ -68,24 +70,47 @@ impl Share {
     }
 }
 
+impl Core {
+    /// What of it is not in memory, as far as that can be told.
+    fn keys_of(&self, wanted: Wanted<'_>) -> Keys {
+        let share = self.view.share;
+        let row = |inode: Inode| (!self.view.knows(inode.0)).then(|| (INODES, inode_key(share, inode.0)));
+        match wanted {
+            Wanted::File(inode) => Keys::Records(row(inode).into_iter().collect()),
+            Wanted::Content(inode, offset, length) => {
+                let groups = Core::groups_in(offset, offset.saturating_add(length));
+                let absent = groups.filter(|group| !self.knows_group(inode.0, *group));
+                let groups = absent.map(|group| (BLOCKS, numbered_key(share, inode.0, group)));
+                Keys::Records(row(inode).into_iter().chain(groups).collect())
+            }
+            Wanted::Name(directory, name) => Keys::Name(entry_key(share, directory.0, name)),
+            Wanted::Names(directory, cookie, limit) => {
+                let range = KeyRange::prefix(inode_key(share, directory.0));
+                Keys::Names(range.after(numbered_key(share, directory.0, cookie)), limit)
+            }
+        }
+    }
+}
+
 /// Whether a read waited. None: there is no such record, or it cannot be read.
 fn read(records: &Records, share: u32, keys: Keys) -> Option<bool> {
     let snapshot = records.snapshot().ok()?;
     let before = snapshot.waits();
-    let inodes = match keys {
-        Keys::File(key) => vec![key],
+    let row = |inode| (INODES, inode_key(share, inode));
+    let keys = match keys {
+        Keys::Records(keys) => keys,
         Keys::Name(key) => match snapshot.get(ENTRIES, &key).ok()? {
-            Some(entry) => vec![inode_key(share, decode::<EntryRow>(ENTRIES, &key, &entry).ok()?.inode)],
+            Some(entry) => vec![row(decode::<EntryRow>(ENTRIES, &key, &entry).ok()?.inode)],
             None => Vec::new(),
         },
         Keys::Names(range, limit) => {
             let names = snapshot.range(COOKIES, &range, limit, Direction::Forward).ok()?;
             let inode = |(key, name): &(Bytes, Bytes)| Some(decode::<CookieRow>(COOKIES, key, name).ok()?.inode);
-            names.iter().filter_map(inode).map(|inode| inode_key(share, inode)).collect()
+            names.iter().filter_map(inode).map(row).collect()
         }
     };
-    for key in inodes {
-        snapshot.get(INODES, &key).ok()?;
+    for (table, key) in keys {
+        snapshot.get(table, &key).ok()?;
     }
     Some(snapshot.waits() != before)
 }

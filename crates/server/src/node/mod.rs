@@ -29,6 +29,7 @@ mod unfinished;
 mod unrecorded;
 mod verification;
 pub mod volumes;
+mod waiting;
 mod washing;
 pub mod wipe;
 
@@ -56,6 +57,7 @@ use crate::node::volumes::{Found, Trouble};
 pub use alarms::Alarms;
 pub use self_test::RunningInterfaces;
 pub use surroundings::{own_uid, wall_clock};
+pub use waiting::blocking;
 
 /// The next step if catalog and data volume do not belong together.
 const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archive] in stele.toml, return missing drives, or \
@@ -166,13 +168,6 @@ pub fn own(site: &Site) -> Outcome<()> {
     let message = format!("{} belongs to user {owner}, who could not read what root makes there", site.dir.display());
     let user = named.unwrap_or_else(|| format!("#{owner}"));
     Err(Failure::new(Kind::Refused, message).next(format!("run it as that user: runuser -u {user} -- stele ...")))
-}
-
-/// Runs blocking work (opening drives, replaying logs) off the async threads.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
-        Err(Failure::failed(format!("the work was broken off: {error}; this is a defect of Stele")))
-    })
 }
 
 impl Node {
@@ -367,7 +362,7 @@ impl Node {
         let handle = self.pool.volume_of(catalog);
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
-            let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
+            let options = stele_catalog::Options { cache, wait: waiting::hand_on, ..stele_catalog::Options::default() };
             EmbeddedCatalog::open(&handle, options).map_err(|error| volumes::unopened(error, is_away))
         });
         let service = Arc::new(opened.await?);

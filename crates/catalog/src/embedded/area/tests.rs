@@ -11,7 +11,7 @@ fn the_area_reads_what_was_written() {
     let mut dice = Dice::new(1);
     let handle = serve(MemoryDrive::new(Bytes(64 * MIB))).unwrap();
     let layout = super::super::layout::prepare(&handle, &Format { id: [1; 16], journal: None }).unwrap();
-    let area = Area::new(&handle, &layout, false);
+    let area = Area::new(&handle, &layout, false, |work| work());
     let mut twin: Vec<u8> = Vec::new();
     for step in 0..3000 {
         let pages = twin.len() as u64 / BLOCK;
@@ -54,7 +54,7 @@ fn the_area_reads_what_was_written() {
         assert_eq!(area.length(), twin.len() as u64);
     }
     area.sync().unwrap();
-    let other = Area::new(&handle, &Layout { length: twin.len() as u64, ..layout }, false);
+    let other = Area::new(&handle, &Layout { length: twin.len() as u64, ..layout }, false, |work| work());
     let mut out = vec![0; twin.len()];
     other.read(0, &mut out).unwrap();
     assert!(out == twin);
@@ -66,7 +66,7 @@ fn the_area_reads_what_was_written() {
 fn nothing_beyond_the_area_is_written() {
     let handle = serve(MemoryDrive::new(Bytes(64 * MIB))).unwrap();
     let layout = super::super::layout::prepare(&handle, &Format { id: [1; 16], journal: None }).unwrap();
-    let area = Area::new(&handle, &layout, false);
+    let area = Area::new(&handle, &layout, false, |work| work());
     area.set_length(area.capacity() + 8 * MIB).unwrap();
     assert!(area.overgrown());
     area.write(area.capacity(), &[7; BLOCK as usize]).unwrap();

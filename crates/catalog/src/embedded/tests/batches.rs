@@ -17,7 +17,7 @@ use crate::{Catalog, CatalogError, Direction, KeyRange, Table, Transaction, VALU
 const RECORDS: Table = Table(1);
 
 fn options() -> Options {
-    Options { cache: Bytes(MIB), overlay: Bytes(32 * MIB) }
+    Options { cache: Bytes(MIB), overlay: Bytes(32 * MIB), ..Options::default() }
 }
 
 fn large(key: &str) -> Transaction {

@@ -13,7 +13,7 @@ const SIZE: u64 = 48 * MIB;
 
 fn options() -> Options {
     // Take a checkpoint every few transactions.
-    Options { cache: Bytes(MIB), overlay: Bytes(600) }
+    Options { cache: Bytes(MIB), overlay: Bytes(600), ..Options::default() }
 }
 
 fn formatted() -> Image {

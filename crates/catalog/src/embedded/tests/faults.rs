@@ -15,7 +15,7 @@ const SIZE: u64 = 48 * MIB;
 const FORMAT: Format = Format { id: [3; 16], journal: None };
 
 fn options() -> Options {
-    Options { cache: Bytes(0), overlay: Bytes(MIB) }
+    Options { cache: Bytes(0), overlay: Bytes(MIB), ..Options::default() }
 }
 
 /// A formatted volume behind a port. It answers on the caller's thread, so nothing waits for the

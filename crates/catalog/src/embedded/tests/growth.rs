@@ -12,7 +12,7 @@ const RECORDS: Table = Table(1);
 const SMALL: u64 = 48 * MIB;
 
 fn options() -> Options {
-    Options { cache: Bytes(MIB), overlay: Bytes(MIB) }
+    Options { cache: Bytes(MIB), overlay: Bytes(MIB), ..Options::default() }
 }
 
 fn formatted() -> Image {

@@ -37,7 +37,7 @@ impl Checkpoints for Steps {
 }
 
 fn opened(size: u64, overlay: u64) -> (Writer, Steps) {
-    let options = Options { cache: Bytes(16 * MIB), overlay: Bytes(overlay) };
+    let options = Options { cache: Bytes(16 * MIB), overlay: Bytes(overlay), ..Options::default() };
     let (writer, checkpointer) = open(&fresh(size), options).unwrap();
     (writer, Steps { checkpointer, unmeasured: false, has_room: true, starts: 0 })
 }
