@@ -10,13 +10,15 @@
 //! All repositories are encrypted. By default restic compresses with zstd, borg with lz4, and Stele
 //! with zstd 1. The peers come from Debian; without one its lines are missing.
 //!
-//! Then come streams from memory, 1 to 16 at a time, and the index of a large repository.
+//! Then come streams from memory, 1 to 16 at a time, and the index of a large repository. A file
+//! system of ten million files is measured only if `--case` asks for it.
 //!
 //! The small tree is the first 4,096 files of the whole one. It is measured only if `--case` asks
 //! for it: `--case small`.
 
 mod agents;
 mod index;
+mod many;
 mod streams;
 mod tree;
 
@@ -117,6 +119,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         streams::run(bench)?;
     }
     index::run(bench)?;
+    many::run(bench)?;
     let wanted = |tree: &str| names(tree).iter().any(|name| bench.wants(name));
     let (whole, small) = (wanted(WHOLE.0), wanted(SMALL.0));
     if !whole && !small {

@@ -27,10 +27,10 @@ pub mod journal;
 pub mod layout;
 pub mod load;
 pub mod memtable;
-pub mod pace;
 pub mod service;
 pub mod store;
 pub mod view;
+pub mod waiting;
 
 pub use inline::InlineCatalog;
 pub use layout::{Format, format};

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::process::Usage;
@@ -201,18 +201,9 @@ impl Stage {
         if let Some(server) = &self.server {
             command.env("AWS_ACCESS_KEY_ID", &server.access_key).env("AWS_SECRET_ACCESS_KEY", &server.secret_key);
         }
-        let (begun, before) = (Instant::now(), self.seconds(agent));
-        let mut child = command.spawn().map_err(|error| format!("{}: {error}", agent.name))?;
-        let mut cost = Cost::default();
-        let status = loop {
-            let peak = Usage::of(child.id()).resident_peak_bytes as f64 / f64::from(1 << 20);
-            cost.memory_mib = cost.memory_mib.max(peak);
-            match child.try_wait().map_err(|error| error.to_string())? {
-                Some(status) => break status,
-                None => std::thread::sleep(LOOK),
-            }
-        };
-        (cost.wall_seconds, cost.cpu_seconds) = (begun.elapsed().as_secs_f64(), self.seconds(agent) - before);
+        let before = self.server_seconds(agent);
+        let (mut cost, status) = cost_of(&mut command).map_err(|error| format!("{}: {error}", agent.name))?;
+        cost.cpu_seconds += self.server_seconds(agent) - before;
         if status.success() {
             return Ok(cost);
         }
@@ -220,10 +211,10 @@ impl Stage {
         Err(format!("{} {arguments:?}: {status}: {}", agent.name, said.trim()))
     }
 
-    /// Processor time so far, of commands that ended and of the server that the agent uses.
-    fn seconds(&self, agent: &Agent) -> f64 {
+    /// Processor time so far, of the server that the agent uses.
+    fn server_seconds(&self, agent: &Agent) -> f64 {
         let server = self.server.as_ref().filter(|_| agent.over_s3);
-        children_seconds() + server.map_or(0.0, |server| Usage::of(server.process).cpu_nanoseconds as f64 / 1e9)
+        server.map_or(0.0, |server| Usage::of(server.process).cpu_nanoseconds as f64 / 1e9)
     }
 }
 
@@ -231,6 +222,23 @@ impl Drop for Stage {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.root);
     }
+}
+
+/// Runs a command to its end.
+pub fn cost_of(command: &mut Command) -> std::io::Result<(Cost, ExitStatus)> {
+    let (begun, before) = (Instant::now(), children_seconds());
+    let mut child = command.spawn()?;
+    let mut cost = Cost::default();
+    let status = loop {
+        let peak = Usage::of(child.id()).resident_peak_bytes as f64 / f64::from(1 << 20);
+        cost.memory_mib = cost.memory_mib.max(peak);
+        match child.try_wait()? {
+            Some(status) => break status,
+            None => std::thread::sleep(LOOK),
+        }
+    };
+    (cost.wall_seconds, cost.cpu_seconds) = (begun.elapsed().as_secs_f64(), children_seconds() - before);
+    Ok((cost, status))
 }
 
 /// Processor time of children that were waited for, in seconds: fields 16 and 17 of

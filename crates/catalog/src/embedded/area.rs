@@ -20,8 +20,8 @@ use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Retries,
 
 use super::fault::{REBUILD, of_media};
 use super::layout::{BLOCK, Layout};
-use super::pace::{Pace, Wait};
 use super::store::Options;
+use super::waiting::{self, Wait};
 use crate::CatalogError;
 
 /// Largest amount of gathered bytes; beyond it they are written without waiting for a sync.
@@ -46,7 +46,7 @@ pub struct Area {
     drain: Mutex<()>,
     /// The first failed access of redb. It refuses every later one, without a cause.
     failure: OnceLock<MediaError>,
-    pace: Pace,
+    wait: Wait,
 }
 
 struct State {
@@ -74,7 +74,7 @@ impl Area {
             state: Mutex::new(state),
             drain: Mutex::new(()),
             failure: OnceLock::new(),
-            pace: Pace::new(wait),
+            wait,
         })
     }
 
@@ -245,7 +245,7 @@ impl Area {
             }
             let length = ((last - first) * BLOCK) as usize;
             let read = || retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length));
-            let bytes = self.pace.read(read)?;
+            let bytes = waiting::read(self.wait, read)?;
             let skip = (offset - first * BLOCK) as usize;
             out.copy_from_slice(&bytes[skip..skip + out.len()]);
         }

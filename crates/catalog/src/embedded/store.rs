@@ -27,8 +27,8 @@ use super::checkpoint::Checkpointer;
 use super::journal::{self, Journal};
 use super::layout::{BLOCK, Layout};
 use super::memtable::{Changes, Memtable};
-use super::pace::Wait;
 use super::view::View;
+use super::waiting::Wait;
 use crate::transaction::JOURNALED_MAX;
 use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 
@@ -41,8 +41,7 @@ pub struct Options {
     /// at most twice this, plus one batch. If the frozen one finds no room in the B-tree, the
     /// second one grows to [`CROWDED`] times this.
     pub overlay: Bytes,
-    /// Runs a read that is likely to wait for a drive for long. It may hand the thread's other
-    /// tasks on before.
+    /// Runs each read of the volume.
     pub wait: Wait,
 }
 

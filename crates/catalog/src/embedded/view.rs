@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::base::Base;
 use super::memtable::{Change, Memtable};
-use super::pace;
+use super::waiting;
 use crate::catalog::Record;
 use crate::{CatalogError, Direction, KeyRange, Snapshot, Table};
 
@@ -138,7 +138,7 @@ impl Snapshot for View {
     }
 
     fn waits(&self) -> u64 {
-        pace::waits()
+        waiting::waits()
     }
 }
 

@@ -282,8 +282,8 @@ impl InodeRow {
         }
     }
 
-    /// The row as the share's present start sees it, the `start`th. Writes to an open file may be
-    /// gone with a start that came after its row: its times are the latest that they can be, and its
+    /// The row as the share sees it since its start of this number. Where the file is open and its
+    /// row older, writes may be gone. Then its times are the latest that they can be, and its
     /// change counter is one that no client has seen.
     pub fn caught_up(mut self, start: u64) -> InodeRow {
         let missed = start.saturating_sub(self.start.unwrap_or(0));

@@ -362,7 +362,8 @@ impl Node {
         let handle = self.pool.volume_of(catalog);
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
-            let options = stele_catalog::Options { cache, wait: waiting::hand_on, ..stele_catalog::Options::default() };
+            let options =
+                stele_catalog::Options { cache, wait: waiting::for_catalog, ..stele_catalog::Options::default() };
             EmbeddedCatalog::open(&handle, options).map_err(|error| volumes::unopened(error, is_away))
         });
         let service = Arc::new(opened.await?);

@@ -126,7 +126,7 @@ async fn lookups_wait_for_drives_side_by_side() {
 async fn a_step_that_waited_has_the_next_ones_read_first_until_they_need_not_wait() {
     let (catalog, _stage, share) = cold().await;
     let left = || share.waiting_reads.load(Ordering::Relaxed);
-    // Nobody waits for another one here.
+    // No read waits for another one here.
     catalog.drives.under_way.lock().unwrap().1 = 2;
     assert_eq!(left(), 0);
     share.lookup(&Caller::ROOT, share.root(), b"1").await.unwrap();
