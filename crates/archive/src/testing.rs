@@ -255,7 +255,7 @@ impl Bench {
                 (op, Err(MediaError::new(MediaFault::Gone, "power is gone")))
             } else if touches(&op, &state.lost) {
                 (op, Err(MediaError::new(MediaFault::Damaged, "a stripe is lost")))
-            } else if write && (state.full || state.no_new && !state.has_written(&op)) {
+            } else if write && state.full || matches!(op, Op::Write { .. }) && state.no_new && !state.has_written(&op) {
                 (op, Err(MediaError::new(MediaFault::Full, "no room")))
             } else {
                 if write {

@@ -259,7 +259,7 @@ impl Proof {
         // The kernel tells of the end of a writer after its close: until then S3 clients are to ask
         // again.
         let answer = wait_for("the file to be closed", || {
-            let answer = server.put(&format!("/{SHARE}/{name}"), &data);
+            let answer = server.send(server.ask("PUT", &format!("/{SHARE}/{name}")).body(data.as_slice()));
             (answer.status != 503).then_some(answer)
         });
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));

@@ -29,6 +29,8 @@ pub(crate) struct Upkeep {
     unreported: Shared<Vec<Alarm>>,
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
+    /// Segments whose needed records found no room elsewhere, since a segment was freed last.
+    crowded: Shared<BTreeSet<u32>>,
     expiry: Shared<ExpiryStage>,
     /// What expiration may still process under a rate: thousandths of versions, and when that was
     /// counted.
@@ -103,6 +105,7 @@ impl Upkeep {
         Upkeep {
             unreported: Shared::default(),
             unmovable: Shared::default(),
+            crowded: Shared::default(),
             expiry: Shared::default(),
             allowance: Shared::default(),
             aging: Shared::default(),
@@ -171,6 +174,22 @@ impl Upkeep {
 
     pub fn take_unreported(&self) -> Vec<Alarm> {
         self.unreported.step(std::mem::take)
+    }
+
+    pub fn crowded(&self) -> BTreeSet<u32> {
+        self.crowded.look(BTreeSet::clone)
+    }
+
+    /// Whether it is the first one.
+    pub fn add_crowded(&self, segment: u32) -> bool {
+        self.crowded.step(|segments| {
+            segments.insert(segment);
+            segments.len() == 1
+        })
+    }
+
+    pub fn clear_crowded(&self) {
+        self.crowded.step(BTreeSet::clear);
     }
 
     pub fn unmovable(&self) -> BTreeSet<u32> {

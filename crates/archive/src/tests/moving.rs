@@ -137,3 +137,41 @@ fn groups_beside_one_another_leave_no_doubtful_bytes() {
     }
     assert!(padded > 150, "{padded} groups begin behind padding");
 }
+
+/// A pool that is full has room for nothing that would have to move.
+#[tokio::test]
+async fn a_segment_without_needed_records_is_freed_though_others_cannot_be_emptied() {
+    let world = World::sized(1, 16 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    for n in 0..60 {
+        put(&archive, "plain", &format!("{n:02}"), &content(n, 20_000)).await.unwrap();
+    }
+    let store = archive.store();
+    let segments = store.segments();
+    let sealed = |number: &u32| segments.row(*number).is_some_and(|row| row.usage == SegmentUse::Sealed);
+    let before: Vec<u32> = segments.rows().into_keys().filter(sealed).collect();
+    assert!(before.len() >= 4, "{before:?}");
+    // Of every segment but one, some records stay.
+    for n in (0..60).filter(|n| (20..40).contains(n) || n % 6 != 0) {
+        let request = DeleteRequest { bucket: "plain".into(), key: format!("{n:02}"), ..DeleteRequest::default() };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    world.bench.set_no_new(true);
+    // A crash left all counts as they were before the deletions.
+    for number in &before {
+        segments.change(*number, |row| row.live = segments.size.into());
+    }
+    segments.change(before[0], |row| row.live = 0);
+    let (mut freed, mut alarms) = (0, 0);
+    for _ in 0..2 * before.len() {
+        let step = archive.step().await.unwrap();
+        freed += step.freed;
+        alarms += step.alarms.len();
+    }
+    assert!(freed >= 1, "{before:?}");
+    assert!(alarms >= 1, "what is full is said");
+    for n in (0..60).filter(|n| !((20..40).contains(n) || n % 6 != 0)) {
+        assert!(get(&archive, "plain", &format!("{n:02}")).await.unwrap() == content(n, 20_000));
+    }
+}

@@ -118,23 +118,36 @@ impl Store {
     }
 
     /// Frees retired segments, and reclaims one segment if its needed share is small enough.
+    ///
+    /// Where the volume has no room for what is needed of one, each of the others is tried, one in
+    /// a step: one in which nothing is needed can be freed all the same. Its count may say
+    /// otherwise, since counts are too high after a crash.
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         // Records that a rebuild did not find may lie anywhere.
         if self.doubt().is_some() {
             return Ok(());
         }
-        report.freed += self.free_retired().await? as u64;
-        let short = self.segments().free() < FREE_SHORT;
+        self.free_and_note(report).await?;
+        let crowded = self.upkeep().crowded();
+        let needed_max = match (crowded.is_empty(), self.segments().free() < FREE_SHORT) {
+            (false, _) => 100,
+            (true, true) => NEEDED_MAX_WHEN_SHORT,
+            (true, false) => NEEDED_MAX,
+        };
         let mut except = self.upkeep().unmovable();
+        except.extend(crowded);
         // Records under way are not visible to the walk.
         except.extend(self.appender().writing());
-        let Some(segment) = self.segments().emptiest(if short { NEEDED_MAX_WHEN_SHORT } else { NEEDED_MAX }, &except)
-        else {
+        let Some(segment) = self.segments().emptiest(needed_max, &except) else {
+            // All were tried. The next step begins anew.
+            self.upkeep().clear_crowded();
             return Ok(());
         };
         let reclaimed = match self.reclaim(segment).await {
             Err(ArchiveError::NoSpace(message)) => {
-                report.alarms.push(Alarm::new(AlarmKind::Space, format!("reclamation: {message}")));
+                if self.upkeep().add_crowded(segment) {
+                    report.alarms.push(Alarm::new(AlarmKind::Space, format!("reclamation: {message}")));
+                }
                 return Ok(());
             }
             other => other?,
@@ -146,8 +159,17 @@ impl Store {
                 format!("segment {segment} has places that cannot be read; it stays as it is, scrub the pool"),
             ));
         }
-        report.freed += self.free_retired().await? as u64;
+        self.free_and_note(report).await?;
         report.more = true;
+        Ok(())
+    }
+
+    async fn free_and_note(&self, report: &mut StepReport) -> Result<()> {
+        let freed = self.free_retired().await? as u64;
+        if freed > 0 {
+            self.upkeep().clear_crowded();
+        }
+        report.freed += freed;
         Ok(())
     }
 }
