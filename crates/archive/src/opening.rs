@@ -121,6 +121,10 @@ impl Archive {
             found => found?,
         }
         store.compensate_or_warn().await;
+        if !clean {
+            // What deletions took off the counts was written at intervals only.
+            store.count_again()?;
+        }
         store.raise_alarms().await?;
         store.note_identity().await
     }
@@ -213,14 +217,17 @@ impl Store {
         Ok(())
     }
 
-    /// The end of the records in an open segment. None: a place in it cannot be read.
+    /// The end of the records in an open segment. None: a place in it cannot be read. Counts the
+    /// records that no row refers to.
     async fn find_end(&self, number: u32, incarnation: u64) -> Result<Option<u32>> {
         let start = self.segments().start(number);
         let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
-        let mut used = crate::space::BLOCK;
+        let (mut used, mut kept) = (crate::space::BLOCK, 0);
         while let Some((at, header)) = walk.next().await? {
             used = at + header.length();
+            kept += if header.kind.is_kept() { header.length() } else { 0 };
         }
+        self.segments().change(number, |row| row.kept = kept);
         Ok(walk.unreadable.is_empty().then_some(used))
     }
 }

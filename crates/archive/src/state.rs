@@ -8,6 +8,7 @@ pub(crate) mod buckets;
 pub(crate) mod budget;
 pub(crate) mod caches;
 pub(crate) mod clock;
+pub(crate) mod count;
 pub(crate) mod disposals;
 pub(crate) mod event_lag;
 pub(crate) mod holding;

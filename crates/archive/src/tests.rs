@@ -10,6 +10,7 @@ mod budget;
 mod cancel;
 mod classes;
 mod closing;
+mod counting;
 mod disposals;
 mod events;
 mod evidence;

@@ -2,6 +2,7 @@
 
 pub mod affected;
 pub mod background;
+pub(crate) mod counting;
 pub(crate) mod expiry;
 pub(crate) mod growth;
 pub(crate) mod holding;

@@ -197,14 +197,14 @@ impl Store {
             for (key, value) in &page {
                 if length + value.len() > NOTE_MAX && !note.values.is_empty() {
                     let place = self.note(Kind::Audit, None, 0, &note).await?;
-                    self.segments().add_live(place);
+                    self.segments().add_kept(place);
                     (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
                 }
                 length += value.len();
                 note.values.push(value.to_vec().into());
             }
             let place = self.note(Kind::Audit, None, 0, &note).await?;
-            self.segments().add_live(place);
+            self.segments().add_kept(place);
             noted = number_of(end);
         }
         Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))

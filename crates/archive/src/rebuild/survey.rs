@@ -102,7 +102,7 @@ impl Survey {
                 }
             };
             self.highest = self.highest.max(crate::space::incarnation(&superblock.store, header.incarnation));
-            let row = SegmentRow { usage, incarnation: header.incarnation, used: BLOCK, live: 0 };
+            let row = SegmentRow::new(usage, header.incarnation, BLOCK);
             self.segments.insert(number, row);
         }
         Ok(())
@@ -132,7 +132,7 @@ impl Survey {
     /// A segment that may hold records is never free.
     fn lose_segment(&mut self, number: u32, what: String) {
         if !self.without.has(Mutation::UnreadableSegments) {
-            let row = SegmentRow { usage: SegmentUse::Unreadable, incarnation: 0, used: BLOCK, live: 0 };
+            let row = SegmentRow::new(SegmentUse::Unreadable, 0, BLOCK);
             self.segments.insert(number, row);
         }
         self.losses.push(what);
@@ -278,6 +278,12 @@ impl Survey {
     /// Keeps the content of a note, unless a later note of the same thing was found.
     fn keep_note(&mut self, place: Place, header: &RecordHeader, note: &[u8]) -> Result<()> {
         let sequence = header.sequence;
+        if header.kind.is_kept()
+            && let Some(row) = self.segments.get_mut(&place.segment)
+        {
+            row.live += i64::from(place.length);
+            row.kept = row.kept.saturating_add(place.length);
+        }
         match header.kind {
             Kind::Piece => {}
             Kind::Whole | Kind::Version => {

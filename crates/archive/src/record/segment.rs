@@ -28,8 +28,19 @@ pub(crate) struct SegmentRow {
     /// Bytes from the segment's start to the end of its last record, when this row was written.
     #[n(2)]
     pub used: u32,
-    /// Bytes of records that are still needed. A hint for reclamation, which checks each record;
-    /// scrub corrects it.
+    /// Bytes of records that are still needed. A hint for reclamation, which checks each record; a
+    /// count corrects it.
     #[n(3)]
     pub live: i64,
+    /// Of these, bytes of records that are needed although no row refers to them.
+    #[n(4)]
+    #[cbor(default)]
+    pub kept: u32,
+}
+
+impl SegmentRow {
+    /// Of a segment in which nothing is counted yet.
+    pub fn new(usage: SegmentUse, incarnation: u64, used: u32) -> SegmentRow {
+        SegmentRow { usage, incarnation, used, live: 0, kept: 0 }
+    }
 }

@@ -61,7 +61,7 @@ impl Store {
     pub async fn note_tombstone(&self, bucket: &Bucket, at: VersionRef, row: TombstoneRow) -> Result<()> {
         let note = (at, row);
         match self.note(Kind::Tombstone, Some(bucket), note.1.object, &note).await {
-            Ok(place) => self.segments().add_live(place),
+            Ok(place) => self.segments().add_kept(place),
             Err(ArchiveError::NoSpace(_)) => self.disposals().add_certificate(note.0, note.1),
             Err(error) => return Err(error),
         }
@@ -75,7 +75,7 @@ impl Store {
             let object = row.object;
             if let Some(bucket) = self.buckets().by_number(at.bucket) {
                 match self.note(Kind::Tombstone, Some(&bucket), object, &(at, row)).await {
-                    Ok(place) => self.segments().add_live(place),
+                    Ok(place) => self.segments().add_kept(place),
                     Err(ArchiveError::NoSpace(_)) => return Ok(()),
                     Err(error) => return Err(error),
                 }

@@ -489,7 +489,7 @@ impl Appender {
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Data, ordinal: 0, incarnation };
         let block = Buffer::copy_of(&header.encode()).freeze();
         self.volume.write(self.segments.start(number), vec![block], true).await?;
-        let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
+        let row = SegmentRow::new(SegmentUse::Open, incarnation, BLOCK);
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
         let filled = self.state().filled.clone();
         // The full segments are sealed with it, and an opening looks for unsettled notes in open

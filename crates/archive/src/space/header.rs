@@ -56,6 +56,11 @@ impl Kind {
     pub fn needs_reference(self) -> bool {
         matches!(self, Kind::Piece | Kind::Whole | Kind::Part)
     }
+
+    /// Whether a record is always needed. No row of the catalog refers to one.
+    pub fn is_kept(self) -> bool {
+        matches!(self, Kind::Tombstone | Kind::Identity | Kind::Audit)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -564,7 +564,7 @@ impl KeyTable {
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Keys, ordinal, incarnation };
         self.state().begun = Some(Begun { headed: true, ..begun });
         self.volume.write(start, vec![Buffer::copy_of(&header.encode()).freeze()], true).await?;
-        let row = SegmentRow { usage: SegmentUse::Keys(ordinal), incarnation, used: self.segments.size, live: 0 };
+        let row = SegmentRow::new(SegmentUse::Keys(ordinal), incarnation, self.segments.size);
         // Durable before the first entry goes in, so that an opening finds the whole table.
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
         self.catalog.commit(transaction).await?;

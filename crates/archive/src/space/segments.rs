@@ -131,6 +131,13 @@ impl Segments {
         self.state().rows.get(&segment).copied()
     }
 
+    /// The row of a segment that a reader registered before may walk. None: it is free, or emptied
+    /// and about to be overwritten.
+    pub fn row_to_read(&self, segment: u32) -> Option<SegmentRow> {
+        let state = self.state();
+        state.rows.get(&segment).copied().filter(|_| !state.retired.contains_key(&segment))
+    }
+
     pub fn rows(&self) -> BTreeMap<u32, SegmentRow> {
         self.state().rows.clone()
     }
@@ -153,6 +160,14 @@ impl Segments {
 
     pub fn add_live(&self, place: Place) {
         self.change(place.segment, |row| row.live += i64::from(place.length));
+    }
+
+    /// As `add_live`, for a record that is needed although no row refers to it.
+    pub fn add_kept(&self, place: Place) {
+        self.change(place.segment, |row| {
+            row.live += i64::from(place.length);
+            row.kept = row.kept.saturating_add(place.length);
+        });
     }
 
     pub fn drop_live(&self, place: Place) {

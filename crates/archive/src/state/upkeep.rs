@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::model::alarm::Alarm;
 use crate::model::time::Timestamp;
+use crate::state::count::Count;
 use crate::state::shared::Shared;
 use crate::state::timer::Timer;
 
@@ -31,6 +32,8 @@ pub(crate) struct Upkeep {
     unmovable: Shared<BTreeSet<u32>>,
     /// Segments whose needed records found no room elsewhere, since a segment was freed last.
     crowded: Shared<BTreeSet<u32>>,
+    /// The count of needed bytes that is under way.
+    count: Shared<Option<Count>>,
     expiry: Shared<ExpiryStage>,
     /// What expiration may still process under a rate: thousandths of versions, and when that was
     /// counted.
@@ -106,6 +109,7 @@ impl Upkeep {
             unreported: Shared::default(),
             unmovable: Shared::default(),
             crowded: Shared::default(),
+            count: Shared::default(),
             expiry: Shared::default(),
             allowance: Shared::default(),
             aging: Shared::default(),
@@ -174,6 +178,14 @@ impl Upkeep {
 
     pub fn take_unreported(&self) -> Vec<Alarm> {
         self.unreported.step(std::mem::take)
+    }
+
+    pub fn take_count(&self) -> Option<Count> {
+        self.count.step(Option::take)
+    }
+
+    pub fn put_count(&self, count: Count) {
+        self.count.step(|under_way| *under_way = Some(count));
     }
 
     pub fn crowded(&self) -> BTreeSet<u32> {

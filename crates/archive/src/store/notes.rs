@@ -139,7 +139,7 @@ impl Store {
                 tracing::warn!("the store's identity could not be noted on the data volume: {error}");
                 Ok(())
             }
-            noted => noted.map(drop),
+            noted => noted.map(|place| self.segments().add_kept(place)),
         }
     }
 }

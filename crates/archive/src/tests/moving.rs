@@ -5,7 +5,7 @@ use std::pin::pin;
 use bytes::Bytes;
 
 use super::*;
-use crate::record::segment::SegmentUse;
+use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::space::walk::Walk;
 use crate::testing::{Gate, MIB};
 
@@ -174,4 +174,34 @@ async fn a_segment_without_needed_records_is_freed_though_others_cannot_be_empti
     for n in (0..60).filter(|n| !((20..40).contains(n) || n % 6 != 0)) {
         assert!(get(&archive, "plain", &format!("{n:02}")).await.unwrap() == content(n, 20_000));
     }
+}
+
+/// Whether a scrub came to its end within so many polls, before an emptied segment was freed.
+fn scrubbed_while_freeing(polls: usize) -> bool {
+    let (_world, gate, archive) = scene();
+    let store = archive.store();
+    let sealed = |(_, row): &(u32, SegmentRow)| row.usage == SegmentUse::Sealed;
+    let full: Vec<u32> = store.segments().rows().into_iter().filter(sealed).map(|(number, _)| number).collect();
+    let (_stays, emptied) = full.split_last().unwrap();
+    assert!(!emptied.is_empty());
+    for segment in emptied.iter().copied() {
+        assert!(gate.drive(store.reclaim(segment), ALL).unwrap().unwrap().retired);
+    }
+    let mut scrubbing = pin!(scrub(&archive));
+    if gate.drive(scrubbing.as_mut(), polls).is_some() {
+        return true;
+    }
+    gate.drive(store.free_retired(), ALL).unwrap().unwrap();
+    let report = gate.drive(scrubbing, ALL).unwrap();
+    assert_eq!(report.findings, Vec::<String>::new(), "freed after {polls} polls");
+    false
+}
+
+#[test]
+fn a_segment_that_is_freed_meanwhile_is_no_finding_of_a_scrub() {
+    let mut polls = 0;
+    while !scrubbed_while_freeing(polls) {
+        polls += 1;
+    }
+    assert!(polls > 3, "a scrub waits more often than that");
 }

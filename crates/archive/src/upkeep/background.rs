@@ -86,6 +86,7 @@ impl Archive {
             }
             Err(error) => return Err(error),
         }
+        store.count_step(&mut report);
         store.reclaim_step(&mut report).await?;
         store.note_left_tombstones().await?;
         store.compensate().await?;
@@ -121,7 +122,7 @@ impl Store {
     ///
     /// Where the volume has no room for what is needed of one, each of the others is tried, one in
     /// a step: one in which nothing is needed can be freed all the same. Its count may say
-    /// otherwise, since counts are too high after a crash.
+    /// otherwise until the records are counted again.
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         // Records that a rebuild did not find may lie anywhere.
         if self.doubt().is_some() {

@@ -28,13 +28,11 @@ use crate::record::part::{PartNote, PartRow};
 use crate::record::properties::VersionRows;
 use crate::record::segment::SegmentUse;
 use crate::record::version::{Owner, TAKEN_BACK, VersionNote, VersionRef, VersionRow};
-use crate::record::{
-    ACCESS_KEYS, BUCKETS, CLASSES, EXTENTS, MATTERS, OBJECTS, PARTS, SEGMENTS, VERSIONS, decode, encode, fetch, keys,
-};
+use crate::record::{BUCKETS, EXTENTS, OBJECTS, PARTS, SEGMENTS, VERSIONS, decode, encode, fetch, keys};
 use crate::seal::open_note;
 use crate::space::appender::Record;
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
-use crate::space::places::places;
+use crate::space::places::{REFERRING, referred};
 use crate::space::walk::Walk;
 use crate::state::buckets::Bucket;
 use crate::store::committing::{Committing, Proof};
@@ -154,7 +152,7 @@ impl Store {
             Kind::Class => self.keep_named::<ClassRow>(here, &header).await,
             Kind::Tombstone | Kind::Identity | Kind::Audit => {
                 let place = self.copy_record(here, &header).await?;
-                self.segments().add_live(place);
+                self.segments().add_kept(place);
                 Ok(true)
             }
         }
@@ -464,49 +462,13 @@ impl Store {
     }
 
     /// Every place on the data volume to which the catalog refers.
-    fn each_reference(&self, each: impl FnMut(&Place)) -> Result<()> {
-        let each = std::cell::RefCell::new(each);
-        let add = |note: &Place, extents: &[Extent]| {
-            places(note, extents).iter().for_each(|place| (each.borrow_mut())(place))
-        };
-        scan(self.catalog(), VERSIONS, |key, value| {
-            let row: VersionRow = decode(VERSIONS, key, value)?;
-            match &row.content {
-                Content::Stream(Stream { extents: Some(extents), .. }) => add(&row.note, extents),
-                _ => add(&row.note, &[]),
-            }
-            Ok(())
-        })?;
-        scan(self.catalog(), PARTS, |key, value| {
-            let row: PartRow = decode(PARTS, key, value)?;
-            add(&row.note, row.stream.extents.as_deref().unwrap_or_default());
-            Ok(())
-        })?;
-        scan(self.catalog(), EXTENTS, |key, value| {
-            let list: ExtentList = decode(EXTENTS, key, value)?;
-            add(&Place::default(), &list.extents);
-            Ok(())
-        })?;
-        scan(self.catalog(), BUCKETS, |key, value| {
-            let row: BucketRow = decode(BUCKETS, key, value)?;
-            add(&row.note, &[]);
-            Ok(())
-        })?;
-        scan(self.catalog(), ACCESS_KEYS, |key, value| {
-            let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
-            add(&row.note, &[]);
-            Ok(())
-        })?;
-        scan(self.catalog(), CLASSES, |key, value| {
-            let row: ClassRow = decode(CLASSES, key, value)?;
-            add(&row.note, &[]);
-            Ok(())
-        })?;
-        scan(self.catalog(), MATTERS, |key, value| {
-            let row: MatterRow = decode(MATTERS, key, value)?;
-            add(&row.note, &[]);
-            Ok(())
-        })?;
+    fn each_reference(&self, mut each: impl FnMut(&Place)) -> Result<()> {
+        for table in REFERRING {
+            scan(self.catalog(), table, |key, value| {
+                referred(table, key, value)?.iter().for_each(&mut each);
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 }

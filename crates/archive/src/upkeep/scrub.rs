@@ -1,6 +1,6 @@
 //! Scrub of the archive: reads every version and compares its content with the digests under which
-//! it was stored: BLAKE3, the entity tag, and the client's checksums. It also counts the needed
-//! bytes of each segment again.
+//! it was stored: BLAKE3, the entity tag, and the client's checksums. After it,
+//! background work counts the needed bytes of each segment again.
 //!
 //! Scrub cannot open content under a customer's key. There it verifies only the records' checksums.
 
@@ -17,7 +17,7 @@ use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::Caller;
 use crate::objects::get::Pieces;
 use crate::record::content::Content;
-use crate::record::segment::{SegmentRow, SegmentUse};
+use crate::record::segment::SegmentUse;
 use crate::record::{VERSIONS, keys};
 use crate::space::BLOCK;
 use crate::space::walk::Walk;
@@ -75,9 +75,7 @@ impl Archive {
         let mut report = ScrubReport::default();
         match place {
             ScrubPlace::Segment(number) => {
-                if let Some(row) = self.store().segments().row(*number) {
-                    self.scrub_segment(*number, &row, &mut report).await?;
-                }
+                self.scrub_segment(*number, &mut report).await?;
             }
             ScrubPlace::Version(record_key) => {
                 if let Some(value) = self.store().snapshot()?.get(VERSIONS, record_key)? {
@@ -93,9 +91,7 @@ impl Archive {
     pub async fn look_again(&self) -> Result<()> {
         for number in self.store().upkeep().unmovable() {
             let mut report = ScrubReport::default();
-            if let Some(row) = self.store().segments().row(number).filter(|row| row.usage == SegmentUse::Sealed) {
-                self.scrub_segment(number, &row, &mut report).await?;
-            }
+            self.scrub_segment(number, &mut report).await?;
             if report.findings.is_empty() {
                 self.store().upkeep().remove_unmovable(number);
             }
@@ -124,25 +120,29 @@ impl Archive {
     async fn scrub_segments(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store();
         while report.record_bytes < budget {
-            let next = store.segments().rows().into_iter().find(|(number, _)| *number > cursor.segment);
-            let Some((number, row)) = next else {
+            let next = store.segments().rows().into_keys().find(|number| *number > cursor.segment);
+            let Some(number) = next else {
                 cursor.segments_done = true;
                 return Ok(());
             };
             cursor.segment = number;
-            self.scrub_segment(number, &row, report).await?;
+            self.scrub_segment(number, report).await?;
         }
         Ok(())
     }
 
-    async fn scrub_segment(&self, number: u32, row: &SegmentRow, report: &mut ScrubReport) -> Result<()> {
+    async fn scrub_segment(&self, number: u32, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store();
+        // First: a segment retired from here on is not overwritten while this reads.
+        let _reading = store.segments().reading();
+        let Some(row) = store.segments().row_to_read(number).filter(|row| row.usage == SegmentUse::Sealed) else {
+            return Ok(());
+        };
         // A full segment may still have records under way, which show in part. The next pass
         // verifies it.
-        if row.usage != SegmentUse::Sealed || store.appender().writing().contains(&number) {
+        if store.appender().writing().contains(&number) {
             return Ok(());
         }
-        let _reading = store.segments().reading();
         let start = store.segments().start(number);
         let mut walk = Walk::new(store.volume().clone(), start, store.segments().size, row.incarnation);
         let (mut bad, mut torn) = (BTreeMap::new(), BTreeMap::new());
@@ -190,7 +190,7 @@ impl Archive {
             let range = if cursor.after.is_empty() { KeyRange::all() } else { range };
             let page = store.snapshot()?.range(VERSIONS, &range, 100, Direction::Forward)?;
             if page.is_empty() {
-                self.correct_counts()?;
+                store.count_again()?;
                 *cursor = ScrubCursor::default();
                 report.finished = true;
                 return Ok(());
@@ -273,25 +273,6 @@ impl Archive {
             }
         }
         Ok(hashes.finish())
-    }
-
-    /// Sealed segments only lose needed records. A count that began after sealing is exact or
-    /// slightly high.
-    fn correct_counts(&self) -> Result<()> {
-        let store = &self.store();
-        let sealed: Vec<u32> = store
-            .segments()
-            .rows()
-            .into_iter()
-            .filter(|(_, row)| row.usage == SegmentUse::Sealed)
-            .map(|(number, _)| number)
-            .collect();
-        let live: BTreeMap<u32, u64> = store.live_by_segment()?;
-        for number in sealed {
-            let counted = live.get(&number).copied().unwrap_or(0) as i64;
-            store.segments().change(number, |row| row.live = row.live.min(counted).max(0));
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
 fn row(usage: SegmentUse, live: i64) -> SegmentRow {
-    SegmentRow { usage, incarnation: 1, used: 0, live }
+    SegmentRow { live, ..SegmentRow::new(usage, 1, 0) }
 }
 
 #[test]
