@@ -50,6 +50,15 @@ pub enum Held<'a> {
     Spoilt,
 }
 
+/// Whether a clean block is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Worth {
+    Keeping,
+    /// While there is room, or once the block comes back. Of a long read, which costs a drive
+    /// little more than a short one, the copies would cost more than the reading.
+    IfReadBefore,
+}
+
 /// The dirty blocks of one stripe, by their number within its data.
 #[derive(Debug)]
 struct DirtyStripe {
@@ -137,11 +146,17 @@ impl Cache {
         }
     }
 
-    /// Offers a verified clean block. A dirty block is newer than anything read, so it stays.
+    /// Offers a verified clean block that is worth keeping.
     pub fn put_clean(&mut self, key: BlockKey, data: &[u8]) {
+        self.offer(key, data, Worth::Keeping);
+    }
+
+    /// Offers a verified clean block. A dirty block is newer than anything read, so it stays.
+    pub fn offer(&mut self, key: BlockKey, data: &[u8], worth: Worth) {
         match self.places.get(&key) {
             Some(BlockPlace::Dirty) => {}
             Some(BlockPlace::Clean(index)) => self.clean.overwrite(*index, data),
+            None if worth == Worth::IfReadBefore && !self.clean.admits(key) => {}
             None => drop(self.clean.insert(key, data, &mut self.places)),
         }
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, VolumeId};
-use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
+use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
 use crate::durable::log::FlushUrgency;
 use crate::durable::records::Record;
@@ -181,11 +181,10 @@ impl Serving {
                 let result = engine.read_here_or_there(volume, at, &mut buffer).await;
                 (Op::Read { at, buffer }, result)
             }
-            Op::View { at, length, .. } => {
-                let mut buffer = Buffer::stale(length as usize);
-                let result = engine.read_here_or_there(volume, at, &mut buffer).await;
-                (Op::View { at, length, pieces: vec![buffer.freeze()] }, result)
-            }
+            Op::View { at, length, .. } => match engine.view_here_or_there(volume, at, length).await {
+                Ok(pieces) => (Op::View { at, length, pieces }, Ok(())),
+                Err(error) => (Op::View { at, length, pieces: Vec::new() }, Err(error)),
+            },
             Op::Write { at, data, fua } => {
                 let result = engine.write_host(volume, at, data.clone()).await;
                 let result = self.forced(volume, fua, result).await;

@@ -186,7 +186,6 @@ impl Handle {
         filled(self.run(Op::Read { at, buffer: Buffer::stale(length) }, Priority::Host).await?)
     }
 
-    /// Acknowledged by the rules of [`Op::Write`].
     /// Reads without a copy: the pieces are the drive's own memory. See [`Op::View`].
     pub async fn view(&self, at: u64, length: u64) -> Result<Vec<Shared>, MediaError> {
         match self.run(Op::View { at, length, pieces: Vec::new() }, Priority::Host).await? {
@@ -195,6 +194,7 @@ impl Handle {
         }
     }
 
+    /// Acknowledged by the rules of [`Op::Write`].
     pub async fn write(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {
         self.run(Op::Write { at, data, fua }, Priority::Host).await.map(drop)
     }

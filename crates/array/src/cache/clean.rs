@@ -1,7 +1,7 @@
 //! Clean blocks in pages of their own, which readers may hold on to, replaced by S3-FIFO (Yang et
 //! al., SOSP 2023). New blocks queue in a small FIFO of a tenth of the space. Those read again
 //! before they reach its end move to the main FIFO. The others leave, remembered as ghosts, and
-//! enter the main FIFO if they come back soon.
+//! enter the main FIFO if they come back soon. Blocks of long reads become ghosts at once.
 //!
 //! Blocks that were read ahead queue in the small FIFO too. It is longer while they wait there for
 //! their readers: by twice what waits, up to a quarter of the space. So what comes for other
@@ -124,6 +124,16 @@ impl Clean {
             self.waiting -= 1;
             self.ahead.entry(handle).or_default().1 += BLOCK as u64;
         }
+    }
+
+    /// Whether there is room, or the block left lately. Else it is remembered as if it had left.
+    pub fn admits(&mut self, key: BlockKey) -> bool {
+        let hash = FixedState.hash_one(key);
+        if (self.slots.len() as u64) < self.limit || self.ghosts.contains(&hash) {
+            return true;
+        }
+        self.remember(hash);
+        false
     }
 
     /// Where the block went, if there was a page for it.

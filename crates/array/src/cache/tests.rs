@@ -6,7 +6,7 @@ use stele_ground::digest::fingerprint;
 use stele_ground::{BLOCK, Bytes, Dice, VolumeId};
 use stele_media::Shared;
 
-use super::{BlockKey, Cache, DirtyBlock, Held, StripeKey};
+use super::{BlockKey, Cache, DirtyBlock, Held, StripeKey, Worth};
 use crate::model::place::Lsn;
 
 const PER_STRIPE: u32 = 8;
@@ -190,4 +190,22 @@ fn a_dirty_block_with_a_page_to_itself_stays_without_a_copy() {
     assert!(cache.spoil(0, 9));
     cache.settle(stripe(0), Lsn(20));
     assert_eq!(cache.get(key(5)), None);
+}
+
+#[test]
+fn blocks_of_long_reads_enter_a_full_cache_when_they_come_back() {
+    let limit = 64;
+    let mut cache = Cache::new(Bytes(limit * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    for block in 0..limit {
+        cache.offer(key(block), &content(block), Worth::IfReadBefore);
+        assert!(cache.holds(key(block)), "there is room for block {block}");
+    }
+    for block in limit..2 * limit {
+        cache.offer(key(block), &content(block), Worth::IfReadBefore);
+        assert!(!cache.holds(key(block)), "block {block} was never read before");
+    }
+    assert!((0..limit).all(|block| cache.holds(key(block))), "nothing left for them");
+    cache.offer(key(limit), &content(limit), Worth::IfReadBefore);
+    assert_eq!(cache.get(key(limit)), Some(Held::Good(&content(limit), Lsn(0))));
 }

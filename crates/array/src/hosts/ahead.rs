@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, Bytes};
-use stele_media::Buffer;
 
+use crate::cache::Worth;
 use crate::engine::Engine;
 use crate::model::AheadCounts;
 use crate::model::place::BlockKey;
@@ -76,8 +76,8 @@ impl Engine {
         let blocks = range.start / BLOCK as u64..range.end.min(volume.size()).div_ceil(BLOCK as u64);
         let absent = blocks.filter(|block| self.cached_layer(volume, *block).is_none());
         for run in runs(absent.map(|block| (block - first) as usize)) {
-            let mut data = Buffer::stale(run.len() * BLOCK);
-            if self.read_piece(volume, stripe, run.start as u32, &mut data).await.is_err() {
+            let read = self.view_piece(volume, stripe, run.start as u32, run.len(), Worth::Keeping).await;
+            if read.is_err() {
                 return;
             }
             let came: Vec<BlockKey> = run.filter_map(|block| self.cached_layer(volume, first + block as u64)).collect();

@@ -13,7 +13,7 @@ use stele_codes::Strips;
 use stele_ground::{BLOCK, VolumeId};
 use stele_media::{Buffer, Priority, Shared};
 
-use crate::cache::Held;
+use crate::cache::{Held, Worth};
 use crate::engine::Engine;
 use crate::formats::entry::LOST;
 use crate::formats::map::{self, Home};
@@ -24,12 +24,38 @@ use crate::runtime::sync::{StripeGuard, join_all};
 use crate::stripe::Stripe;
 use crate::volumes::Volume;
 
+/// From this many bytes on, a read that misses enters a full cache only when it comes back.
+const LONG: u64 = 64 << 10;
+
 /// What the drives must be asked for: a run of blocks of one strip, with its place in the answer.
 struct Run {
     strip: usize,
     blocks: Range<usize>,
     /// First block, counted within the piece.
     place: usize,
+}
+
+impl Run {
+    /// Its bytes within the units that hold it.
+    fn range_in_units(&self, of: &Stripe) -> Range<usize> {
+        let units = of.shape.units_of(self.blocks.clone());
+        let skip = self.blocks.start * BLOCK - units.start * of.shape.unit_bytes;
+        skip..skip + self.blocks.len() * BLOCK
+    }
+}
+
+/// The parts of a range of blocks, stripe by stripe: the stripe, the first block in it, how many.
+fn by_stripe(volume: &Volume, first: u64, blocks: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
+    let per_stripe = u64::from(volume.shape.blocks());
+    let end = first + blocks;
+    let mut here = first;
+    std::iter::from_fn(move || {
+        let inside = here % per_stripe;
+        let count = (per_stripe - inside).min(end - here);
+        let part = (here / per_stripe, inside as u32, count as usize);
+        here += count;
+        (count > 0).then_some(part)
+    })
 }
 
 impl Engine {
@@ -103,8 +129,7 @@ impl Engine {
 
     /// As `read_host`, after what was read ahead of it has come.
     pub async fn read_here_or_there(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
-        let handle = volume.handle();
-        if let Some(handle) = handle {
+        if let Some(handle) = volume.handle() {
             let range = at..at + out.len() as u64;
             if handle.ahead.catch_up(range, volume.shape.data()).await && self.read_cached(volume, at, out, true) {
                 handle.note_hit();
@@ -113,6 +138,36 @@ impl Engine {
             handle.note_miss();
         }
         self.read_host(volume, at, out).await
+    }
+
+    /// As `read_here_or_there`, without a copy of what comes from the drives alone.
+    pub async fn view_here_or_there(
+        &self,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+    ) -> Result<Vec<Shared>, ArrayError> {
+        if let Some(handle) = volume.handle() {
+            if handle.ahead.catch_up(at..at + length, volume.shape.data()).await
+                && let Some(pieces) = self.view_cached(volume, at, length, true)
+            {
+                handle.note_hit();
+                return Ok(pieces);
+            }
+            handle.note_miss();
+        }
+        let block = BLOCK as u64;
+        if !at.is_multiple_of(block) || !length.is_multiple_of(block) {
+            let mut buffer = Buffer::stale(length as usize);
+            self.read_host(volume, at, &mut buffer).await?;
+            return Ok(vec![buffer.freeze()]);
+        }
+        self.count.cache_misses.add(1);
+        let worth = if length >= LONG { Worth::IfReadBefore } else { Worth::Keeping };
+        let views = by_stripe(volume, at / block, length / block)
+            .map(|(stripe, inside, count)| self.view_piece(volume, stripe, inside, count, worth));
+        let pieces = join_all(views.collect::<Vec<_>>()).await;
+        pieces.into_iter().collect::<Result<Vec<_>, _>>().map(|pieces| pieces.concat())
     }
 
     /// Fills the buffer from the volume. The range was checked against the volume's size.
@@ -132,19 +187,14 @@ impl Engine {
 
     /// Whole blocks, stripe by stripe at once.
     async fn read_blocks(&self, volume: &Rc<Volume>, first: u64, out: &mut [u8]) -> Result<(), ArrayError> {
-        let per_stripe = u64::from(volume.shape.blocks());
-        let mut pieces = Vec::new();
+        let blocks = (out.len() / BLOCK) as u64;
         let mut rest = out;
-        let mut here = first;
-        while !rest.is_empty() {
-            let inside = here % per_stripe;
-            let count = (per_stripe - inside).min((rest.len() / BLOCK) as u64);
-            let (piece, after) = rest.split_at_mut(count as usize * BLOCK);
-            pieces.push((here / per_stripe, inside as u32, piece));
+        let mut reads = Vec::new();
+        for (stripe, inside, count) in by_stripe(volume, first, blocks) {
+            let (piece, after) = std::mem::take(&mut rest).split_at_mut(count * BLOCK);
+            reads.push(self.read_piece(volume, stripe, inside, piece));
             rest = after;
-            here += count;
         }
-        let reads = pieces.into_iter().map(|(stripe, block, out)| self.read_piece(volume, stripe, block, out));
         join_all(reads).await.into_iter().collect()
     }
 
@@ -160,19 +210,55 @@ impl Engine {
         // A layer that was given up may have lost stripes to others already.
         volume.check_stays()?;
         let Some((of, runs)) = looked else { return Ok(()) };
-        let done = join_all(runs.iter().map(|run| self.read_run(&of, run))).await;
-        let mut bad = false;
-        for (run, data) in runs.iter().zip(&done) {
-            match data {
-                Some(data) => self.take_run(&of, run, block, data, out),
-                None => bad = true,
+        match self.read_runs(&of, &runs).await {
+            Some(done) => {
+                runs.iter().zip(&done).for_each(|(run, data)| self.take_run(&of, run, block, data, out));
+                Ok(())
             }
+            None => self.read_damaged(volume, stripe, block, out).await,
         }
-        if bad {
+    }
+
+    /// As `read_piece`. Where all of it comes from the drives, the answer is what was read.
+    pub async fn view_piece(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        block: u32,
+        count: usize,
+        worth: Worth,
+    ) -> Result<Vec<Shared>, ArrayError> {
+        let mut out = Buffer::stale(count * BLOCK);
+        let looked = self.find_blocks(volume, stripe, block, &mut out).await?;
+        volume.check_stays()?;
+        let Some((of, runs)) = looked else { return Ok(vec![out.freeze()]) };
+        let Some(done) = self.read_runs(&of, &runs).await else {
+            self.read_damaged(volume, stripe, block, &mut out).await?;
+            return Ok(vec![out.freeze()]);
+        };
+        let all = runs.iter().map(|run| run.blocks.len()).sum::<usize>() == count;
+        // A unit much larger than what was asked of it would be kept as long as the answer.
+        let lean = |(run, data): (&Run, &Buffer)| data.len() <= 2 * run.blocks.len() * BLOCK;
+        if !all || !runs.iter().zip(&done).all(lean) {
+            runs.iter().zip(&done).for_each(|(run, data)| self.take_run(&of, run, block, data, &mut out));
+            return Ok(vec![out.freeze()]);
+        }
+        let pieces = runs.iter().zip(done).map(|(run, data)| {
+            let range = run.range_in_units(&of);
+            self.offer_run(&of, run, block, &data[range.clone()], worth);
+            data.freeze().slice(range)
+        });
+        Ok(pieces.collect())
+    }
+
+    /// What the drives hold of each run. None: a part of it does not verify.
+    async fn read_runs(&self, of: &Stripe, runs: &[Run]) -> Option<Vec<Buffer>> {
+        let done = join_all(runs.iter().map(|run| self.read_run(of, run))).await;
+        let whole = done.into_iter().collect::<Option<Vec<_>>>();
+        if whole.is_none() {
             self.count.retries.add(1);
-            return self.read_damaged(volume, stripe, block, out).await;
         }
-        Ok(())
+        whole
     }
 
     /// One picture of the piece: copies what the cache holds and says what the drives must be asked
@@ -313,19 +399,22 @@ impl Engine {
     /// Copies a verified run into the answer, and offers its blocks to the cache if they are still
     /// what the stripe holds.
     fn take_run(&self, of: &Stripe, run: &Run, block: u32, data: &[u8], out: &mut [u8]) {
+        let data = &data[run.range_in_units(of)];
+        out[run.place * BLOCK..][..data.len()].copy_from_slice(data);
+        self.count.copied.add(data.len() as u64);
+        self.offer_run(of, run, block, data, Worth::Keeping);
+    }
+
+    /// Offers a verified run to the cache if its blocks are still what the stripe holds.
+    fn offer_run(&self, of: &Stripe, run: &Run, block: u32, data: &[u8], worth: Worth) {
         let shape = &of.shape;
-        let units = shape.units_of(run.blocks.clone());
-        let skip = run.blocks.start * BLOCK - units.start * shape.unit_bytes;
-        let length = run.blocks.len() * BLOCK;
-        out[run.place * BLOCK..][..length].copy_from_slice(&data[skip..skip + length]);
-        self.count.copied.add(length as u64);
-        if !self.is_current(of, run.strip, units) {
+        if !self.is_current(of, run.strip, shape.units_of(run.blocks.clone())) {
             return;
         }
         let first = of.stripe * u64::from(shape.blocks()) + u64::from(block) + run.place as u64;
         self.step(|core| {
-            for (number, data) in data[skip..skip + length].chunks(BLOCK).enumerate() {
-                core.cache.put_clean(BlockKey { volume: of.volume, block: first + number as u64 }, data);
+            for (number, data) in data.chunks(BLOCK).enumerate() {
+                core.cache.offer(BlockKey { volume: of.volume, block: first + number as u64 }, data, worth);
             }
         });
     }

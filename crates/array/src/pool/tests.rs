@@ -37,6 +37,7 @@ mod strangers;
 mod through;
 mod turns;
 mod unaligned;
+mod views;
 
 const KIB: usize = 1024;
 
