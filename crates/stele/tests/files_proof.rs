@@ -2,6 +2,8 @@
 //! server is killed, a drive lies and another one is away. Every byte is compared with a model.
 //! With caching off, each write is durable when it is answered.
 //!
+//! `storm.rs` kills the server while several clients wait for answers.
+//!
 //! Here the proofs run for some seconds; `./x soak --files SECONDS` runs them for the given time
 //! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
 
@@ -14,6 +16,8 @@ use std::time::{Duration, Instant};
 use crate::support::nfs::Client;
 use crate::support::{Place, Server, content, installed, is_whole, wait_for};
 use stele_ground::Dice;
+
+mod storm;
 
 const SHARE: &str = "proof";
 const FILES_MAX: usize = 24;
@@ -46,6 +50,15 @@ impl Known {
     /// After a kill each byte is one that the file had there since it was durable last.
     fn check_after_kill(&self, name: &str, found: &[u8]) {
         assert!(self.0.iter().any(|had| had.len() == found.len()), "{name} has {} bytes", found.len());
+        self.check_bytes(name, found);
+    }
+
+    /// As `check_after_kill`, where a write was under way: it may have taken place in part.
+    fn check_bytes(&self, name: &str, found: &[u8]) {
+        let lengths = || self.0.iter().map(Vec::len);
+        let possible = lengths().min()..=lengths().max();
+        let length = Some(found.len());
+        assert!(*possible.start() <= length && length <= *possible.end(), "{name} has {length:?} bytes");
         for (at, byte) in found.iter().enumerate() {
             let had = self.0.iter().any(|content| content.get(at) == Some(byte));
             let hole = *byte == 0 && self.0.iter().any(|content| content.len() <= at);
@@ -54,24 +67,18 @@ impl Known {
     }
 }
 
-struct Proof {
+/// A server with the share, which can be killed and started again.
+struct Served {
     place: Place,
     server: Option<Server>,
     keys: (String, String),
-    client: Client,
-    root: Vec<u8>,
     /// A directory where the share is mounted, if this machine can.
     mount: Option<PathBuf>,
-    files: BTreeMap<String, Known>,
-    dice: Dice,
-    made: u64,
-    /// The cache is off: a write needs no commit.
-    durable: bool,
 }
 
-impl Proof {
-    fn new(seed: u64, caching: &str) -> Proof {
-        let place = Place::new(&format!("files-proof-{caching}"));
+impl Served {
+    fn new(name: &str, caching: &str) -> Served {
+        let place = Place::new(&format!("files-proof-{name}"));
         place.pool(5);
         place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"));
         let server = place.serve();
@@ -96,17 +103,21 @@ impl Proof {
             std::fs::create_dir(&directory).unwrap();
             directory
         });
-        let (client, root) = connected(&place);
-        let (files, keys, server, dice) = (BTreeMap::new(), server.keys(), Some(server), Dice::new(seed));
-        let durable = caching == "off";
-        let proof = Proof { place, server, keys, client, root, mount, files, dice, made: 0, durable };
-        proof.mount();
-        proof
+        let (keys, server) = (server.keys(), Some(server));
+        let served = Served { place, server, keys, mount };
+        served.mount();
+        served
     }
 
     fn mount(&self) {
         if let Some(directory) = &self.mount {
             self.place.json(&["share", "mount", SHARE, &directory.display().to_string()]);
+        }
+    }
+
+    fn unmount(&self) {
+        if let Some(directory) = &self.mount {
+            self.place.json(&["share", "unmount", &directory.display().to_string()]);
         }
     }
 
@@ -116,12 +127,55 @@ impl Proof {
             let _ = std::process::Command::new("umount").arg("-l").arg(directory).output();
         }
         self.server = Some(self.place.serve().with_keys(self.keys.clone()));
-        (self.client, self.root) = connected(&self.place);
         self.mount();
     }
 
     fn kill(&mut self) {
         self.server.take().expect("a server runs").kill();
+    }
+
+    /// A connection over NFS, and the handle of the share's root.
+    fn connected(&self) -> (Client, Vec<u8>) {
+        let status = self.place.json(&["share", "status", SHARE]);
+        let mut client = Client::new(status["nfs_port"].as_u64().unwrap() as u16, 0);
+        let root = client.mount(&format!("/{SHARE}"));
+        (client, root)
+    }
+
+    fn whole(&self) {
+        wait_for("a pool without faults", || {
+            let status = self.place.json(&["pool", "status"]);
+            (is_whole(&status) && status["rebuild"].is_null()).then_some(())
+        });
+    }
+}
+
+struct Proof {
+    served: Served,
+    client: Client,
+    root: Vec<u8>,
+    files: BTreeMap<String, Known>,
+    dice: Dice,
+    made: u64,
+    /// The cache is off: a write needs no commit.
+    durable: bool,
+}
+
+impl Proof {
+    fn new(seed: u64, caching: &str) -> Proof {
+        let served = Served::new(caching, caching);
+        let (client, root) = served.connected();
+        let (files, dice, durable) = (BTreeMap::new(), Dice::new(seed), caching == "off");
+        Proof { served, client, root, files, dice, made: 0, durable }
+    }
+
+    fn start(&mut self) {
+        self.served.start();
+        (self.client, self.root) = self.served.connected();
+    }
+
+    fn kill(&mut self) {
+        self.served.kill();
     }
 
     fn handle(&mut self, name: &str) -> Vec<u8> {
@@ -159,7 +213,7 @@ impl Proof {
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {
-        self.mount.as_ref().map(|directory| directory.join(name))
+        self.served.mount.as_ref().map(|directory| directory.join(name))
     }
 
     fn create(&mut self) {
@@ -255,7 +309,7 @@ impl Proof {
     fn put(&mut self, name: &str) {
         let length = self.dice.below(400_000);
         let data = content(self.dice.roll(), length as usize);
-        let server = self.server.as_ref().expect("a server runs");
+        let server = self.served.server.as_ref().expect("a server runs");
         // The kernel tells of the end of a writer after its close: until then S3 clients are to ask
         // again.
         let answer = wait_for("the file to be closed", || {
@@ -269,7 +323,7 @@ impl Proof {
     }
 
     fn get(&mut self, name: &str) {
-        let answer = self.server.as_ref().expect("a server runs").get(&format!("/{SHARE}/{name}"));
+        let answer = self.served.server.as_ref().expect("a server runs").get(&format!("/{SHARE}/{name}"));
         match answer.status {
             200 => assert!(answer.body == self.known(name).now(), "{name} differs over S3"),
             status => assert_eq!(status, 503, "{}", String::from_utf8_lossy(&answer.body)),
@@ -290,32 +344,25 @@ impl Proof {
         }
     }
 
-    fn whole(&self) {
-        wait_for("a pool without faults", || {
-            let status = self.place.json(&["pool", "status"]);
-            (is_whole(&status) && status["rebuild"].is_null()).then_some(())
-        });
-    }
-
     /// A drive that gives other bytes without an error; a scrub finds them.
     fn damage(&mut self, drive: u64) {
-        let path = self.place.path(&format!("d{drive}.img"));
+        let path = self.served.place.path(&format!("d{drive}.img"));
         let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
         file.seek(SeekFrom::Start(96 << 20)).unwrap();
         file.write_all(&content(drive, 2 << 20)).unwrap();
         drop(file);
-        self.place.json(&["pool", "scrub", "--wait"]);
+        self.served.place.json(&["pool", "scrub", "--wait"]);
     }
 
     fn fault(&mut self, round: u64) {
-        let drive = |proof: &Proof, number: u64| proof.place.path(&format!("d{number}.img"));
+        let drive = |proof: &Proof, number: u64| proof.served.place.path(&format!("d{number}.img"));
         match round % 3 {
             0 => {
                 self.kill();
                 self.start();
             }
             1 => {
-                let (there, away) = (drive(self, round % 5), self.place.path("away.img"));
+                let (there, away) = (drive(self, round % 5), self.served.place.path("away.img"));
                 self.kill();
                 std::fs::rename(&there, &away).unwrap();
                 self.start();
@@ -334,15 +381,8 @@ impl Proof {
             }
         }
         self.check();
-        self.whole();
+        self.served.whole();
     }
-}
-
-fn connected(place: &Place) -> (Client, Vec<u8>) {
-    let status = place.json(&["share", "status", SHARE]);
-    let mut client = Client::new(status["nfs_port"].as_u64().unwrap() as u16, 0);
-    let root = client.mount(&format!("/{SHARE}"));
-    (client, root)
 }
 
 #[test]
@@ -376,17 +416,15 @@ fn prove(caching: &str) {
         );
     }
     wait_for("the archive to have every file", || {
-        (proof.place.json(&["share", "status", SHARE])["status"]["open_files"] == 0).then_some(())
+        (proof.served.place.json(&["share", "status", SHARE])["status"]["open_files"] == 0).then_some(())
     });
     for name in proof.files.keys().cloned().collect::<Vec<_>>() {
         proof.compare(&name);
-        let answer = proof.server.as_ref().unwrap().get(&format!("/{SHARE}/{name}"));
+        let answer = proof.served.server.as_ref().unwrap().get(&format!("/{SHARE}/{name}"));
         assert_eq!(answer.status, 200, "{name}");
         assert!(answer.body == proof.known(&name).now(), "{name} differs over S3");
     }
-    assert!(proof.place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
-    if let Some(directory) = &proof.mount {
-        proof.place.json(&["share", "unmount", &directory.display().to_string()]);
-    }
-    proof.server.take().unwrap().stop();
+    assert!(proof.served.place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
+    proof.served.unmount();
+    proof.served.server.take().unwrap().stop();
 }

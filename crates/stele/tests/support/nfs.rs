@@ -1,6 +1,6 @@
 //! NFS version 3 by hand, for calls that no packaged client makes.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 const MOUNT: (u32, u32) = (100_005, 3);
@@ -24,7 +24,10 @@ pub fn remove(port: u16, export: &str, name: &str, uid: u32) -> Result<(), u32> 
     status(&client.call(NFS, 12, &body))
 }
 
-/// One connection; every failure is the NFS status.
+/// The status of a call whose server went away before it answered.
+pub const GONE: u32 = u32::MAX;
+
+/// One connection; every failure is the NFS status, or `GONE`.
 pub struct Client {
     stream: TcpStream,
     uid: u32,
@@ -88,16 +91,20 @@ impl Client {
     }
 
     pub fn read_all(&mut self, file: &[u8]) -> Vec<u8> {
+        self.try_read_all(file).unwrap()
+    }
+
+    pub fn try_read_all(&mut self, file: &[u8]) -> Result<Vec<u8>, u32> {
         let mut all = Vec::new();
         loop {
             let body = [opaque(file), (all.len() as u64).to_be_bytes().to_vec(), words(&[1 << 20])].concat();
-            let answer = self.patient(6, &body).unwrap();
+            let answer = self.patient(6, &body)?;
             let mut rest = after_attributes(&answer[4..]);
             let (end, length) = (word(&rest[4..]) != 0, word(&rest[8..]) as usize);
             rest = &rest[12..];
             all.extend_from_slice(&rest[..length]);
             if end {
-                return all;
+                return Ok(all);
             }
         }
     }
@@ -152,16 +159,25 @@ impl Client {
             call.extend_from_slice(&word.to_be_bytes());
         }
         call.extend_from_slice(body);
-        let mark = 0x8000_0000 | call.len() as u32;
-        self.stream.write_all(&[&mark.to_be_bytes()[..], &call].concat()).unwrap();
-        let mut mark = [0; 4];
-        self.stream.read_exact(&mut mark).unwrap();
-        let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
-        self.stream.read_exact(&mut answer).unwrap();
+        let mut answer = match self.exchange(&call) {
+            Ok(answer) => answer,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("no answer for a minute"),
+            Err(_) => return GONE.to_be_bytes().to_vec(),
+        };
         // Transaction, reply, accepted, an empty verifier of two words, success.
         assert_eq!(answer[8..12], [0; 4], "the server refused the call");
         assert_eq!(answer[20..24], [0; 4], "the server could not carry out the call");
         answer.split_off(24)
+    }
+
+    fn exchange(&mut self, call: &[u8]) -> std::io::Result<Vec<u8>> {
+        let mark = 0x8000_0000 | call.len() as u32;
+        self.stream.write_all(&[&mark.to_be_bytes()[..], call].concat())?;
+        let mut mark = [0; 4];
+        self.stream.read_exact(&mut mark)?;
+        let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        self.stream.read_exact(&mut answer)?;
+        Ok(answer)
     }
 }
 
