@@ -143,7 +143,8 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
-        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--files") => prove_files(&rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--files") => prove(&rest, "files"),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--objects") => prove(&rest, "objects"),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--days") => live_days(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
@@ -233,21 +234,22 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
 }
 
 /// `./x soak --files SECONDS [SEED]`: changes the files of a share through NFS, a mount and S3 for
-/// this time, under faults.
-fn prove_files(rest: &[OsString]) -> ExitCode {
+/// this time, under faults. `./x soak --objects SECONDS [SEED]`: the same with a bucket's versions.
+fn prove(rest: &[OsString], what: &str) -> ExitCode {
     let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
     let (seconds, seed) = match numbers.as_deref() {
         Some([seconds]) => (*seconds, 1),
         Some([seconds, seed]) => (*seconds, *seed),
         _ => {
-            eprintln!("usage: ./x soak --files SECONDS [SEED]");
+            eprintln!("usage: ./x soak --{what} SECONDS [SEED]");
             return ExitCode::from(2);
         }
     };
-    let test = ["--test", "program", "files_proof::", "--", "--nocapture"];
-    hand_over(
-        tests().args(test).env("STELE_FILES_SECONDS", seconds.to_string()).env("STELE_FILES_SEED", seed.to_string()),
-    )
+    let proofs = format!("{what}_proof::");
+    let test = ["--test", "program", &proofs, "--", "--nocapture", "--test-threads=4"];
+    let variable = |end: &str| format!("STELE_{}_{end}", what.to_uppercase());
+    let (time, from) = (variable("SECONDS"), variable("SEED"));
+    hand_over(tests().args(test).env(time, seconds.to_string()).env(from, seed.to_string()))
 }
 
 /// `./x soak --admin [SECONDS]`: runs histories of the administrator for this time, or until one

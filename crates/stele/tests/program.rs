@@ -40,6 +40,7 @@ mod matters;
 mod memory;
 mod messages;
 mod metrics;
+mod objects_proof;
 mod owners;
 mod pool;
 mod ransomware;

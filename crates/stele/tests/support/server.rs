@@ -88,6 +88,12 @@ impl Server {
         (self.access_key.clone(), self.secret_key.clone())
     }
 
+    /// Kills it while others still ask it.
+    pub fn kill_now(&self) {
+        let asked = std::process::Command::new("kill").arg("-9").arg(self.child.id().to_string()).status();
+        assert!(asked.unwrap().success());
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
