@@ -17,20 +17,12 @@ use crate::support;
 use crate::support::block::{Host, export, good, run, started};
 use crate::support::nbd::{self, Nbd};
 use crate::support::volatile::Drives;
-use crate::support::{Place, content, filesystem, installed, is_whole, wait_for};
+use crate::support::{Place, content, filesystem, installed, wait_for, wait_until_whole};
 
 /// Duration of a proof; each completes at least one round.
 fn lasts() -> Duration {
     let seconds = std::env::var("STELE_BLOCK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(0))
-}
-
-/// Waits for a healthy state after every fault, so that no two faults meet in one stripe.
-fn wait_until_whole(place: &Place) {
-    wait_for("a pool without faults", || {
-        let status = place.json(&["pool", "status"]);
-        (is_whole(&status) && status["rebuild"].is_null()).then_some(())
-    });
 }
 
 /// One fault after the other, while hosts work on the volume: damage below the server, and

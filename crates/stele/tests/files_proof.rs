@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::nfs::Client;
-use crate::support::{Place, Server, content, installed, is_whole, wait_for};
+use crate::support::{Place, Server, content, installed, wait_for, wait_until_whole};
 use stele_ground::Dice;
 
 mod storm;
@@ -151,13 +151,6 @@ impl Served {
         let mut client = Client::new(status["nfs_port"].as_u64().unwrap() as u16, 0);
         let root = client.mount(&format!("/{SHARE}"));
         (client, root)
-    }
-
-    fn whole(&self) {
-        wait_for("a pool without faults", || {
-            let status = self.place.json(&["pool", "status"]);
-            (is_whole(&status) && status["rebuild"].is_null()).then_some(())
-        });
     }
 }
 
@@ -392,7 +385,7 @@ impl Proof {
             }
         }
         self.check();
-        self.served.whole();
+        wait_until_whole(&self.served.place);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Proof that people may trust a bucket. Several clients store, read and delete versions over S3,
-//! and the server is killed while they wait for answers. What was answered is there afterwards,
-//! with its retention; what was under way took place or did not.
+//! and the server is killed while they wait for answers. In some rounds a drive is away. What was
+//! answered is there afterwards, with its retention; what was under way took place or did not.
 //!
 //! Here the proof runs for some seconds; `./x soak --objects SECONDS` runs it for the given time
 //! (`STELE_OBJECTS_SECONDS`), from the seed in `STELE_OBJECTS_SEED`.
@@ -13,7 +13,7 @@ use stele_ground::Dice;
 
 use crate::files_proof::{Failing, number};
 use crate::support::http::{Answer, Ask, between};
-use crate::support::{Place, Server, content, wait_for};
+use crate::support::{Away, Place, Server, content, wait_for};
 
 const BUCKET: &str = "records";
 const WORKERS: u64 = 4;
@@ -318,8 +318,8 @@ fn a_kill_among_waiting_s3_clients_loses_nothing_that_was_answered() {
             refused: 0,
         })
         .collect();
-    let mut round = 0;
-    while round < 4 || begun.elapsed() < lasts {
+    let (mut round, mut away) = (0, Away::default());
+    while round < 4 || begun.elapsed() < lasts || away.is_away() {
         let acts = 20 + dice.below(400);
         let (done, killed, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -336,8 +336,10 @@ fn a_kill_among_waiting_s3_clients_loses_nothing_that_was_answered() {
             server.kill_now();
         });
         server.kill();
+        away.turn(&place, round);
         server = place.serve().with_keys(keys.clone());
         workers.iter_mut().for_each(|worker| worker.check(&server));
+        away.settle(&place);
         round += 1;
         let versions: usize = workers.iter().map(|worker| worker.versions.len()).sum();
         let refused: u64 = workers.iter().map(|worker| worker.refused).sum();

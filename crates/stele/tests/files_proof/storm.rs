@@ -1,5 +1,6 @@
-//! Several clients at once, and a server that is killed while they wait for answers. What was
-//! answered is there afterwards; what was under way took place or did not.
+//! Several clients at once, and a server that is killed while they wait for answers. In some rounds
+//! a drive is away. What was answered is there afterwards; what was under way took place or did
+//! not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,7 +14,7 @@ use stele_ground::Dice;
 
 use super::{Failing, Known, LENGTH_MAX, Served, number};
 use crate::support::nfs::{Client, GONE};
-use crate::support::{content, wait_for};
+use crate::support::{Away, content, wait_for};
 
 const WORKERS: usize = 4;
 const FILES_MAX: usize = 8;
@@ -361,8 +362,8 @@ fn prove(caching: &str) {
             durable: caching == "off",
         })
         .collect();
-    let mut round = 0;
-    while round < 4 || begun.elapsed() < lasts {
+    let (mut round, mut away) = (0, Away::default());
+    while round < 4 || begun.elapsed() < lasts || away.is_away() {
         let acts = 20 + dice.below(400);
         let (done, killed, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -378,12 +379,13 @@ fn prove(caching: &str) {
             killed.store(true, Ordering::Release);
             served.kill();
         });
+        away.turn(&served.place, round);
         served.start();
         workers.iter_mut().for_each(|worker| worker.check(&served));
+        away.settle(&served.place);
         round += 1;
         println!("storm, caching {caching}, round {round}: {acts} acts, {:.0} s", begun.elapsed().as_secs_f64());
     }
-    served.whole();
     assert!(served.place.json(&["audit", "verify"])["findings"].as_array().unwrap().is_empty());
     served.unmount();
     served.server.take().unwrap().stop();

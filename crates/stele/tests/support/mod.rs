@@ -182,6 +182,46 @@ pub fn is_whole(status: &Value) -> bool {
 }
 
 /// Content that repeats for a seed and does not compress.
+/// Waits until nothing is left to repair or to rebuild, so that no two faults meet in one stripe.
+pub fn wait_until_whole(place: &Place) {
+    wait_for("a pool without faults", || {
+        let status = place.json(&["pool", "status"]);
+        (is_whole(&status) && status["rebuild"].is_null()).then_some(())
+    });
+}
+
+/// A drive that is taken away between two runs of a server, and brought back.
+#[derive(Default)]
+pub struct Away(Option<String>);
+
+impl Away {
+    /// Brings the drive back, or takes one away from a whole pool in every third round. No server
+    /// runs.
+    pub fn turn(&mut self, place: &Place, round: u64) {
+        let kept = place.path("away.img");
+        match self.0.take() {
+            Some(there) => std::fs::rename(kept, there).unwrap(),
+            None if round % 3 == 1 => {
+                let there = place.path(&format!("d{}.img", round % 5));
+                std::fs::rename(&there, kept).unwrap();
+                self.0 = Some(there);
+            }
+            None => {}
+        }
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Waits until another drive may go.
+    pub fn settle(&self, place: &Place) {
+        if self.0.is_none() {
+            wait_until_whole(place);
+        }
+    }
+}
+
 pub fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
