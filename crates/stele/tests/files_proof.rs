@@ -18,7 +18,7 @@ use crate::support::nfs::Client;
 use crate::support::{Place, Server, content, installed, wait_for, wait_until_whole};
 use stele_ground::Dice;
 
-mod storm;
+pub mod storm;
 
 const SHARE: &str = "proof";
 const FILES_MAX: usize = 24;

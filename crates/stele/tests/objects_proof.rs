@@ -1,6 +1,7 @@
 //! Proof that people may trust a bucket. Several clients store, read and delete versions over S3,
-//! and the server is killed while they wait for answers. In some rounds a drive is away. What was
-//! answered is there afterwards, with its retention; what was under way took place or did not.
+//! and the server is killed while they wait for answers. In some rounds a drive is away, or the
+//! next start is killed too. What was answered is there afterwards, with its retention; what was
+//! under way took place or did not.
 //!
 //! Here the proof runs for some seconds; `./x soak --objects SECONDS` runs it for the given time
 //! (`STELE_OBJECTS_SECONDS`), from the seed in `STELE_OBJECTS_SEED`.
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use stele_ground::Dice;
 
+use crate::files_proof::storm::OPENING;
 use crate::files_proof::{Failing, number};
 use crate::support::http::{Answer, Ask, between};
 use crate::support::{Away, Place, Server, content, wait_for};
@@ -337,6 +339,9 @@ fn a_kill_among_waiting_s3_clients_loses_nothing_that_was_answered() {
         });
         server.kill();
         away.turn(&place, round);
+        if dice.one_in(3) {
+            Server::kill_after(&place, &["serve"], Duration::from_millis(dice.below(OPENING)));
+        }
         server = place.serve().with_keys(keys.clone());
         workers.iter_mut().for_each(|worker| worker.check(&server));
         away.settle(&place);

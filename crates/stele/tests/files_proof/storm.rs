@@ -1,6 +1,6 @@
 //! Several clients at once, and a server that is killed while they wait for answers. In some rounds
-//! a drive is away. What was answered is there afterwards; what was under way took place or did
-//! not.
+//! a drive is away, or the next start is killed too. What was answered is there afterwards; what
+//! was under way took place or did not.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +14,7 @@ use stele_ground::Dice;
 
 use super::{Failing, Known, LENGTH_MAX, Served, number};
 use crate::support::nfs::{Client, GONE};
-use crate::support::{Away, content, wait_for};
+use crate::support::{Away, Server, content, wait_for};
 
 const WORKERS: usize = 4;
 const FILES_MAX: usize = 8;
@@ -22,6 +22,8 @@ const FILES_MAX: usize = 8;
 const COMMON: &str = "common";
 const COMMON_BLOCKS: u64 = 32;
 const BLOCK: u64 = 4096;
+/// Milliseconds within which a server is killed while it opens.
+pub const OPENING: u64 = 800;
 /// Statuses of NFS, and of a mount whose server is dead.
 const NO_ENTRY: i64 = 2;
 const DEAD: [i32; 4] = [libc::ENOTCONN, libc::ECONNABORTED, libc::EIO, libc::ENODEV];
@@ -380,6 +382,9 @@ fn prove(caching: &str) {
             served.kill();
         });
         away.turn(&served.place, round);
+        if dice.one_in(3) {
+            Server::kill_after(&served.place, &["serve"], Duration::from_millis(dice.below(OPENING)));
+        }
         served.start();
         workers.iter_mut().for_each(|worker| worker.check(&served));
         away.settle(&served.place);

@@ -78,6 +78,24 @@ impl Server {
         child.wait().unwrap();
     }
 
+    /// Starts it, and kills it after this time, ready or not.
+    pub fn kill_after(place: &Place, arguments: &[&str], time: std::time::Duration) {
+        let begun = std::time::Instant::now();
+        let mut child = place
+            .command(arguments)
+            .arg("--dir")
+            .arg(&place.0)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while begun.elapsed() < time {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     /// Uses the keys of an earlier start.
     pub fn with_keys(mut self, (access_key, secret_key): (String, String)) -> Server {
         (self.access_key, self.secret_key) = (access_key, secret_key);
