@@ -10,6 +10,17 @@ use crate::space::{BLOCK, align_up};
 /// Bytes read at once.
 const WINDOW: u32 = 1 << 20;
 
+/// Whether a part of this payload of the record at `at`, which fails its checksum, was never
+/// written. A segment is all zeros before it is used, and a block of it is written whole or not at
+/// all. So a kill or a power cut leaves zeros from one border of a block to the next. Sealed bytes
+/// are not all zeros, and damage does not look like that.
+pub(crate) fn is_torn(at: u32, payload: &[u8]) -> bool {
+    let first = (BLOCK - (at + RECORD_HEADER) % BLOCK) as usize;
+    let (head, rest) = payload.split_at(first.min(payload.len()));
+    let unwritten = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| *byte == 0);
+    unwritten(head) || rest.chunks(BLOCK as usize).any(unwritten)
+}
+
 /// A walk through one segment.
 pub(crate) struct Walk {
     volume: Handle,

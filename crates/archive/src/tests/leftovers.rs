@@ -10,7 +10,7 @@ use super::refused::Refusing;
 use super::*;
 use crate::space::BLOCK;
 use crate::space::appender::Record;
-use crate::space::header::{Kind, SegmentFooter, SegmentHeader, SegmentKind};
+use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind};
 use crate::space::keytable::{ENTRY, FIRST};
 use crate::space::walk::Walk;
 use crate::testing::MIB;
@@ -66,7 +66,7 @@ async fn a_full_store_that_is_closed_in_order_keeps_its_last_records() {
 }
 
 /// The records of a kind, each with its segment.
-async fn records(world: &World, archive: &Archive, kind: Kind) -> Vec<(u32, u32, crate::space::header::RecordHeader)> {
+pub(super) async fn records(world: &World, archive: &Archive, kind: Kind) -> Vec<(u32, u32, RecordHeader)> {
     let mut found = Vec::new();
     for (segment, row) in archive.store().segments().rows() {
         let start = archive.store().segments().start(segment);

@@ -1,8 +1,11 @@
 //! What cannot be read: named version by version, told segment by segment, and over when it can be
 //! read again.
 
+use super::leftovers::records;
 use super::*;
 use crate::record::content::Content;
+use crate::record::segment::SegmentUse;
+use crate::space::header::{Kind, RecordHeader};
 use crate::testing::MIB;
 
 const SEGMENT: u64 = 256 << 10;
@@ -147,6 +150,40 @@ async fn a_torn_record_of_no_version_is_no_damage() {
         assert_eq!(finding.is_some_and(|finding| finding.contains("1 records do not verify")), referred);
         let reclaimed = store.reclaim(segment).await.unwrap();
         assert_eq!(reclaimed.retired, !referred, "{reclaimed:?}");
+    }
+}
+
+/// Of such a note no row says whether it was ever written whole.
+#[tokio::test]
+async fn a_note_that_was_written_in_part_is_no_damage() {
+    for torn in [true, false] {
+        let world = World::sized(5, 16 * MIB, SEGMENT);
+        let archive = filled(&world).await;
+        for n in 0..200 {
+            put(&archive, "records", &format!("more {n}"), b"a few words").await.unwrap();
+        }
+        archive.close().await.unwrap();
+        drop(archive);
+        let archive = world.open().await;
+        for n in 0..30 {
+            put(&archive, "records", "filler", &content(n, 20_000)).await.unwrap();
+        }
+        let store = archive.store();
+        let notes = records(&world, &archive, Kind::Audit).await;
+        let long = |(segment, _, header): &&(u32, u32, RecordHeader)| {
+            let sealed = store.segments().row(*segment).is_some_and(|row| row.usage == SegmentUse::Sealed);
+            sealed && header.payload > 3 * crate::space::BLOCK
+        };
+        let (segment, at, header) = notes.iter().find(long).expect("a long note in a sealed segment");
+        let block = u64::from(crate::space::BLOCK);
+        let middle = (store.segments().start(*segment) + u64::from(at + header.length() / 2)) / block * block;
+        // What a kill leaves, and what it does not.
+        let left = if torn { 0 } else { 0xA5 };
+        store.volume().write(middle, vec![vec![left; block as usize].into()], false).await.unwrap();
+        let finding = archive.scrub_again(&ScrubPlace::Segment(*segment)).await.unwrap();
+        assert_eq!(finding.is_none(), torn, "{finding:?}");
+        let reclaimed = store.reclaim(*segment).await.unwrap();
+        assert_eq!(reclaimed.retired, torn, "{reclaimed:?}");
     }
 }
 

@@ -33,7 +33,7 @@ use crate::seal::open_note;
 use crate::space::appender::Record;
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
 use crate::space::places::{REFERRING, referred};
-use crate::space::walk::Walk;
+use crate::space::walk::{Walk, is_torn};
 use crate::state::buckets::Bucket;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::Found;
@@ -74,8 +74,14 @@ impl Store {
         let mut damaged = BTreeSet::new();
         let (short, long) = found.into_iter().partition::<Vec<_>, _>(|(_, header)| header.length() < SHORT);
         let keep = async |(at, header): (u32, RecordHeader)| {
-            let lone = header.kind.needs_reference().then_some(at);
-            self.keep_if_needed(segment, at, header).await.map_err(|error| (error, lone))
+            let kept = self.keep_if_needed(segment, at, header.clone()).await;
+            let lone = match &kept {
+                Err(ArchiveError::Damaged { .. }) => {
+                    header.kind.needs_reference() || self.is_torn(segment, at, &header).await
+                }
+                _ => false,
+            };
+            kept.map_err(|error| (error, lone.then_some(at)))
         };
         let long = futures_util::stream::iter(long).map(&keep).buffer_unordered(MOVING);
         let short = futures_util::stream::iter(short).map(&keep).buffer_unordered(MOVING_SHORT);
@@ -156,6 +162,14 @@ impl Store {
                 Ok(true)
             }
         }
+    }
+
+    /// Whether only a part of the record was ever written.
+    async fn is_torn(&self, segment: u32, at: u32, header: &RecordHeader) -> bool {
+        let from = self.segments().start(segment) + u64::from(at + RECORD_HEADER);
+        let read = crate::space::walk::read_exact(self.volume(), from, header.payload as usize).await;
+        let differs = |payload: &Buffer| stele_ground::digest::crc32c(payload) != header.check;
+        matches!(read, Ok(Some(payload)) if differs(&payload) && is_torn(at, &payload))
     }
 
     async fn payload(&self, here: Place, header: &RecordHeader) -> Result<Buffer> {

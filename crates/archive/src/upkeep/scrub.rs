@@ -20,7 +20,7 @@ use crate::record::content::Content;
 use crate::record::segment::SegmentUse;
 use crate::record::{VERSIONS, keys};
 use crate::space::BLOCK;
-use crate::space::walk::Walk;
+use crate::space::walk::{Walk, is_torn};
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
 use crate::store::lookup::Found;
@@ -154,7 +154,9 @@ impl Archive {
             report.record_bytes += u64::from(header.length());
             match payload {
                 Some(payload) if stele_ground::digest::crc32c(&payload) == header.check => {}
-                Some(_) if header.kind.needs_reference() => drop(torn.insert(at, header.object)),
+                Some(payload) if header.kind.needs_reference() || is_torn(at, &payload) => {
+                    torn.insert(at, header.object);
+                }
                 _ => drop(bad.insert(at, header.object)),
             }
         }
