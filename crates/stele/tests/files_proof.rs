@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::nfs::Client;
@@ -30,8 +30,33 @@ pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// Lets all workers act at once, and calls `kill` when so many of their acts were answered, or one
+/// of them failed. A worker counts its acts, and may be left without an answer once the flag says
+/// that the server is killed.
+pub fn kill_among<W: Send>(
+    workers: &mut [W],
+    acts: u64,
+    work: impl Fn(&mut W, &AtomicU64, &AtomicBool) + Sync,
+    kill: impl FnOnce(),
+) {
+    let (done, killed, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for worker in workers {
+            let (work, done, killed, failed) = (&work, &done, &killed, &failed);
+            scope.spawn(move || {
+                let _failing = Failing(failed);
+                work(worker, done, killed);
+            });
+        }
+        let enough = || done.load(Ordering::Relaxed) >= acts || failed.load(Ordering::Acquire);
+        wait_for("the workers", || enough().then_some(()));
+        killed.store(true, Ordering::Release);
+        kill();
+    });
+}
+
 /// Says that a worker failed, so that no one waits for it.
-pub struct Failing<'a>(pub &'a AtomicBool);
+struct Failing<'a>(&'a AtomicBool);
 
 impl Drop for Failing<'_> {
     fn drop(&mut self) {

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use stele_ground::Dice;
 
 use crate::files_proof::storm::OPENING;
-use crate::files_proof::{Failing, number};
+use crate::files_proof::{kill_among, number};
 use crate::support::http::{Answer, Ask, between};
-use crate::support::{Away, Place, Server, content, wait_for};
+use crate::support::{Away, Place, Server, content};
 
 const BUCKET: &str = "records";
 const WORKERS: u64 = 4;
@@ -323,20 +323,8 @@ fn a_kill_among_waiting_s3_clients_loses_nothing_that_was_answered() {
     let (mut round, mut away) = (0, Away::default());
     while round < 4 || begun.elapsed() < lasts || away.is_away() {
         let acts = 20 + dice.below(400);
-        let (done, killed, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for worker in &mut workers {
-                let (server, done, killed, failed) = (&server, &done, &killed, &failed);
-                scope.spawn(move || {
-                    let _failing = Failing(failed);
-                    worker.run(server, done, killed);
-                });
-            }
-            let enough = || done.load(Ordering::Relaxed) >= acts || failed.load(Ordering::Acquire);
-            wait_for("the workers", || enough().then_some(()));
-            killed.store(true, Ordering::Release);
-            server.kill_now();
-        });
+        let work = |worker: &mut Worker, done: &_, killed: &_| worker.run(&server, done, killed);
+        kill_among(&mut workers, acts, work, || server.kill_now());
         server.kill();
         away.turn(&place, round);
         if dice.one_in(3) {

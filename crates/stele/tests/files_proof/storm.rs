@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use stele_ground::Dice;
 
-use super::{Failing, Known, LENGTH_MAX, Served, number};
+use super::{Known, LENGTH_MAX, Served, kill_among, number};
 use crate::support::nfs::{Client, GONE};
-use crate::support::{Away, Server, content, wait_for};
+use crate::support::{Away, Server, content};
 
 const WORKERS: usize = 4;
 const FILES_MAX: usize = 8;
@@ -367,20 +367,8 @@ fn prove(caching: &str) {
     let (mut round, mut away) = (0, Away::default());
     while round < 4 || begun.elapsed() < lasts || away.is_away() {
         let acts = 20 + dice.below(400);
-        let (done, killed, failed) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            for worker in &mut workers {
-                let (done, killed, failed) = (&done, &killed, &failed);
-                scope.spawn(move || {
-                    let _failing = Failing(failed);
-                    worker.run(done, killed);
-                });
-            }
-            let enough = || done.load(Ordering::Relaxed) >= acts || failed.load(Ordering::Acquire);
-            wait_for("the workers", || enough().then_some(()));
-            killed.store(true, Ordering::Release);
-            served.kill();
-        });
+        let work = |worker: &mut Worker, done: &_, killed: &_| worker.run(done, killed);
+        kill_among(&mut workers, acts, work, || served.kill());
         away.turn(&served.place, round);
         if dice.one_in(3) {
             Server::kill_after(&served.place, &["serve"], Duration::from_millis(dice.below(OPENING)));

@@ -65,33 +65,21 @@ impl Server {
 
     /// Starts it, and kills it as soon as `path` exists.
     pub fn kill_when(place: &Place, arguments: &[&str], path: &Path) {
-        let mut child = place
-            .command(arguments)
-            .arg("--dir")
-            .arg(&place.0)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        wait_for(&path.display().to_string(), || exists(path));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        Server::kill_at(place, arguments, || wait_for(&path.display().to_string(), || exists(path)));
     }
 
     /// Starts it, and kills it after this time, ready or not.
     pub fn kill_after(place: &Place, arguments: &[&str], time: std::time::Duration) {
         let begun = std::time::Instant::now();
-        let mut child = place
-            .command(arguments)
-            .arg("--dir")
-            .arg(&place.0)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        while begun.elapsed() < time {
-            std::thread::yield_now();
-        }
+        let passed = || (begun.elapsed() >= time).then_some(());
+        Server::kill_at(place, arguments, || wait_for("a moment of the start", passed));
+    }
+
+    /// Starts it, and kills it when `moment` returns.
+    fn kill_at(place: &Place, arguments: &[&str], moment: impl FnOnce()) {
+        let mut command = place.command(arguments);
+        let mut child = command.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        moment();
         child.kill().unwrap();
         child.wait().unwrap();
     }
