@@ -8,14 +8,16 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stele_ground::{BLOCK, Bytes, Duration};
 
 use crate::system::Direct;
-use crate::{Geometry, MediaError, MediaFault, system};
+use crate::{Buffer, Geometry, MediaError, MediaFault, system};
 
 mod fault;
 mod lock;
@@ -63,6 +65,8 @@ pub(crate) enum Way {
 pub struct DriveFile {
     file: File,
     path: PathBuf,
+    /// Where the drive begins in the file; not 0 only for parts of a file.
+    base: u64,
     geometry: Geometry,
     access: Access,
     device: bool,
@@ -73,6 +77,19 @@ pub struct DriveFile {
     /// The abilities of the file system. An ability that proved missing is not tried again.
     pub(crate) can: Abilities,
     failed: AtomicBool,
+    /// The lock on the file, common to all its parts.
+    lock: Arc<Lock>,
+}
+
+/// The description that holds the file's lock. Closing would release the lock too, but a ring in
+/// its teardown may keep the file open for a while.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
 }
 
 #[derive(Debug)]
@@ -147,8 +164,10 @@ impl DriveFile {
         let alignment = system::direct_alignment(&file).map_or(block as usize, |(memory, _)| memory.max(1));
         Ok(DriveFile {
             way: if !device && system::in_memory(&file) { Way::Inline } else { Way::Ring },
+            lock: Arc::new(Lock(file.try_clone().map_err(cannot)?)),
             file,
             path: path.to_owned(),
+            base: 0,
             geometry,
             access,
             device,
@@ -169,6 +188,73 @@ impl DriveFile {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Divides the file into parts, each a drive of its own, which reactors of their own may serve.
+    /// `parts` gives start and length in bytes, multiples of the block, inside the file. The lock
+    /// is held until the last part is dropped. Each part has a description of its own, so that the
+    /// kernel reports a failed write-back to each of them.
+    pub fn divide(self, parts: &[(u64, Bytes)]) -> Result<Vec<DriveFile>, MediaError> {
+        let part = |(base, size): &(u64, Bytes)| {
+            let inside = base.checked_add(size.0).is_some_and(|end| end <= self.geometry.size.0) && size.0 > 0;
+            if !inside || !base.is_multiple_of(FILE_BLOCK) || !size.0.is_multiple_of(FILE_BLOCK) {
+                let message = format!(
+                    "{}: has {} and cannot give a part of {size} at {base}",
+                    self.path.display(),
+                    self.geometry.size
+                );
+                return Err(MediaError::new(MediaFault::Invalid, message));
+            }
+            let file = self.opened_again().map_err(|error| failure(&self.path, "cannot be opened again", &error))?;
+            Ok(DriveFile {
+                lock: Arc::clone(&self.lock),
+                file,
+                path: self.path.clone(),
+                base: self.base + base,
+                geometry: Geometry { size: *size, ..self.geometry },
+                access: self.access,
+                device: self.device,
+                way: self.way,
+                direct: self.direct,
+                memory_alignment: self.memory_alignment,
+                can: Abilities {
+                    zero_range: true.into(),
+                    punch: true.into(),
+                    durable_write: self.can.durable_write.load(Ordering::Relaxed).into(),
+                },
+                failed: AtomicBool::new(false),
+            })
+        };
+        parts.iter().map(part).collect()
+    }
+
+    /// Reads at once, on the caller's thread, for a look before a ring has the drive.
+    pub fn read_now(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
+        use std::os::unix::fs::FileExt;
+        let mut buffer = Buffer::zeroed(length);
+        match self.file.read_exact_at(&mut buffer, self.base + at) {
+            Ok(()) => Ok(buffer),
+            Err(error) => Err(failure(&self.path, "cannot be read", &error)),
+        }
+    }
+
+    /// Writes at once, as `read_now` reads, and makes it durable.
+    pub fn write_now(&self, at: u64, data: &Buffer) -> Result<(), MediaError> {
+        use std::os::unix::fs::FileExt;
+        let written = self.file.write_all_at(data, self.base + at).and_then(|()| self.file.sync_data());
+        written.map_err(|error| failure(&self.path, "cannot be written", &error))
+    }
+
+    /// A further description of the very file that is open, whatever its path names by now.
+    fn opened_again(&self) -> io::Result<File> {
+        let flags = if self.direct { libc::O_DIRECT } else { 0 };
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        OpenOptions::new().read(true).write(self.access == Access::Exclusive).custom_flags(flags).open(path)
+    }
+
+    /// Where the drive begins in its file.
+    pub(crate) fn base(&self) -> u64 {
+        self.base
     }
 
     pub fn is_device(&self) -> bool {
@@ -204,14 +290,6 @@ impl DriveFile {
 
     pub(crate) fn set_failed(&self) {
         self.failed.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Drop for DriveFile {
-    fn drop(&mut self) {
-        // Closing would release it too, but a ring in its teardown may keep the file open for a
-        // while.
-        let _ = self.file.unlock();
     }
 }
 

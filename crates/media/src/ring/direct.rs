@@ -41,9 +41,11 @@ fn issue(work: &mut PendingOperation, step: Step) -> io::Result<u64> {
         }
         (Step::Allocate { mode, at, length }, _) => system::allocate(file, mode, at, length).map(|()| 0),
         (Step::Sync, _) => file.sync_data().map(|()| 0),
-        (Step::Elsewhere, Op::Discard { at, length }) => system::discard_device(file, *at, *length).map(|()| 0),
+        (Step::Elsewhere, Op::Discard { at, length }) => {
+            system::discard_device(file, work.file.base() + *at, *length).map(|()| 0)
+        }
         (Step::Elsewhere, Op::Extents { at, length, extents, .. }) => {
-            list(&work.file, *at, *length, extents).map(|()| 0)
+            list(&work.file, work.file.base() + *at, *length, extents).map(|()| 0)
         }
         (step, op) => unreachable!("{step:?} is no step of {op:?}"),
     }
@@ -61,8 +63,8 @@ pub fn rest_of<'a>(data: &'a [crate::Shared], mut from: u64, mut each: impl FnMu
     }
 }
 
-/// The file system knows data and holes; allocated space that was never written counts as a hole. A
-/// device reports nothing, so all of it counts as data.
+/// `at` is a place in the file. The file system knows data and holes; allocated space that was
+/// never written counts as a hole. A device reports nothing, so all of it counts as data.
 fn list(file: &DriveFile, at: u64, length: u64, extents: &mut Vec<Extent>) -> io::Result<()> {
     extents.clear();
     let end = at + length;

@@ -37,7 +37,8 @@ enum Stage {
     Sync,
 }
 
-/// One call to the system. `from` counts bytes of the operation's own data.
+/// One call to the system. `at` is a place in the file, `from` counts bytes of the operation's own
+/// data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     Read {
@@ -89,25 +90,25 @@ impl PendingOperation {
     }
 
     pub fn step(&self) -> Step {
-        let done = self.done;
+        let (base, done) = (self.file.base(), self.done);
         match (&self.op, self.stage) {
             (_, Stage::Sync) | (Op::Flush, _) => Step::Sync,
-            (Op::Read { at, .. }, _) => Step::Read { at: at + done, from: done },
+            (Op::Read { at, .. }, _) => Step::Read { at: base + at + done, from: done },
             (Op::Write { at, fua, .. }, _) => {
                 let durable = *fua && self.file.can.durable_write.load(Ordering::Relaxed);
-                Step::Write { at: at + done, from: done, durable }
+                Step::Write { at: base + at + done, from: done, durable }
             }
             (Op::Zero { at, length }, Stage::Zeros) => {
-                Step::WriteZeros { at: at + done, length: (length - done).min(ZEROS as u64) }
+                Step::WriteZeros { at: base + at + done, length: (length - done).min(ZEROS as u64) }
             }
             (Op::Zero { at, length }, stage) => {
                 let whole = stage == Stage::First && self.file.can.zero_range.load(Ordering::Relaxed);
                 let mode = if whole { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
-                Step::Allocate { mode: mode | libc::FALLOC_FL_KEEP_SIZE, at: *at, length: *length }
+                Step::Allocate { mode: mode | libc::FALLOC_FL_KEEP_SIZE, at: base + at, length: *length }
             }
             (Op::Discard { at, length }, _) if !self.file.is_device() => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                Step::Allocate { mode, at: *at, length: *length }
+                Step::Allocate { mode, at: base + at, length: *length }
             }
             (Op::Discard { .. } | Op::View { .. } | Op::Extents { .. }, _) => Step::Elsewhere,
         }

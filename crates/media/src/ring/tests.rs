@@ -69,6 +69,100 @@ fn files_in_memory_conform() {
     conformance::check("tmpfs file", 4, &mut |_| Box::new(OnFile::new(&scratch, Space::Sparse, Engine::Best)));
 }
 
+/// The middle one of three parts of a file.
+struct OnPart(OnFile);
+
+impl OnPart {
+    const PARTS: [(u64, Bytes); 3] = [(0, Bytes(MIB)), (MIB, Bytes(5 * MIB)), (6 * MIB, Bytes(MIB))];
+
+    fn new(scratch: &Scratch, engine: Engine) -> OnPart {
+        let path = scratch.path("divided");
+        let _ = std::fs::remove_file(&path);
+        drop(DriveFile::create(&path, Bytes(7 * MIB), Space::Sparse).expect("created"));
+        let mut part = OnPart(OnFile { ring: ring(engine), drive: None, path, engine });
+        part.attach();
+        part
+    }
+
+    fn attach(&mut self) {
+        let file = DriveFile::open(&self.0.path, Access::Exclusive).expect("opened");
+        let middle = file.divide(&OnPart::PARTS).expect("divided").swap_remove(1);
+        self.0.drive = Some(self.0.ring.attach(middle));
+    }
+}
+
+impl Subject for OnPart {
+    fn drive(&mut self) -> &mut dyn Drive {
+        self.0.drive()
+    }
+    fn wait(&mut self) -> Instant {
+        self.0.wait()
+    }
+    fn cut_power(&mut self) -> bool {
+        self.0.drive = None;
+        self.0.ring = ring(self.0.engine);
+        self.attach();
+        true
+    }
+    fn whole_blocks(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_part_of_a_file_conforms() {
+    let scratch = Scratch::new("part");
+    conformance::check("part, io_uring", 7, &mut |_| Box::new(OnPart::new(&scratch, Engine::Best)));
+    conformance::check("part, threads", 8, &mut |_| Box::new(OnPart::new(&scratch, Engine::Threads)));
+    let scratch = Scratch::in_memory("part");
+    conformance::check("part, tmpfs", 9, &mut |_| Box::new(OnPart::new(&scratch, Engine::Best)));
+}
+
+/// What is written to one part is at its place in the file, and the other parts keep what they had.
+#[test]
+fn parts_of_a_file_do_not_reach_into_each_other() {
+    let scratch = Scratch::new("parts");
+    let path = scratch.path("drive");
+    let ring = ring(Engine::Best);
+    let file = DriveFile::create(&path, Bytes(3 * MIB), Space::Sparse).expect("created");
+    let parts = file.divide(&[0, 1, 2].map(|part| (part * MIB, Bytes(MIB)))).expect("divided");
+    let mut drives: Vec<FileDrive> = parts.into_iter().map(|part| ring.attach(part)).collect();
+    for (drive, byte) in drives.iter_mut().zip([1, 2, 3]) {
+        let data = vec![Shared::from(vec![byte; MIB as usize])];
+        assert_eq!(one(&ring, drive, Op::Write { at: 0, data, fua: true }).1, Ok(()));
+    }
+    assert_eq!(one(&ring, &mut drives[1], Op::Zero { at: 0, length: MIB }).1, Ok(()));
+    assert_eq!(one(&ring, &mut drives[0], Op::Discard { at: 0, length: 4096 }).1, Ok(()));
+    let (op, _) = one(&ring, &mut drives[1], Op::Extents { at: 0, length: MIB, since: None, extents: Vec::new() });
+    let Op::Extents { extents, .. } = op else { panic!("{op:?}") };
+    assert!(extents.iter().map(|extent| extent.length).sum::<u64>() == MIB, "{extents:?}");
+    let error = one(&ring, &mut drives[1], Op::Zero { at: MIB, length: 4096 }).1.expect_err("behind its end");
+    assert_eq!(error.fault, MediaFault::Invalid);
+    drop(drives);
+    let bytes = std::fs::read(&path).expect("read");
+    let expected = |at: u64| [1, 0, 3][(at / MIB) as usize] * u8::from(at >= 4096);
+    assert!(bytes.iter().enumerate().all(|(at, byte)| *byte == expected(at as u64)));
+}
+
+/// The lock of a divided file lasts as long as any of its parts.
+#[test]
+fn a_divided_file_stays_locked_until_its_last_part_is_dropped() {
+    let scratch = Scratch::new("held");
+    let path = scratch.path("drive");
+    let file = DriveFile::create(&path, Bytes(2 * MIB), Space::Sparse).expect("created");
+    let mut parts = file.divide(&[(0, Bytes(MIB)), (MIB, Bytes(MIB))]).expect("divided");
+    drop(parts.pop());
+    let error = DriveFile::open(&path, Access::Exclusive).expect_err("is held");
+    assert_eq!(error.fault, MediaFault::Refused);
+    drop(parts.pop());
+    let file = DriveFile::open(&path, Access::Exclusive).expect("is free");
+    for bad in [(0, Bytes(0)), (MIB, Bytes(2 * MIB)), (100, Bytes(4096)), (u64::MAX - 4095, Bytes(4096))] {
+        assert_eq!(file.geometry().size, Bytes(2 * MIB));
+        let file = DriveFile::open(&path, Access::Peek).expect("a look");
+        assert_eq!(file.divide(&[bad]).expect_err("no such part").fault, MediaFault::Invalid);
+    }
+}
+
 fn request(tag: u64, op: Op) -> Request {
     Request { tag, op, priority: Priority::Host, deadline: None }
 }
