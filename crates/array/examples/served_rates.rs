@@ -8,7 +8,7 @@
 
 use std::sync::mpsc;
 
-use stele_array::reactor::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source};
+use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source};
 use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
 use stele_ground::{Bytes, Dice, DriveId, Duration, KIB, MIB, PoolId};
 use stele_media::system::now;
@@ -102,6 +102,7 @@ fn main() -> Result<(), Failure> {
                 digest: DigestUnit::Block,
                 mode: WriteMode::WriteBack,
                 fully_allocated: false,
+                spread: false,
                 owner: None,
             };
             server.command_blocking(Command::CreateVolume(spec))?;
@@ -154,6 +155,7 @@ fn serve(place: &str, options: ServerOptions) -> Result<PoolServer, Failure> {
         log: Some(Bytes(64 * MIB)),
         spare_drives: None,
         created: 0,
+        shard: Default::default(),
     };
     let open = OpenOptions::default();
     if place != "memory" {

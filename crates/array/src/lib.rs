@@ -43,7 +43,9 @@ mod members;
 
 pub mod pool;
 
-pub mod reactor;
+mod reactor;
+
+pub mod server;
 
 #[cfg(test)]
 mod testing;
@@ -60,7 +62,7 @@ pub use hosts::atomic::ATOMIC_WRITE_MAX;
 pub use model::{
     Action, AheadCounts, Alarm, AlarmKind, ArrayError, Attached, CacheLimits, CacheStatus, CodeSpace, Command,
     CreateOptions, Departed, DigestUnit, DriveHealth, DriveStatus, Event, NOT_A_MEMBER, OpenOptions, PoolStatus,
-    Progress, Reply, Severity, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode, admin, error, mutation, place,
+    Progress, Reply, Severity, Shard, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode, admin, error, mutation, place,
 };
 pub use pool::{Pool, State, inspect};
 pub use runtime::{io, sync, task};

@@ -13,32 +13,30 @@
 //!
 //! Failure model: every operation and command accepted is answered exactly once, whatever happens:
 //! `Gone` and `Stopped` when the server is dropped, or when the pool finds one of its beliefs
-//! broken and its thread dies. Dropping a [`PoolServer`] without closing it is like a crash:
+//! broken and its thread dies. Dropping a [`Server`] without `Command::Close` is like a crash:
 //! nothing more is written, and the log has what was promised.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use futures_channel::oneshot;
-use stele_ground::{Bytes, DriveId, Duration};
+use stele_ground::{Bytes, Duration};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::{EventFd, now};
-use stele_media::{Access, DriveFile, Engine, Handle, ReactorSession, Space};
+use stele_media::{Engine, Handle, ReactorSession, Space};
 
 use crate::model::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Reply, VolumeStatus};
 use crate::pool::Pool;
 
 mod drives;
-mod place;
+mod hand_over;
+pub mod place;
 mod turn;
 mod volume;
 
 pub use drives::Source;
-pub use place::{DrivePlace, fresh_identity};
 pub use turn::HOST_MAX;
 
-use turn::{Machine, Order, Reactor, Shared};
+use turn::{Answering, Machine, Order, Reactor, Shared};
 
 /// How the thread works. Nothing here is stored.
 pub struct ServerOptions {
@@ -67,8 +65,8 @@ impl Default for ServerOptions {
     }
 }
 
-/// A served pool. Dropping it stops the thread as a crash would; see [`PoolServer::close`].
-pub struct PoolServer {
+/// A pool on its thread. Dropping it stops the thread as a crash would.
+pub struct Server {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     engine: Engine,
@@ -81,55 +79,20 @@ pub struct NewDrives {
     pub space: Space,
 }
 
-impl PoolServer {
-    /// Creates a pool on drives that exist or, with `new`, are created as files first.
-    /// `options.drives` gets a fresh identity per drive where it is empty. Files made here are
-    /// removed if the pool cannot be created.
-    pub fn create(
-        places: &[DrivePlace],
-        new: Option<NewDrives>,
-        mut options: CreateOptions,
-        open: OpenOptions,
-        server: ServerOptions,
-    ) -> Result<PoolServer, ArrayError> {
-        let mut made: Vec<PathBuf> = Vec::new();
-        let result = (|| {
-            let sources = place::create_files(places, new, &mut made)?;
-            if options.drives.is_empty() {
-                options.drives = sources.iter().map(|_| fresh_identity().map(DriveId)).collect::<Result<_, _>>()?;
-            }
-            PoolServer::create_on(sources, options, open, server)
-        })();
-        if result.is_err() {
-            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
-        }
-        result
-    }
-
-    /// Opens the pool on the drives that are there. A path that does not exist is a missing drive,
-    /// not an error, as long as one is found; a drive that is in use elsewhere is an error.
-    pub fn open(places: &[DrivePlace], options: OpenOptions, server: ServerOptions) -> Result<PoolServer, ArrayError> {
-        let sources = place::open_files(places, options.read_only)?;
-        PoolServer::open_on(sources, options, server)
-    }
-
+impl Server {
     /// Creates a pool on any drives.
     pub fn create_on(
         sources: Vec<Source>,
         options: CreateOptions,
         open: OpenOptions,
         server: ServerOptions,
-    ) -> Result<PoolServer, ArrayError> {
-        PoolServer::start(sources, server, |attached| Pool::create(options, open, attached, now()))
+    ) -> Result<Server, ArrayError> {
+        Server::start(sources, server, |attached| Pool::create(options, open, attached, now()))
     }
 
     /// Opens the pool on any drives.
-    pub fn open_on(
-        sources: Vec<Source>,
-        options: OpenOptions,
-        server: ServerOptions,
-    ) -> Result<PoolServer, ArrayError> {
-        PoolServer::start(sources, server, |attached| Pool::open(options, attached, now()))
+    pub fn open_on(sources: Vec<Source>, options: OpenOptions, server: ServerOptions) -> Result<Server, ArrayError> {
+        Server::start(sources, server, |attached| Pool::open(options, attached, now()))
     }
 
     /// Starts the thread and waits until the pool is ready or has failed.
@@ -137,11 +100,12 @@ impl PoolServer {
         sources: Vec<Source>,
         server: ServerOptions,
         begin: impl FnOnce(Vec<Attached>) -> M + Send + 'static,
-    ) -> Result<PoolServer, ArrayError> {
+    ) -> Result<Server, ArrayError> {
         let bell = Arc::new(EventFd::new().map_err(|error| no_thread(&error))?);
         let engine = server.engine;
         let shared = Arc::new(Shared::new(
             Mailbox::with_bell(server.mailbox, Arc::clone(&bell)),
+            Mailbox::with_bell(usize::MAX, Arc::clone(&bell)),
             Mailbox::with_bell(usize::MAX, bell),
         ));
         let theirs = Arc::clone(&shared);
@@ -150,7 +114,7 @@ impl PoolServer {
             .name(server.name.clone())
             .spawn(move || Reactor::new(theirs, sources, server, sender, begin).run())
             .map_err(|error| no_thread(&error))?;
-        let server = PoolServer { shared, thread: Some(thread), engine };
+        let server = Server { shared, thread: Some(thread), engine };
         match receiver.recv() {
             Ok(Ok(())) => Ok(server),
             Ok(Err(error)) => Err(error),
@@ -162,40 +126,29 @@ impl PoolServer {
 
     /// A volume as a drive for other threads. It stays valid until the server stops; then it
     /// answers `Gone`.
-    pub fn volume(&self, name: &str) -> Result<Handle, ArrayError> {
-        let Reply::Volumes(volumes) = self.command_blocking(Command::ListVolumes)? else {
-            return Err(ArrayError::Stopped("the pool answered a listing with something else".to_owned()));
-        };
-        match volumes.into_iter().find(|volume| volume.spec.name == name) {
-            Some(status) => Ok(self.volume_of(&status)),
-            None => Err(ArrayError::Missing(format!("there is no volume '{name}'; `stele volume list` shows all"))),
-        }
-    }
-
-    /// As `volume`, for a status at hand.
     pub fn volume_of(&self, status: &VolumeStatus) -> Handle {
         volume::handle(&self.shared, status)
     }
 
-    pub async fn command(&self, command: Command) -> Result<Reply, ArrayError> {
-        let (sender, receiver) = oneshot::channel();
-        self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
-        receiver.await.unwrap_or_else(|_| Err(self.shared.stopped()))
+    /// Asks the pool; `answer` is called once, on its thread. It is dropped uncalled where the
+    /// server has stopped.
+    pub fn ask(&self, command: Command, answer: Answering<Result<Reply, ArrayError>>) {
+        self.order(Order::Command { command, answer });
     }
 
+    /// As `ask`, for a caller that waits.
     pub fn command_blocking(&self, command: Command) -> Result<Reply, ArrayError> {
         let (sender, receiver) = std::sync::mpsc::channel();
-        self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
-        receiver.recv().unwrap_or_else(|_| Err(self.shared.stopped()))
+        self.ask(command, Box::new(move |reply| drop(sender.send(reply))));
+        receiver.recv().unwrap_or_else(|_| Err(self.stopped()))
     }
 
-    /// Puts one more drive at the pool's disposal and returns its index, for
-    /// `Command::ReplaceDrive` or the return of a drive that was missing.
-    pub fn attach(&self, place: &DrivePlace) -> Result<u32, ArrayError> {
-        let file = DriveFile::open(&place.path, Access::Exclusive).map_err(place::refusal)?;
-        self.attach_on(Source::file(file, place.enclosure.unwrap_or(0)))
+    /// The answer of a server that has stopped.
+    pub fn stopped(&self) -> ArrayError {
+        self.shared.stopped()
     }
 
+    /// Puts one more drive at the pool's disposal and returns its index.
     pub fn attach_on(&self, source: Source) -> Result<u32, ArrayError> {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.order(Order::Attach {
@@ -229,12 +182,9 @@ impl PoolServer {
         self.engine
     }
 
-    /// Destages, checkpoints, marks the labels clean and ends the thread. After an error the pool
-    /// is as after a crash.
-    pub fn close(self) -> Result<(), ArrayError> {
-        let reply = self.command_blocking(Command::Close);
-        drop(self);
-        reply.map(drop)
+    /// Ends the thread after this turn, without waiting for it.
+    pub fn stop(&self) {
+        self.order(Order::Stop);
     }
 
     fn order(&self, order: Order) {
@@ -244,9 +194,9 @@ impl PoolServer {
     }
 }
 
-impl Drop for PoolServer {
+impl Drop for Server {
     fn drop(&mut self) {
-        self.order(Order::Stop);
+        self.stop();
         let Some(thread) = self.thread.take() else { return };
         // A completion may hold the server: the thread cannot wait for itself, and ends right
         // after.

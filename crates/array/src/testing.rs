@@ -52,6 +52,7 @@ pub fn spec(name: &str, code: &str, size: u64) -> VolumeSpec {
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: false,
+        spread: false,
         owner: None,
     }
 }
@@ -111,6 +112,7 @@ impl Fixture {
             log: Some(Bytes(8 << 20)),
             spare_drives: None,
             created: 1_700_000_000,
+            shard: Default::default(),
         };
         change(&mut create);
         let pool = Pool::create(create, options.clone(), attached, test_drives.now());

@@ -17,7 +17,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use stele_array::reactor::{DrivePlace, NewDrives, PoolServer, ServerOptions, fresh_identity};
+use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions, fresh_identity};
 use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, VolumeSpec, WriteMode};
 use stele_codes::Code;
 use stele_ground::{BLOCK, Bytes, Dice, MIB, PoolId};
@@ -93,6 +93,7 @@ fn create(directory: &Path) {
         log: Some(Bytes(8 * MIB)),
         spare_drives: Some(0),
         created: 0,
+        shard: Default::default(),
     };
     let new = NewDrives { size: Bytes(96 * MIB), space: Space::Sparse };
     let server = PoolServer::create(&places(directory), Some(new), options, open_options(), ServerOptions::default());
@@ -108,6 +109,7 @@ fn create(directory: &Path) {
             digest: DigestUnit::Block,
             mode,
             fully_allocated: index == 0,
+            spread: false,
             owner: None,
         };
         server.command_blocking(Command::CreateVolume(spec)).expect("a volume");

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stele_array::reactor::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source, fresh_identity};
+use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source, fresh_identity};
 use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, Instant, MIB, PoolId};
@@ -45,6 +45,7 @@ fn spec(code: Code, block: u64, mode: WriteMode) -> VolumeSpec {
         digest: DigestUnit::Block,
         mode,
         fully_allocated: false,
+        spread: false,
         owner: None,
     }
 }
@@ -58,6 +59,7 @@ fn create_options() -> CreateOptions {
         log: Some(Bytes(8 * MIB)),
         spare_drives: Some(0),
         created: 0,
+        shard: Default::default(),
     }
 }
 

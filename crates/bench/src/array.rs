@@ -6,6 +6,7 @@
 //! in the same run.
 
 mod loops;
+mod reactors;
 mod small;
 
 use std::time::Instant as WallInstant;
@@ -39,6 +40,7 @@ fn pool_with_log(drives: usize, size: u64, log: u64, options: OpenOptions) -> Re
         log: Some(Bytes(log)),
         spare_drives: Some(0),
         created: 0,
+        shard: Default::default(),
     };
     Rig::open(all, TimeSource::Wall, |attached, now| Pool::create(create, options, attached, now))
 }
@@ -53,6 +55,7 @@ fn volume_of(rig: &mut Rig, name: &str, code: &str, size: u64, block: u64) -> Re
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: false,
+        spread: false,
         owner: None,
     })
 }
@@ -105,7 +108,9 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     sequential(bench)?;
     random(bench)?;
     small::run(bench, &random_bytes(MIB as usize))?;
-    loops::run(bench, &random_bytes(16 * MIB as usize))
+    let data = random_bytes(16 * MIB as usize);
+    loops::run(bench, &data)?;
+    reactors::cases(bench, &data)
 }
 
 /// Microseconds of CPU time for each of `count` operations in one call of `work`.

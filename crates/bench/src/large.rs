@@ -167,6 +167,7 @@ fn fill(rig: &mut Rig<SparseDrive>, slots: u64) -> Result<VolumeId, String> {
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: false,
+        spread: false,
         owner: None,
     };
     let volume = rig.create(spec)?;

@@ -151,6 +151,7 @@ impl PoolSpec {
             log: Some(self.log),
             spare_drives: Some(1),
             created: 0,
+            shard: Default::default(),
         };
         let pool = Pool::create(create, self.open(), self.attached(&media), Instant::default());
         let mut target = PoolTarget::around(pool, media, self.strip.0 as usize * self.code.data());
@@ -165,6 +166,7 @@ impl PoolSpec {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         let Reply::Volume(volume) = target.command(Command::CreateVolume(spec))? else {

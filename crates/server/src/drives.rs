@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use stele_array::reactor::DrivePlace;
+use stele_array::server::DrivePlace;
 use stele_ground::shown::{Shown, is_unsafe};
 
 use crate::config::Site;

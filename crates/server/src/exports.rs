@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use stele_array::VolumeStatus;
-use stele_array::reactor::PoolServer;
+use stele_array::server::PoolServer;
 use stele_block::iscsi::{Keeper, Node};
 use stele_block::{Directory, Export, Limits, Protocol};
 

@@ -71,7 +71,7 @@ fn holder(path: &Path, status: &StatusView) -> Holder {
     };
     let configuration = &label.configuration;
     let own = configuration.drives.get(usize::from(label.number.0)).map(|entry| entry.identity.to_string());
-    if configuration.pool.to_string() != status.pool {
+    if configuration.whole_pool().to_string() != status.pool {
         return Holder::Stranger;
     }
     let drive = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
@@ -128,7 +128,7 @@ pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
 /// start may find it in force.
 pub fn is_labelled_ahead(path: &Path, pool: &str, epoch: u64) -> bool {
     label_at(path)
-        .is_some_and(|label| label.configuration.pool.to_string() == pool && label.configuration.epoch > epoch)
+        .is_some_and(|label| label.configuration.whole_pool().to_string() == pool && label.configuration.epoch > epoch)
 }
 
 /// The newer of the two label copies at the start of a drive.

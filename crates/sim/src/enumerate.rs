@@ -342,6 +342,7 @@ impl<'a, S: System> Drill<'a, S> {
             log: Some(self.case.log),
             spare_drives: Some(0),
             created: 0,
+            shard: Default::default(),
         };
         let order = self.all();
         self.machine.create(options, self.case.open.clone(), &order);
@@ -572,8 +573,7 @@ fn recover<S: System>(
     drill.away.clone_from(&away);
     drill.open()?;
     drill.look()?;
-    // The content seen must stay, also over another power cut, even one that takes a drive along if
-    // the code allows that.
+    // The content seen must stay over another power cut, also without a drive that the code allows.
     for bay in &mut drill.machine.bays {
         bay.drive.power_cut(dice);
     }

@@ -16,7 +16,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration as Wall, Instant as WallInstant};
 
-use stele_array::reactor::{DrivePlace, NewDrives, PoolServer, ServerOptions};
+use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions};
 use stele_array::{ArrayError, Command, CreateOptions, DigestUnit, DriveHealth, OpenOptions, PoolStatus, Reply};
 use stele_array::{VolumeSpec, WriteMode};
 use stele_ground::{Bytes, Dice, Duration, KIB, MIB, PoolId};
@@ -111,6 +111,7 @@ fn create_pool(directory: &Path) -> Result<(), ArrayError> {
         log: Some(LOG),
         spare_drives: Some(TOLERATED as u32),
         created: 0,
+        shard: Default::default(),
     };
     let new = NewDrives { size: DRIVE_SIZE, space: Space::Sparse };
     let server = PoolServer::create(&places(directory), Some(new), create, options(0), server_options())?;
@@ -124,6 +125,7 @@ fn create_pool(directory: &Path) -> Result<(), ArrayError> {
             digest: DigestUnit::Block,
             mode,
             fully_allocated: false,
+            spread: false,
             owner: None,
         }))?;
     }

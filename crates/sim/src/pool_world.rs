@@ -107,6 +107,7 @@ impl<S: System + 'static> PoolWorld<S> {
                 log: Some(Bytes(4 * MIB)),
                 spare_drives: None,
                 created: 0,
+                shard: Default::default(),
             };
             let order: Vec<usize> = (0..machine.bays.len()).collect();
             machine.create(options, self.open.clone(), &order);
@@ -122,6 +123,7 @@ impl<S: System + 'static> PoolWorld<S> {
                 digest: wanted.digest,
                 mode: WriteMode::WriteBack,
                 fully_allocated: false,
+                spread: false,
                 owner: Some(wanted.name.into()),
             };
             match self.ask(Command::CreateVolume(spec))? {

@@ -73,6 +73,7 @@ impl<S: System> Script<S> {
             log: Some(Bytes(4 * MIB)),
             spare_drives: None,
             created: 0,
+            shard: Default::default(),
         };
         let order: Vec<usize> = (0..enclosures.len()).collect();
         script.machine.create(options, script.open.clone(), &order);
@@ -86,6 +87,7 @@ impl<S: System> Script<S> {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         match script.command(Command::CreateVolume(spec))? {

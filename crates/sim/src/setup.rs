@@ -145,6 +145,7 @@ pub fn volume(dice: &mut Dice, number: u64, codes: &[Code], strip_max: u64) -> V
         digest: if dice.one_in(3) { DigestUnit::Strip } else { DigestUnit::Block },
         mode: if dice.one_in(4) { WriteMode::WriteThrough } else { WriteMode::WriteBack },
         fully_allocated: dice.one_in(4),
+        spread: false,
         owner: None,
     }
 }

@@ -55,6 +55,7 @@ impl VirtualPool {
             log: Some(plan.log),
             spare_drives: plan.spare_drives,
             created: 0,
+            shard: Default::default(),
         };
         let order: Vec<usize> = (0..machine.bays.len()).collect();
         machine.create(options, plan.open.clone(), &order);
@@ -100,6 +101,7 @@ impl VirtualPool {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         match self.command(Command::CreateVolume(spec))? {

@@ -168,6 +168,7 @@ impl<S: System> World<S> {
             log: Some(self.setup.log),
             spare_drives: self.setup.spare_drives,
             created: 1_700_000_000,
+            shard: Default::default(),
         };
         let open = self.open_options();
         let members = self.members.clone();

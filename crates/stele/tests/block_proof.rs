@@ -56,9 +56,25 @@ fn what_was_answered_is_read_while_drives_fail_connections_drop_and_the_server_i
     if !installed(&["nbdinfo", "--version"]) {
         return;
     }
+    hosts_among_faults(Host::new("proof-model", ""));
+}
+
+/// The same on a pool of two shards: hosts' sessions on both threads, each asking both.
+#[test]
+fn what_was_answered_by_two_shards_is_read_through_the_same_faults() {
+    if !installed(&["nbdinfo", "--version"]) {
+        return;
+    }
+    let place = Place::new("proof-shards");
+    let drives: Vec<String> = (0..5).map(|number| place.path(&format!("d{number}.img"))).collect();
+    let host = Host::on_shards(place, &drives, "2", |text| text);
+    assert_eq!(host.place.json(&["pool", "status"])["shards"], 2);
+    hosts_among_faults(host);
+}
+
+fn hosts_among_faults(mut server: Host) {
     const HOSTS: u64 = 4;
     const BLOCKS: usize = 4096;
-    let mut server = Host::new("proof-model", "");
     let socket = PathBuf::from(server.place.path("nbd.sock"));
     let ends = Arc::new(AtomicBool::new(false));
     let hosts: Vec<_> = (0..HOSTS)

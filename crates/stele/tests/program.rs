@@ -48,6 +48,7 @@ mod replace;
 mod rest;
 mod rights;
 mod service;
+mod shards;
 mod share;
 mod share_s3;
 mod standing;

@@ -29,7 +29,8 @@ const ARRAY: &[&str] = &[
     "upkeep",  // Drives that come and go.
     "members", // Opening, commands and status.
     "pool",    // The thread that drives a pool.
-    "reactor",
+    "reactor", // The shards of a pool as one.
+    "server",
 ];
 
 const ARCHIVE: &[&str] = &[

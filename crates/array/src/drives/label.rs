@@ -23,7 +23,7 @@ use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
-use crate::model::{ArrayError, Attached, DriveHealth, Scrubbed};
+use crate::model::{ArrayError, Attached, DriveHealth, Scrubbed, Shard};
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, join_all};
 
@@ -33,11 +33,13 @@ pub mod codec;
 mod commit;
 pub mod discover;
 mod silence;
+mod state;
 
 use codec::{Label, NoLabel};
 pub use discover::{Discovery, FoundLabel, Reading, Verdict, discover, read_label};
 use discover::{LABEL_COPIES, read_copy};
 use silence::Silence;
+pub use state::DriveState;
 
 /// How long drives that are attached, and fail a label or a group of the log, are asked again
 /// before the pool stops writing.
@@ -61,21 +63,6 @@ pub struct Features {
     pub compatible: u64,
     pub read_only_compatible: u64,
     pub incompatible: u64,
-}
-
-/// A drive's standing in the pool, as agreed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum DriveState {
-    /// Holds strips and votes.
-    Active,
-    /// Given up: its strips are being or have been rebuilt elsewhere. Does not vote.
-    Failed,
-    /// Left the pool for good; its number stays taken.
-    Retired,
-    /// New in the place of another one, or back after an absence: being filled. Votes.
-    Filling,
-    /// In the table, but no voter yet, and empty: drives that are added together join in turn.
-    Joining,
 }
 
 /// A row of the label's table of drives; its place is its number.
@@ -132,6 +119,8 @@ pub struct Configuration {
     pub settled: u64,
     /// One identity for each opening that wrote without a majority, oldest first.
     pub overrides: Vec<u64>,
+    /// Its place among the shards that divide the drives.
+    pub shard: Shard,
 }
 
 /// The configuration in force and the way to change it. Cheap to clone.
@@ -187,28 +176,6 @@ struct Register {
     attached: u64,
 }
 
-impl DriveState {
-    pub fn number(self) -> u8 {
-        match self {
-            DriveState::Active => 1,
-            DriveState::Failed => 2,
-            DriveState::Retired => 3,
-            DriveState::Filling => 4,
-            DriveState::Joining => 5,
-        }
-    }
-
-    pub fn from_number(number: u8) -> Option<DriveState> {
-        [DriveState::Active, DriveState::Failed, DriveState::Retired, DriveState::Filling, DriveState::Joining]
-            .into_iter()
-            .find(|state| state.number() == number)
-    }
-
-    pub fn votes(self) -> bool {
-        matches!(self, DriveState::Active | DriveState::Filling)
-    }
-}
-
 impl DriveEntry {
     /// New cells, and replicas of log and tables, may come to it.
     pub fn takes_more(&self) -> bool {
@@ -217,6 +184,11 @@ impl DriveEntry {
 }
 
 impl Configuration {
+    /// The identity of the pool: of a shard, that of the pool it belongs to.
+    pub fn whole_pool(&self) -> PoolId {
+        self.shard.identity(self.pool)
+    }
+
     /// Start of the allocation units on every drive: after the log, on a unit boundary of 1 MiB.
     pub fn units_at(&self) -> u64 {
         (LOG_AT + self.log_size.0).next_multiple_of(1 << 20)

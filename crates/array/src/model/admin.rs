@@ -3,6 +3,45 @@
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, Duration, Instant, PoolId, VolumeId};
 
+/// The place of a pool among the shards that divide the same drives. Each shard is a pool of its
+/// own, with its own log, table and reactor; shard 0 has the identity of the whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    pub index: u16,
+    pub count: u16,
+}
+
+impl Default for Shard {
+    fn default() -> Shard {
+        Shard { index: 0, count: 1 }
+    }
+}
+
+impl Shard {
+    /// Largest number of shards of a pool.
+    pub const MAX: u16 = 64;
+
+    pub fn is_alone(self) -> bool {
+        self.count == 1
+    }
+
+    /// Whether it lies at the start of each drive.
+    pub fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    /// The identity of this shard of a pool; the same call turns it back into the pool's. Each
+    /// shard has one of its own, so that no shard takes another's labels, or groups of its log, for
+    /// its own.
+    pub fn identity(self, pool: PoolId) -> PoolId {
+        let mut bytes = pool.0;
+        for (byte, index) in bytes[14..].iter_mut().zip(self.index.to_be_bytes()) {
+            *byte ^= index;
+        }
+        PoolId(bytes)
+    }
+}
+
 /// How a new pool is laid out. Chance comes in as values, so that a simulated pool repeats.
 #[derive(Clone, Debug)]
 pub struct CreateOptions {
@@ -18,6 +57,8 @@ pub struct CreateOptions {
     pub spare_drives: Option<u32>,
     /// Seconds since 1970 that the operator confirmed; stored for the record.
     pub created: u64,
+    /// Which of several shards it is; `pool` is then the identity of the whole.
+    pub shard: Shard,
 }
 
 #[derive(Clone, Debug)]
@@ -129,6 +170,9 @@ pub struct VolumeSpec {
     pub mode: WriteMode,
     /// Every stripe owns its slot from the start.
     pub fully_allocated: bool,
+    /// Striped over all shards of the pool; else it lies in the first, and its writes have an order
+    /// with those of other such volumes. Says nothing of a pool without shards.
+    pub spread: bool,
     /// The part of Stele that keeps state on it ("catalog", "archive"); none for a host's volume.
     pub owner: Option<String>,
 }
@@ -409,6 +453,9 @@ pub struct CodeSpace {
 pub struct PoolStatus {
     pub pool: PoolId,
     pub name: String,
+    /// Shards that divide the drives, each with a reactor thread; 1 where nothing is divided. Bytes
+    /// and counts below are of all together.
+    pub shards: u16,
     pub epoch: u64,
     pub read_only: bool,
     pub drives: Vec<DriveStatus>,

@@ -15,7 +15,7 @@ use stele_media::Shared;
 
 use crate::destage::checkpoint::{ROOT_VERSION, Root, read_lost};
 use crate::drives::Drives;
-use crate::drives::label::codec::WRITTEN;
+use crate::drives::label::codec;
 use crate::drives::label::{
     Configuration, DriveEntry, DriveState, Features, Labels, Verdict, discover, health_of, refuse_labelled,
 };
@@ -122,10 +122,10 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         joined: 1,
     });
     let configuration = Configuration {
-        pool: options.pool,
+        pool: options.shard.identity(options.pool),
         name: options.name.clone(),
         created: options.created,
-        features: Features { incompatible: WRITTEN, ..Features::default() },
+        features: Features { incompatible: codec::features_of(options.shard), ..Features::default() },
         epoch: 1,
         seed: options.seed,
         unit_size: Configuration::unit_size_for(smallest),
@@ -140,6 +140,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         growing: false,
         settled: 0,
         overrides: Vec::new(),
+        shard: options.shard,
     };
     if log.0 < 4 << 20 {
         return Err(ArrayError::Invalid(format!("a log of {log} is too small; give it at least 4 MiB")));

@@ -56,8 +56,9 @@ impl Serving {
         let unit = configuration.unit_size.0;
         let count = &engine.count;
         PoolStatus {
-            pool: configuration.pool,
+            pool: configuration.whole_pool(),
             name: configuration.name.clone(),
+            shards: configuration.shard.count,
             epoch: configuration.epoch,
             read_only: engine.standing.is_read_only(),
             standing: standing(&drives),

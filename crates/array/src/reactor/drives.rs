@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stele_ground::Instant;
+use stele_ground::{Bytes, Instant};
 use stele_media::system::EventFd;
 use stele_media::{Completion, Drive, DriveFile, Engine, FileDrive, MediaError, MediaFault, Request, Ring};
 
@@ -24,6 +24,28 @@ impl Source {
     /// A file or device, known by its path.
     pub fn file(file: DriveFile, enclosure: u32) -> Source {
         Source { name: file.path().display().to_string(), kind: SourceDrive::File(file), enclosure }
+    }
+
+    pub fn as_file(&self) -> Option<&DriveFile> {
+        match &self.kind {
+            SourceDrive::File(file) => Some(file),
+            SourceDrive::Other(_) => None,
+        }
+    }
+
+    /// Parts of a file or device, given by start and length, each a drive of the same name.
+    pub fn divide(self, parts: &[(u64, Bytes)]) -> Result<Vec<Source>, MediaError> {
+        let Source { kind, name, enclosure } = self;
+        match kind {
+            SourceDrive::File(file) => {
+                let part = |file| Source { kind: SourceDrive::File(file), name: name.clone(), enclosure };
+                Ok(file.divide(parts)?.into_iter().map(part).collect())
+            }
+            SourceDrive::Other(_) => {
+                let message = format!("{name} is no file or device, and cannot be divided among shards");
+                Err(MediaError::new(MediaFault::Invalid, message))
+            }
+        }
     }
 
     /// Any other drive: of memory, simulated, or another array's volume.

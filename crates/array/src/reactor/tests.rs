@@ -1,11 +1,14 @@
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 
 use stele_codes::Code;
 use stele_ground::{Dice, Instant, MIB, VolumeId};
 use stele_media::conformance::{self, Subject};
-use stele_media::{Buffer, Completion, Geometry, MediaError, MediaFault, MemoryDrive, Op, Priority, Remote, Request};
+use stele_media::{
+    Buffer, Completion, DriveFile, Geometry, MediaError, MediaFault, MemoryDrive, Op, Priority, Remote, Request,
+};
 
 use super::*;
 use crate::model::{Action, AlarmKind, DigestUnit, Event, Severity, VolumeSpec, WriteMode};
@@ -63,6 +66,7 @@ impl Through {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         VolumeStatus::empty(VolumeId(id), spec)
@@ -154,12 +158,17 @@ impl Machine for Through {
     }
 }
 
-fn start(sources: Vec<Source>, options: ServerOptions) -> Result<PoolServer, ArrayError> {
-    PoolServer::start(sources, options, Through::new)
+fn start(sources: Vec<Source>, options: ServerOptions) -> Result<Server, ArrayError> {
+    Server::start(sources, options, Through::new)
 }
 
-fn on_memory(options: ServerOptions) -> PoolServer {
+fn on_memory(options: ServerOptions) -> Server {
     start(vec![Source::other(MemoryDrive::new(Bytes(8 * MIB)), "memory", 0)], options).expect("started")
+}
+
+fn volume(server: &Server, name: &str) -> Handle {
+    let Ok(Reply::Volumes(all)) = server.command_blocking(Command::ListVolumes) else { panic!("a list") };
+    server.volume_of(all.iter().find(|volume| volume.spec.name == name).expect("a volume"))
 }
 
 fn spins() -> [Duration; 2] {
@@ -187,7 +196,7 @@ impl Drop for Scratch {
 
 struct Far {
     drive: Remote,
-    _server: PoolServer,
+    _server: Server,
 }
 
 impl Subject for Far {
@@ -204,7 +213,7 @@ fn what_is_behind_a_reactor_conforms_on_memory_and_on_files() {
     for spin in spins() {
         conformance::check("reactor on memory", 1, &mut |_| {
             let server = on_memory(ServerOptions { spin, ..ServerOptions::default() });
-            Box::new(Far { drive: Remote::new(server.volume("v0").expect("a volume")), _server: server })
+            Box::new(Far { drive: Remote::new(volume(&server, "v0")), _server: server })
         });
     }
     let scratch = Scratch::new("conform");
@@ -214,7 +223,7 @@ fn what_is_behind_a_reactor_conforms_on_memory_and_on_files() {
             let file = DriveFile::create(&path, Bytes(4 * MIB), Space::Sparse).expect("created");
             let options = ServerOptions { engine, ..ServerOptions::default() };
             let server = start(vec![Source::file(file, 0)], options).expect("started");
-            Box::new(Far { drive: Remote::new(server.volume("v0").expect("a volume")), _server: server })
+            Box::new(Far { drive: Remote::new(volume(&server, "v0")), _server: server })
         });
     }
 }
@@ -223,7 +232,7 @@ fn what_is_behind_a_reactor_conforms_on_memory_and_on_files() {
 fn no_completion_is_lost_among_many_threads() {
     for spin in spins() {
         let server = on_memory(ServerOptions { spin, mailbox: 64, ..ServerOptions::default() });
-        let handles = [server.volume("v0").expect("a volume"), server.volume("v1").expect("a volume")];
+        let handles = [volume(&server, "v0"), volume(&server, "v1")];
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let handles = &handles;
@@ -255,14 +264,14 @@ fn no_completion_is_lost_among_many_threads() {
                 });
             }
         });
-        server.close().expect("closed");
+        server.command_blocking(Command::Close).expect("closed");
     }
 }
 
 #[test]
 fn at_the_mailbox_limit_submitters_get_retry_and_commands_still_pass() {
     let server = on_memory(ServerOptions { mailbox: 10, ..ServerOptions::default() });
-    let held = server.volume("v2").expect("a volume");
+    let held = volume(&server, "v2");
     let answers = Arc::new(Mutex::new(Vec::new()));
     let total = HOST_MAX + 5000;
     for _ in 0..total {
@@ -275,7 +284,7 @@ fn at_the_mailbox_limit_submitters_get_retry_and_commands_still_pass() {
     }
     let seen = || answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert!(seen().len() >= 4990 && seen().iter().all(|fault| *fault == MediaFault::Retry), "{}", seen().len());
-    assert!(server.volume("v0").is_ok(), "a command passes");
+    assert!(server.command_blocking(Command::ListVolumes).is_ok(), "a command passes");
     drop(server);
     assert_eq!(seen().len(), total, "everybody is answered in the end");
     assert_eq!(seen().last(), Some(&MediaFault::Gone));
@@ -286,7 +295,7 @@ fn at_the_mailbox_limit_submitters_get_retry_and_commands_still_pass() {
 fn a_wake_comes_at_its_time_without_any_event() {
     for spin in spins() {
         let server = on_memory(ServerOptions { spin, ..ServerOptions::default() });
-        let held = server.volume("v1").expect("a volume");
+        let held = volume(&server, "v1");
         let before = now();
         held.flush_blocking().expect("held, then done");
         assert!(now().since(before) >= HOLD);
@@ -296,10 +305,10 @@ fn a_wake_comes_at_its_time_without_any_event() {
 #[test]
 fn when_a_belief_breaks_everybody_is_told() {
     let server = on_memory(ServerOptions::default());
-    let waiting = server.volume("v2").expect("a volume");
+    let waiting = volume(&server, "v2");
     let (sender, receiver) = mpsc::channel();
     waiting.submit(Op::Flush, Priority::Host, Box::new(move |_, result| sender.send(result).expect("waiting")));
-    let breaking = server.volume("v3").expect("a volume");
+    let breaking = volume(&server, "v3");
     assert_eq!(breaking.flush_blocking().expect_err("it broke").fault, MediaFault::Gone);
     assert_eq!(receiver.recv().expect("answered").expect_err("it broke").fault, MediaFault::Gone);
     assert!(matches!(server.command_blocking(Command::Status), Err(ArrayError::Stopped(_))));
@@ -315,7 +324,7 @@ fn when_a_belief_breaks_everybody_is_told() {
 #[test]
 fn when_the_pool_fails_everybody_is_told_why() {
     let server = on_memory(ServerOptions::default());
-    let waiting = server.volume("v2").expect("a volume");
+    let waiting = volume(&server, "v2");
     let (sender, receiver) = mpsc::channel();
     waiting.submit(Op::Flush, Priority::Host, Box::new(move |_, result| sender.send(result).expect("waiting")));
     let reply = server.command_blocking(Command::Checkpoint).expect_err("it fails");
@@ -346,14 +355,13 @@ fn alarms_are_heard_and_handles_know_the_size_of_a_volume() {
     let server = on_memory(ServerOptions { alarms: Some(alarms), ..ServerOptions::default() });
     server.command_blocking(Command::StartScrub).expect("begun");
     assert_eq!(receiver.recv().expect("an alarm"), "scrubbing");
-    let volume = server.volume("v0").expect("a volume");
+    let volume = volume(&server, "v0");
     assert_eq!(volume.geometry().size, Bytes(8 * MIB));
     for size in [Bytes(8 * MIB), Bytes(9 * MIB), Bytes(6 * MIB)] {
         let resize = Command::ResizeVolume { name: "v0".to_owned(), size };
         server.command_blocking(resize).expect("resized");
         assert_eq!(volume.geometry().size, size);
     }
-    assert!(matches!(server.volume("none"), Err(ArrayError::Missing(_))));
 }
 
 /// A memory drive that keeps its operations until told.
@@ -381,12 +389,12 @@ fn a_detached_drive_finishes_what_is_under_way_and_then_answers_gone() {
     let open = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let slow = Slow { inner: MemoryDrive::new(Bytes(MIB)), open: Arc::clone(&open) };
     let server = start(vec![Source::other(slow, "slow", 0)], ServerOptions::default()).expect("started");
-    let volume = server.volume("v0").expect("a volume");
+    let volume = volume(&server, "v0");
     open.store(false, std::sync::atomic::Ordering::Release);
     let (sender, receiver) = mpsc::channel();
     volume.submit(Op::Flush, Priority::Host, Box::new(move |_, result| sender.send(result).expect("waiting")));
     // The answer to a listing shows that the flush has been handed on.
-    server.volume("v0").expect("a volume");
+    server.command_blocking(Command::ListVolumes).expect("a list");
     server.detach(0);
     assert_eq!(volume.flush_blocking().expect_err("detached").fault, MediaFault::Gone);
     open.store(true, std::sync::atomic::Ordering::Release);
@@ -397,7 +405,7 @@ fn a_detached_drive_finishes_what_is_under_way_and_then_answers_gone() {
 #[test]
 fn a_server_may_be_dropped_by_a_completion() {
     let server = on_memory(ServerOptions::default());
-    let volume = server.volume("v0").expect("a volume");
+    let volume = volume(&server, "v0");
     let (sender, receiver) = mpsc::channel();
     volume.submit(
         Op::Read { at: 0, buffer: Buffer::zeroed(4096) },
@@ -424,4 +432,106 @@ fn a_machine_that_fails_to_start_is_reported() {
     }
     let died = start(vec![Source::other(Broken, "broken", 0)], ServerOptions::default()).map(drop);
     assert!(matches!(died, Err(ArrayError::Stopped(_))));
+}
+
+/// The thread on which each answer came.
+type Answers = Vec<(std::thread::ThreadId, Result<(), MediaError>)>;
+
+/// A session on one reactor that keeps requests to a volume of another one under way.
+struct Caller {
+    bell: EventFd,
+    volume: Handle,
+    left: usize,
+    under_way: usize,
+    finished: Arc<Mutex<Answers>>,
+    seen: usize,
+    waker: Option<stele_media::Waker>,
+    done: mpsc::Sender<Answers>,
+}
+
+impl Caller {
+    fn new(volume: Handle, requests: usize) -> (Caller, mpsc::Receiver<Answers>) {
+        let (done, receiver) = mpsc::channel();
+        let bell = EventFd::new().expect("an eventfd");
+        let caller =
+            Caller { bell, volume, left: requests, under_way: 0, finished: Arc::default(), seen: 0, waker: None, done };
+        (caller, receiver)
+    }
+}
+
+impl ReactorSession for Caller {
+    fn descriptor(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.bell)
+    }
+    fn start(&mut self, waker: stele_media::Waker) {
+        self.waker = Some(waker);
+    }
+    fn turn(&mut self, _now: Instant) -> stele_media::Interest {
+        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.under_way -= finished - self.seen;
+        self.seen = finished;
+        while self.left > 0 && self.under_way < 32 {
+            (self.left, self.under_way) = (self.left - 1, self.under_way + 1);
+            let (answers, waker) = (Arc::clone(&self.finished), self.waker.clone());
+            let done = move |_, result| {
+                answers.lock().unwrap_or_else(PoisonError::into_inner).push((std::thread::current().id(), result));
+                waker.iter().for_each(stele_media::Waker::wake);
+            };
+            self.volume.submit(Op::Read { at: 0, buffer: Buffer::zeroed(4096) }, Priority::Host, Box::new(done));
+        }
+        if self.under_way > 0 {
+            return stele_media::Interest::default();
+        }
+        let answers = std::mem::take(&mut *self.finished.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.done.send(answers));
+        stele_media::Interest { end: true, ..stele_media::Interest::default() }
+    }
+}
+
+#[test]
+fn requests_to_another_reactor_are_answered_on_the_thread_of_their_session() {
+    for spin in spins() {
+        let [here, there] = [0, 1].map(|_| on_memory(ServerOptions { spin, ..ServerOptions::default() }));
+        // Each has sessions that ask the other; more than its mailbox would take at once.
+        let asked: Vec<_> = [(&here, &there), (&there, &here), (&here, &there)]
+            .into_iter()
+            .map(|(from, to)| {
+                let (caller, answers) = Caller::new(volume(to, "v0"), 2_000);
+                from.serve(Box::new(caller));
+                (from.thread.as_ref().expect("it runs").thread().id(), answers)
+            })
+            .collect();
+        for (thread, answers) in asked {
+            let answers = answers.recv().expect("all are answered");
+            assert_eq!(answers.len(), 2_000);
+            assert!(answers.iter().all(|(on, result)| *on == thread && result.is_ok()));
+        }
+    }
+}
+
+/// Volume 2 holds its requests for ever, and its reactor takes few: the others are answered
+/// `Retry`.
+/// When that reactor stops, the rest is answered, too.
+#[test]
+fn requests_to_a_reactor_that_is_full_or_stops_are_all_answered() {
+    let here = on_memory(ServerOptions::default());
+    let there = on_memory(ServerOptions { mailbox: 4, ..ServerOptions::default() });
+    let (caller, answers) = Caller::new(volume(&there, "v2"), 40);
+    here.serve(Box::new(caller));
+    assert!(answers.try_recv().is_err());
+    there.command_blocking(Command::ListVolumes).expect("it answers");
+    drop(there);
+    let answers = answers.recv().expect("all are answered");
+    assert_eq!(answers.len(), 40);
+    assert!(answers.iter().all(|(_, result)| {
+        matches!(result, Err(error) if [MediaFault::Retry, MediaFault::Gone].contains(&error.fault))
+    }));
+    // The other way round: the session's reactor stops first.
+    let there = on_memory(ServerOptions::default());
+    let (caller, answers) = Caller::new(volume(&there, "v2"), 40);
+    here.serve(Box::new(caller));
+    here.command_blocking(Command::ListVolumes).expect("it answers");
+    drop(here);
+    drop(there);
+    assert!(answers.recv().is_err(), "the session went with its reactor");
 }

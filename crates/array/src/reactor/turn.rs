@@ -1,6 +1,6 @@
 //! The reactor's loop, one turn at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,7 @@ use stele_media::{
 
 use super::ServerOptions;
 use super::drives::{DriveSet, Source};
+use super::hand_over::{self, Answered, Handed, Peer};
 use crate::model::{Action, Alarm, ArrayError, Attached, Command, Event, Reply, Severity, VolumeStatus};
 use crate::pool::{Pool, State};
 
@@ -21,6 +22,10 @@ use crate::pool::{Pool, State};
 pub const HOST_MAX: usize = 4096;
 /// Mail taken in one turn, so that completions are never kept waiting by a flood.
 const BATCH_MAX: usize = 256;
+
+/// How long a reactor looks for the answers of others before it sleeps. They are at work on them,
+/// and most take less time than a sleep and a wake-up.
+const ANSWER_SOON: Duration = Duration::from_micros(20);
 
 /// A state machine that a reactor can drive. [`Pool`] is the one; tests have a simpler one.
 pub trait Machine: 'static {
@@ -66,19 +71,21 @@ struct Waiting {
     volume: VolumeId,
     ordered: Option<Ordered>,
     done: Done,
+    /// The reactor whose session asked.
+    peer: Option<Peer>,
 }
 
-type Answer<T> = Box<dyn FnOnce(T) + Send>;
+pub type Answering<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Everything else: rare, and never held up by host operations.
 pub enum Order {
     Command {
         command: Command,
-        answer: Answer<Result<Reply, ArrayError>>,
+        answer: Answering<Result<Reply, ArrayError>>,
     },
     Attach {
         source: Source,
-        answer: Answer<u32>,
+        answer: Answering<u32>,
     },
     Detach {
         drive: usize,
@@ -93,6 +100,8 @@ pub enum Order {
 /// What the reactor shares with other threads.
 pub struct Shared {
     pub mail: Mailbox<Mail>,
+    /// What other reactors hand over.
+    pub handed: Mailbox<Handed>,
     pub orders: Mailbox<Order>,
     sizes: Mutex<BTreeMap<VolumeId, Arc<AtomicU64>>>,
     /// Why the pool stopped by itself.
@@ -100,8 +109,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(mail: Mailbox<Mail>, orders: Mailbox<Order>) -> Shared {
-        Shared { mail, orders, sizes: Mutex::default(), cause: Mutex::default() }
+    pub fn new(mail: Mailbox<Mail>, handed: Mailbox<Handed>, orders: Mailbox<Order>) -> Shared {
+        Shared { mail, handed, orders, sizes: Mutex::default(), cause: Mutex::default() }
     }
 
     /// The answer of a server that has stopped.
@@ -129,7 +138,9 @@ struct LastWords {
     /// Host operations in the pool; a tag is a place in the table.
     hosts: Vec<Option<Waiting>>,
     free: Vec<usize>,
-    commands: BTreeMap<u64, Answer<Result<Reply, ArrayError>>>,
+    /// Requests of other reactors that wait to enter the pool.
+    waiting: VecDeque<(Mail, Option<Peer>)>,
+    commands: BTreeMap<u64, Answering<Result<Reply, ArrayError>>>,
     started: Option<Sender<Result<(), ArrayError>>>,
 }
 
@@ -141,6 +152,7 @@ impl Drop for LastWords {
             );
         }
         self.shared.mail.close();
+        self.shared.handed.close();
         self.shared.orders.close();
         let stopped = self.shared.stopped();
         let gone = || MediaError::new(MediaFault::Gone, stopped.to_string());
@@ -150,9 +162,13 @@ impl Drop for LastWords {
         }
         let mut mail = Vec::new();
         self.shared.mail.take(usize::MAX, &mut mail);
-        for mail in mail {
+        for mail in mail.into_iter().chain(self.waiting.drain(..).map(|(mail, _)| mail)) {
             (mail.done)(mail.op, Err(gone()));
         }
+        let mut handed = Vec::new();
+        self.shared.handed.take(usize::MAX, &mut handed);
+        handed.into_iter().for_each(|handed| hand_over::refuse(handed, &stopped.to_string()));
+        hand_over::end();
         for (_, answer) in std::mem::take(&mut self.commands) {
             answer(Err(stopped.clone()));
         }
@@ -171,6 +187,7 @@ pub struct Reactor<M: Machine> {
     next_command: u64,
     stop: bool,
     mail: Vec<Mail>,
+    handed: Vec<Handed>,
     orders: Vec<Order>,
     completions: Vec<(usize, Completion)>,
     actions: Vec<Action>,
@@ -191,6 +208,7 @@ impl<M: Machine> Reactor<M> {
             shared,
             hosts: Vec::new(),
             free: Vec::new(),
+            waiting: VecDeque::new(),
             commands: BTreeMap::new(),
             started: Some(started),
         };
@@ -203,6 +221,7 @@ impl<M: Machine> Reactor<M> {
             next_command: 0,
             stop: false,
             mail: Vec::new(),
+            handed: Vec::new(),
             orders: Vec::new(),
             completions: Vec::new(),
             actions: Vec::new(),
@@ -210,6 +229,7 @@ impl<M: Machine> Reactor<M> {
     }
 
     pub fn run(mut self) {
+        hand_over::begin(&self.words.shared);
         let mut idle_since = None;
         // The first turn runs the machine without an event: it has its own beginning to make.
         let mut due = true;
@@ -227,9 +247,11 @@ impl<M: Machine> Reactor<M> {
                 continue;
             }
             let since = *idle_since.get_or_insert(time);
-            if time.since(since) < self.options.spin || self.drives.must_poll() {
+            let idle = time.since(since);
+            let soon = idle < ANSWER_SOON && hand_over::awaits();
+            if idle < self.options.spin || soon || self.drives.must_poll() {
                 std::hint::spin_loop();
-                if self.drives.must_poll() {
+                if soon || self.drives.must_poll() {
                     std::thread::yield_now();
                 }
                 continue;
@@ -246,11 +268,14 @@ impl<M: Machine> Reactor<M> {
     fn take_in(&mut self, time: Instant) -> bool {
         // First: what sessions ask for is then in this turn's mail.
         let lively = self.sessions.run(time, self.drives.ring());
+        let handed = self.take_handed();
+        // At once: the others can begin with what sessions ask of them.
+        hand_over::flush();
         let shared = &self.words.shared;
         shared.mail.take(BATCH_MAX.min(HOST_MAX - self.in_pool()), &mut self.mail);
         shared.orders.take(BATCH_MAX, &mut self.orders);
         self.drives.reap(time, &mut self.completions);
-        let busy = lively || !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
+        let busy = lively || handed || !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
         for (drive, completion) in self.completions.drain(..) {
             let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
             self.machine.event(Event::Completed { drive, completion });
@@ -260,23 +285,64 @@ impl<M: Machine> Reactor<M> {
                 self.drives.detach(drive);
             }
         }
-        for Mail { volume, op, priority, ordered, whole, done } in self.mail.drain(..) {
-            let place = self.words.free.pop().unwrap_or_else(|| {
-                self.words.hosts.push(None);
-                self.words.hosts.len() - 1
-            });
-            let request = Request { tag: place as u64, op, priority, deadline: None };
-            self.machine.event(match ordered {
-                Some(_) => Event::SubmitOrdered { volume, request },
-                None if whole => Event::SubmitAtomic { volume, request },
-                None => Event::Submit { volume, request },
-            });
-            self.words.hosts[place] = Some(Waiting { volume, ordered, done });
-        }
+        let mut mail = std::mem::take(&mut self.mail);
+        mail.drain(..).for_each(|mail| self.enter(mail, None));
+        self.mail = mail;
         for order in std::mem::take(&mut self.orders) {
             self.obey(order);
         }
         busy
+    }
+
+    /// Takes what other reactors handed over: answers are called, and requests enter as far as the
+    /// pool has room. The others wait; beyond the mailbox's limit they are answered `Retry`. False
+    /// if nothing could be done.
+    fn take_handed(&mut self) -> bool {
+        let shared = Arc::clone(&self.words.shared);
+        shared.handed.take(BATCH_MAX, &mut self.handed);
+        let mut any = !self.handed.is_empty();
+        for handed in self.handed.drain(..) {
+            match handed {
+                Handed::Answers(answers) => hand_over::receive(answers),
+                Handed::Requests { from, mail } => {
+                    let peer = hand_over::peer(&from);
+                    let room = self.options.mailbox.saturating_sub(self.words.waiting.len());
+                    let mut mail = mail.into_iter();
+                    self.words.waiting.extend(mail.by_ref().take(room).map(|mail| (mail, peer)));
+                    for Mail { op, done, .. } in mail {
+                        let message = "the shard has all the operations it can hold: ask again when some have finished";
+                        let result = Err(MediaError::new(MediaFault::Retry, message));
+                        let answered = Answered { done, op, result };
+                        match peer {
+                            Some(peer) => hand_over::answer(peer, answered),
+                            None => answered.call(),
+                        }
+                    }
+                }
+            }
+        }
+        for _ in 0..BATCH_MAX.min(HOST_MAX - self.in_pool()) {
+            let Some((mail, peer)) = self.words.waiting.pop_front() else { break };
+            self.enter(mail, peer);
+            any = true;
+        }
+        any
+    }
+
+    /// Hands a request to the machine.
+    fn enter(&mut self, mail: Mail, peer: Option<Peer>) {
+        let Mail { volume, op, priority, ordered, whole, done } = mail;
+        let place = self.words.free.pop().unwrap_or_else(|| {
+            self.words.hosts.push(None);
+            self.words.hosts.len() - 1
+        });
+        let request = Request { tag: place as u64, op, priority, deadline: None };
+        self.machine.event(match ordered {
+            Some(_) => Event::SubmitOrdered { volume, request },
+            None if whole => Event::SubmitAtomic { volume, request },
+            None => Event::Submit { volume, request },
+        });
+        self.words.hosts[place] = Some(Waiting { volume, ordered, done, peer });
     }
 
     fn obey(&mut self, order: Order) {
@@ -323,6 +389,7 @@ impl<M: Machine> Reactor<M> {
         }
         self.actions = actions;
         self.drives.kick();
+        hand_over::flush();
     }
 
     fn ordered(&mut self, volume: VolumeId, tag: u64) {
@@ -342,7 +409,11 @@ impl<M: Machine> Reactor<M> {
                 if let Some(ordered) = waiting.ordered.filter(|_| result.is_ok()) {
                     ordered();
                 }
-                (waiting.done)(op, result);
+                let answered = Answered { done: waiting.done, op, result };
+                match waiting.peer {
+                    Some(peer) => hand_over::answer(peer, answered),
+                    None => answered.call(),
+                }
             }
             _ => panic!("the pool completed operation {tag} of {volume} twice or unasked"),
         }
@@ -386,8 +457,10 @@ impl<M: Machine> Reactor<M> {
     fn sleep(&mut self, time: Instant) {
         let shared = &self.words.shared;
         let listening = self.in_pool() < HOST_MAX;
-        let asleep =
-            shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep()) && self.sessions.fall_asleep();
+        let asleep = shared.orders.fall_asleep()
+            && (!listening || shared.mail.fall_asleep())
+            && shared.handed.fall_asleep()
+            && self.sessions.fall_asleep();
         if asleep {
             let events = [self.machine.next_wake(), self.drives.next_event(), self.sessions.next_event()];
             let until = events.into_iter().flatten().min();
@@ -398,6 +471,7 @@ impl<M: Machine> Reactor<M> {
             }
         }
         shared.mail.woken();
+        shared.handed.woken();
         shared.orders.woken();
         self.sessions.woken();
     }

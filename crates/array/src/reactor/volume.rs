@@ -7,6 +7,7 @@ use stele_ground::{Bytes, VolumeId};
 use stele_media::mailbox::Refused;
 use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority};
 
+use super::hand_over;
 use super::turn::{Mail, Shared};
 use crate::hosts::atomic::ATOMIC_WRITE_MAX;
 use crate::model::VolumeStatus;
@@ -54,7 +55,9 @@ impl Port for VolumePort {
 impl VolumePort {
     /// At the mailbox's limit it answers `Retry` at once, on the caller's thread.
     fn post(&self, op: Op, priority: Priority, ordered: Option<Ordered>, whole: bool, done: Done) {
-        match self.shared.mail.post(Mail { volume: self.volume, op, priority, ordered, whole, done }) {
+        let mail = Mail { volume: self.volume, op, priority, ordered, whole, done };
+        let Err(mail) = hand_over::collect(&self.shared, mail) else { return };
+        match self.shared.mail.post(mail) {
             Ok(()) => {}
             Err(Refused::Full(mail)) => {
                 let message = "the pool has all the operations it can hold: ask again when some have finished";

@@ -6,7 +6,7 @@ use std::process::Command as Process;
 use std::sync::mpsc;
 use std::time::Instant as WallInstant;
 
-use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
+use stele_array::server::{DrivePlace, PoolServer, ServerOptions};
 use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
 use stele_ground::{Bytes, Dice, PoolId};
 use stele_media::{Handle, Op, Priority, Shared};
@@ -98,6 +98,7 @@ pub fn run(bench: &mut Bench, data: &Shared) -> Result<(), String> {
         log: Some(Bytes(96 * MIB)),
         spare_drives: Some(0),
         created: 0,
+        shard: Default::default(),
     };
     let server = PoolServer::create(&places, None, create, OpenOptions::default(), ServerOptions::default())
         .map_err(|error| error.to_string())?;
@@ -124,6 +125,7 @@ fn cases(bench: &mut Bench, server: &PoolServer, data: &Shared, names: &[&str; 3
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         number += 1;

@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant as WallInstant;
 
-use stele_array::reactor::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source, fresh_identity};
+use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source, fresh_identity};
 use stele_array::{ArrayError, Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
 use stele_ground::{BLOCK, Bytes, DriveId, Duration, KIB, MIB, PoolId};
 use stele_media::{Buffer, Handle, MediaError, MemoryDrive, Op, Priority, Space};
@@ -113,6 +113,7 @@ fn make(address: &VolumeAddress, size: Bytes) -> Result<Volume, LabError> {
         log: Some(LOG),
         spare_drives: Some(0),
         created: 0,
+        shard: Default::default(),
     };
     let open = OpenOptions { block_cache: address.cache, ..OpenOptions::default() };
     // An open loop may have as many under way as that, and none is turned away.
@@ -145,6 +146,7 @@ fn make(address: &VolumeAddress, size: Bytes) -> Result<Volume, LabError> {
         digest: DigestUnit::Block,
         mode: address.mode,
         fully_allocated: false,
+        spread: false,
         owner: None,
     };
     let made = server.command_blocking(Command::CreateVolume(spec)).and_then(|reply| match reply {

@@ -20,6 +20,9 @@ pub struct ShowPool {}
 pub struct StatusView {
     pub pool: String,
     pub name: String,
+    /// Shards that divide the drives; each has a thread.
+    #[serde(default = "one")]
+    pub shards: u16,
     pub epoch: u64,
     /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (data is lost), `unreadable`
     /// (data cannot be read while drives are away) or `read-only`.
@@ -90,6 +93,10 @@ pub struct StatusView {
     pub alarms: Vec<AlarmView>,
     #[serde(with = "crate::named_counts")]
     pub counters: Vec<(String, u64)>,
+}
+
+fn one() -> u16 {
+    1
 }
 
 impl StatusView {
@@ -295,6 +302,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
     let mut view = StatusView {
         pool: status.pool.to_string(),
         name: status.name,
+        shards: status.shards,
         epoch: status.epoch,
         state: state.to_owned(),
         drives: status

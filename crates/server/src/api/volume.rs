@@ -216,6 +216,7 @@ impl Call for CreateVolume {
             digest: if self.digest_strip { DigestUnit::Strip } else { DigestUnit::Block },
             mode: if self.write_through { WriteMode::WriteThrough } else { WriteMode::WriteBack },
             fully_allocated: self.allocate,
+            spread: true,
             owner: None,
         };
         let name = spec.name.clone();

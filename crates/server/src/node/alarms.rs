@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stele_array::reactor::ServerOptions;
+use stele_array::server::ServerOptions;
 use stele_array::{Alarm, Severity};
 
 use super::surroundings::{wall_at, wall_clock};

@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use stele_archive::Archive;
-use stele_array::reactor::{NewDrives, PoolServer};
-use stele_array::{Command, CreateOptions, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
+use stele_array::server::{NewDrives, PoolServer};
+use stele_array::{Command, CreateOptions, DigestUnit, Reply, Shard, VolumeSpec, VolumeStatus, WriteMode};
 use stele_catalog::Format;
 use stele_codes::Code;
 use stele_ground::{Bytes, GIB, MIB, PoolId};
@@ -57,6 +57,7 @@ pub struct PoolWanted {
     pub log: Option<Bytes>,
     /// In drives.
     pub spare: Option<u32>,
+    pub shards: u16,
     /// The code of the archive's data volume, or `none`.
     pub data: String,
 }
@@ -85,7 +86,7 @@ pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
         drive.0.path = absolute;
     }
     let new = create.size.map(|size| NewDrives { size, space: space_of(create.preallocate) });
-    let made = Made { name: create.name, log: create.log, spare: create.spare, data, new };
+    let made = Made { name: create.name, log: create.log, spare: create.spare, shards: create.shards, data, new };
     let node = self::make(site, config, made).await?;
     let status = crate::api::pool::status(&node).await?;
     node.close().await?;
@@ -102,6 +103,8 @@ pub struct Made {
     pub name: String,
     pub log: Option<Bytes>,
     pub spare: Option<u32>,
+    /// Shards that divide the drives.
+    pub shards: u16,
     /// Code of the archive's data volume; `None` for a pool without an archive.
     pub data: Option<Code>,
     /// How to make drives that are files and do not exist yet.
@@ -156,6 +159,7 @@ async fn on_drives(site: &Site, config: Config, made: &Made, pool: PoolId) -> Ou
         log: made.log,
         spare_drives: made.spare,
         created: wall_clock(),
+        shard: Shard { index: 0, count: made.shards },
     };
     let alarms = Alarms::of_server(&site.dir);
     let (places, open, server) =
@@ -179,11 +183,11 @@ fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {
 /// Creates the catalog and data volumes, and a new archive on them.
 async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
     let Some(code) = data else { return Ok(()) };
-    let (raw, spare) = space(node).await?;
+    let Room { raw, spare, shards } = space(node).await?;
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
     let (catalog_size, copies) = (spec.size, spec.code.width());
     let catalog = volume(node, spec).await?;
-    let room = data_room(raw, spare, catalog_size.0 * copies as u64, code);
+    let room = data_room(raw, spare, shards, catalog_size.0 * copies as u64, code);
     let segment = segment(room);
     let size = room / segment * segment;
     if size < SEGMENTS_MIN * SEGMENT_MIN {
@@ -208,6 +212,7 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: true,
             owner: Some(volumes::DATA.to_owned()),
         },
     )
@@ -220,8 +225,10 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
 }
 
 /// The space for a data volume of this code beside the catalog. A thirty-second stays free for the
-/// slot table and for its copy-on-write pages.
-pub(super) fn data_room(raw: Bytes, spare: Bytes, catalog: u64, code: Code) -> u64 {
+/// slot table and for its copy-on-write pages. The catalog lies on the first of several shards, and
+/// the data volume takes as much of each as fits beside it there.
+pub(super) fn data_room(raw: Bytes, spare: Bytes, shards: u16, catalog: u64, code: Code) -> u64 {
+    let catalog = catalog.saturating_mul(shards.into());
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
     free / code.width() as u64 * code.data() as u64
 }
@@ -237,7 +244,7 @@ pub(super) fn catalog_size(raw: Bytes) -> Bytes {
 /// The catalog volume of an archive whose data have this code. If there are enough drives, the
 /// catalog survives one more fault than the data, because it is their index.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
-    let (raw, _) = space(node).await?;
+    let Room { raw, .. } = space(node).await?;
     let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;
     Ok(VolumeSpec {
         name,
@@ -248,6 +255,7 @@ pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<Volu
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: true,
+        spread: false,
         owner: Some(volumes::CATALOG.to_owned()),
     })
 }
@@ -263,9 +271,15 @@ pub async fn format_catalog(pool: &PoolServer, catalog: &VolumeStatus) -> Outcom
     .await
 }
 
-async fn space(node: &Node) -> Outcome<(Bytes, Bytes)> {
+struct Room {
+    raw: Bytes,
+    spare: Bytes,
+    shards: u16,
+}
+
+async fn space(node: &Node) -> Outcome<Room> {
     match node.pool.command(Command::Status).await? {
-        Reply::Status(status) => Ok((status.raw, status.spare)),
+        Reply::Status(status) => Ok(Room { raw: status.raw, spare: status.spare, shards: status.shards }),
         _ => Err(Failure::failed("the pool answered a status request with something else; this is a defect of Stele")),
     }
 }

@@ -87,7 +87,8 @@ impl Node {
         let leaving = leaving.map(|drive| drive.size.0).sum::<u64>();
         let raw = Bytes(status.raw.0.saturating_sub(leaving));
         let size = create::catalog_size(raw).max(catalog.spec.size);
-        let room = create::data_room(raw, status.spare, size.0 * catalog.spec.code.width() as u64, data.spec.code);
+        let (shards, catalog) = (status.shards, size.0 * catalog.spec.code.width() as u64);
+        let room = create::data_room(raw, status.spare, shards, catalog, data.spec.code);
         let most = self.config.archive.data_max.map_or(u64::MAX, |most| most.0.0);
         // Whole segments, and one more block for the superblock's second copy.
         let wanted = room.min(most) / segment * segment;

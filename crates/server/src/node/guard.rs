@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stele_archive::Guard;
 use stele_array::Command;
-use stele_array::reactor::PoolServer;
+use stele_array::server::PoolServer;
 use stele_ground::VolumeId;
 
 /// Protects the volumes below the archive while it retains a record.

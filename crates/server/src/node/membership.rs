@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_array::reactor::{DrivePlace, PoolServer};
+use stele_array::server::{DrivePlace, PoolServer};
 use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, Reply};
 use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};

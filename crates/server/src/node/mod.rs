@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use stele_archive::mutation::{Mutation, Mutations};
 use stele_archive::{Archive, ArchiveError, Foundation, Surroundings};
-use stele_array::reactor::{DrivePlace, PoolServer};
+use stele_array::server::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::EmbeddedCatalog;

@@ -26,7 +26,7 @@ use stele_archive::{
     Archive, Caller, Expected, NewBucket, PutRequest, Reading, Retention, RetentionMode, Rights, Surroundings,
     Timestamp,
 };
-use stele_array::reactor::{DrivePlace, NewDrives};
+use stele_array::server::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, Dice, Instant, MIB};
 use stele_media::Space;
 
@@ -169,6 +169,7 @@ impl World {
             name: "pool".into(),
             log: Some(Bytes(16 * MIB)),
             spare: None,
+            shards: 1,
             data: Some("2+1".parse().expect("a code")),
             new: Some(NewDrives { size: Bytes(drive), space: Space::Sparse }),
         };

@@ -354,6 +354,7 @@ impl Node {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: Some(OWNER.to_owned()),
         };
         match self.pool.command(Command::CreateVolume(spec)).await? {

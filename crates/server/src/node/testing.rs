@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_array::reactor::{PoolServer, ServerOptions, Source};
+use stele_array::server::{PoolServer, ServerOptions, Source};
 use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, VolumeSpec, WriteMode};
 use stele_ground::{Bytes, DriveId, MIB, PoolId};
 use stele_media::MemoryDrive;
@@ -34,6 +34,7 @@ impl Scene {
             log: None,
             spare_drives: None,
             created: 0,
+            shard: Default::default(),
         };
         let drives = (0..4).map(drive).collect();
         let pool = PoolServer::create_on(drives, create, OpenOptions::default(), ServerOptions::default()).unwrap();
@@ -55,6 +56,7 @@ impl Scene {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         };
         self.node.pool.command(Command::CreateVolume(spec)).await.unwrap();

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use stele_array::reactor::DrivePlace;
+use stele_array::server::DrivePlace;
 use stele_ground::PoolId;
 
 use super::wipe;

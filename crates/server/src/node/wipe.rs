@@ -42,7 +42,7 @@ pub fn unfinished(path: &Path, pool: &str) -> Outcome<()> {
     let size = each_label(&file, path, |label| match label {
         Ok(label) => {
             let theirs = &label.configuration;
-            is_its = theirs.pool.to_string() == pool && !theirs.protected;
+            is_its = theirs.whole_pool().to_string() == pool && !theirs.protected;
             if is_its { Ok(()) } else { Err(Failure::new(Kind::Refused, "it belongs to another pool")) }
         }
         Err(NoLabel::TooNew(_) | NoLabel::OtherFormat(_)) => Err(Failure::new(Kind::Refused, "it is newer")),
@@ -117,7 +117,7 @@ fn check(mut file: &File, path: &Path, pool: Option<&str>, status: Option<&Statu
         };
         let theirs = &label.configuration;
         let own = theirs.drives.get(usize::from(label.number.0)).map(|entry| entry.identity.to_string());
-        let owner = theirs.pool.to_string();
+        let owner = theirs.whole_pool().to_string();
         if let Some(status) = status.filter(|status| owner == status.pool) {
             let member = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
             if let Some(member) = member {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use stele_array::reactor::PoolServer;
+use stele_array::server::PoolServer;
 use stele_block::nbd::{Handshake, HandshakeStep, NbdSession, Negotiated, Tls};
 use stele_block::{Directory, Peer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
-use stele_array::reactor::PoolServer;
+use stele_array::server::PoolServer;
 use stele_block::Peer;
 use stele_block::iscsi::framing::Framing;
 use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal, Refused};

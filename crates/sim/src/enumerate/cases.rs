@@ -80,6 +80,7 @@ fn on(ground: Ground, (name, before, deeds, at_once): Workload) -> Case {
             digest,
             mode,
             fully_allocated: false,
+            spread: false,
             owner: None,
         },
         open: OpenOptions::default(),

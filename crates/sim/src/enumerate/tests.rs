@@ -36,6 +36,7 @@ fn case() -> Case {
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
+            spread: false,
             owner: None,
         },
         open: OpenOptions::default(),

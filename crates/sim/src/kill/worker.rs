@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use stele_array::reactor::PoolServer;
+use stele_array::server::PoolServer;
 use stele_array::{ArrayError, Command, Reply};
 use stele_ground::{Dice, KIB};
 use stele_media::{Buffer, Handle, MediaError, Op, Priority};

@@ -152,6 +152,7 @@ impl<F: Flaw> Mirror<F> {
                 digest: if entry[4] == 1 { DigestUnit::Strip } else { DigestUnit::Block },
                 mode: if entry[5] == 1 { WriteMode::WriteThrough } else { WriteMode::WriteBack },
                 fully_allocated: entry[6] == 1,
+                spread: false,
                 owner: None,
             };
             self.volumes.insert(u32::from(entry[0]), spec);
@@ -337,6 +338,7 @@ impl<F: Flaw> Mirror<F> {
             alarm: None,
         });
         PoolStatus {
+            shards: 1,
             pool: PoolId::default(),
             name: String::new(),
             epoch: 0,

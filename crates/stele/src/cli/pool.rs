@@ -83,6 +83,8 @@ Examples:
   stele pool create --dir /srv/stele --data 2+1 --drive /dev/sdb@1 --drive /dev/sdc@2 --drive /dev/sdd@3 --drive /dev/sde@4 --confirm-time
   stele pool create --dir ./lab --data 2+1 --drive a.img@1 --drive b.img@2 --drive c.img@3 --drive d.img@4 --size 4GiB --confirm-time
 
+  stele pool create --dir ./fast --data none --shards 4 --drive /dev/nvme0n1 --drive /dev/nvme1n1 --drive /dev/nvme2n1 --confirm-time
+
 A drive is a block device, or a file that --size makes. All data on it is lost. A drive with the label of any
 pool is refused. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]
 pub struct PoolCreate {
@@ -105,6 +107,10 @@ pub struct PoolCreate {
     /// Spare space, in drives [default: as much as the largest enclosure, or two drives]
     #[arg(long, value_name = "N")]
     pub spare: Option<u32>,
+    /// Shards that divide each drive, each with a processor of its own for its share of the work.
+    /// Cannot be changed later. More than the processors of the machine gain nothing
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub shards: u16,
     /// Code of the archive's data volume; `none` makes a pool for block volumes only
     #[arg(long, default_value = "8+2", value_name = "CODE")]
     pub data: String,

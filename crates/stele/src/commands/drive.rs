@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stele_array::reactor::DrivePlace;
+use stele_array::server::DrivePlace;
 use stele_server::api::drive::{Clear, Online, Wipe};
 use stele_server::api::pool::{ForgetDrives, ShowPool, StatusView};
 use stele_server::config::{Config, Site};

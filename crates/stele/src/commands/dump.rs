@@ -49,6 +49,8 @@ struct LabelView {
 #[derive(Serialize)]
 struct PoolView {
     pool: String,
+    /// Shards that divide the drive. What follows is of the first.
+    shards: u16,
     name: String,
     created: String,
     epoch: u64,
@@ -169,7 +171,9 @@ fn look(path: &Path) -> Outcome<Dump> {
         let label = found.ok();
         let (sequence, epoch) = label.as_ref().map(|label| (label.sequence, label.configuration.epoch)).unzip();
         labels.push(LabelView { copy, at, state, sequence, epoch });
-        if label.as_ref().is_some_and(|label| newest.as_ref().is_none_or(|best| label.sequence > best.sequence)) {
+        // The last shard's labels are at the drive's end; what follows shows the first shard.
+        let first = label.as_ref().filter(|label| label.configuration.shard.is_first());
+        if first.is_some_and(|label| newest.as_ref().is_none_or(|best| label.sequence > best.sequence)) {
             newest = label;
         }
     }
@@ -205,7 +209,8 @@ fn look(path: &Path) -> Outcome<Dump> {
 fn pool(label: Label) -> PoolView {
     let (drive, configuration) = (label.number.0, label.configuration);
     PoolView {
-        pool: configuration.pool.to_string(),
+        pool: configuration.whole_pool().to_string(),
+        shards: configuration.shard.count,
         name: configuration.name,
         created: moment(configuration.created),
         epoch: configuration.epoch,

@@ -54,8 +54,8 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
             "--confirm-time",
         )?;
     }
-    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, data, confirm_time: _ } = create;
-    let wanted = PoolWanted { drives, name, size, preallocate, log, spare, data };
+    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, shards, data, confirm_time: _ } = create;
+    let wanted = PoolWanted { drives, name, size, preallocate, log, spare, shards, data };
     let status = answered(stele_server::node::create::pool(site, wanted).await?)?;
     if json {
         return print_json(&status);

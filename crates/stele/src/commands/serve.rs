@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
-use stele_array::reactor::{DrivePlace, NewDrives};
+use stele_array::server::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, GIB, MIB};
 use stele_server::api::archive::{CreateKey, NewKeyView};
 use stele_server::api::{Actor, Call};
@@ -148,8 +148,14 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     config.pool.rebuild_after = 10;
     config.s3.listen = up.listen.unwrap_or(LISTEN);
     let new = NewDrives { size, space: space_of(up.preallocate) };
-    let made =
-        Made { name: "pool".to_owned(), log: Some(log_of(size)), spare: None, data: Some(up.data), new: Some(new) };
+    let made = Made {
+        name: "pool".to_owned(),
+        log: Some(log_of(size)),
+        spare: None,
+        shards: 1,
+        data: Some(up.data),
+        new: Some(new),
+    };
     let node = make(site, config, made).await?;
     drop(begun);
     owe(node, FirstStart::settle(site).map(Some)).await

@@ -222,7 +222,7 @@ fn newer_labels(place: &Place) {
         let mut label = newest.to_vec();
         let sequence = number(newest, 64) + 1;
         label[64..72].copy_from_slice(&sequence.to_le_bytes());
-        label[40] |= 4;
+        label[40] |= 8;
         let length = u32::from_le_bytes(label[12..16].try_into().unwrap()) as usize;
         let crc = crc32c(&label[24..length]);
         label[16..20].copy_from_slice(&crc.to_le_bytes());

@@ -27,8 +27,13 @@ impl Host {
 
     /// A host on given drives.
     pub fn of(place: Place, drives: &[String], edit: impl FnOnce(String) -> String) -> Host {
+        Host::on_shards(place, drives, "1", edit)
+    }
+
+    /// A host on drives that are divided among shards.
+    pub fn on_shards(place: Place, drives: &[String], shards: &str, edit: impl FnOnce(String) -> String) -> Host {
         let drives: Vec<String> = drives.iter().zip(0..).map(|(drive, number)| format!("{drive}@{number}")).collect();
-        let mut arguments = CREATE.to_vec();
+        let mut arguments = [CREATE, &["--shards", shards]].concat();
         drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
         place.json(&arguments);
         place.edit_config(|text| edit(text).replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n"));

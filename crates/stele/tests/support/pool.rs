@@ -1,7 +1,7 @@
 //! Opens the pool in the test itself, without the command: to read volumes without a host, and to
 //! destroy data that no command destroys.
 
-use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
+use stele_array::server::{DrivePlace, PoolServer, ServerOptions};
 use stele_array::{Command, OpenOptions, Reply};
 use stele_media::Handle;
 

@@ -9,6 +9,7 @@ use stele_media::{Buffer, Shared};
 
 use super::{Configuration, DriveEntry, DriveState, Features, LABEL_SIZE, LogEpoch};
 use crate::formats::codec::{Reader, Writer};
+use crate::model::Shard;
 use crate::model::place::DriveNumber;
 
 pub const MAGIC: &[u8; 8] = b"STELELBL";
@@ -20,16 +21,26 @@ pub const FORMAT: u32 = 1;
 pub const TWO_STEPS: u64 = 1;
 /// Incompatible feature: slots and log groups may have XXH3 for what hosts wrote.
 pub const FINGERPRINTS: u64 = 2;
+/// Incompatible feature: the pool is one of several shards, which divide each drive among them. The
+/// label ends with the shard's place.
+pub const SHARDED: u64 = 4;
 /// What every label that this code writes has.
 pub const WRITTEN: u64 = TWO_STEPS | FINGERPRINTS;
+/// The incompatible features of a shard's labels.
+pub fn features_of(shard: Shard) -> u64 {
+    if shard.is_alone() { WRITTEN } else { WRITTEN | SHARDED }
+}
+
 /// Features this code can write with.
-pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: WRITTEN };
+pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: WRITTEN | SHARDED };
 
 const HEADER: usize = 24;
 const FIXED: usize = 160;
 const ENTRY: usize = 40;
 /// Behind the log epochs, before the overrides.
 const TRAILER: usize = 32;
+/// Behind the overrides, of a shard.
+const SHARD: usize = 8;
 
 /// One drive's label. Everything but `configuration` is the drive's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,7 +88,8 @@ impl Stamp {
 /// Bytes the label takes, a multiple of 4096.
 pub fn encoded(configuration: &Configuration) -> usize {
     let epochs: usize = configuration.log.iter().map(|epoch| 24 + 2 * epoch.members.len()).sum();
-    let trailer = TRAILER + 8 * configuration.overrides.len();
+    let shard = if configuration.shard.is_alone() { 0 } else { SHARD };
+    let trailer = TRAILER + 8 * configuration.overrides.len() + shard;
     (HEADER + FIXED + configuration.name.len() + 16 + ENTRY * configuration.drives.len() + epochs + trailer)
         .next_multiple_of(stele_ground::BLOCK)
 }
@@ -97,7 +109,7 @@ impl Label {
         w.u64(0);
         w.u64(configuration.features.compatible);
         w.u64(configuration.features.read_only_compatible);
-        w.u64(configuration.features.incompatible | WRITTEN);
+        w.u64(configuration.features.incompatible | features_of(configuration.shard));
         w.put(&configuration.pool.0);
         w.u64(self.sequence);
         w.u16(self.number.0);
@@ -135,6 +147,11 @@ impl Label {
         w.u64(configuration.settled);
         w.u32(configuration.overrides.len() as u32);
         configuration.overrides.iter().for_each(|id| w.u64(*id));
+        if !configuration.shard.is_alone() {
+            w.u16(configuration.shard.index);
+            w.u16(configuration.shard.count);
+            w.u32(0);
+        }
         let crc = crc32c(&buffer[HEADER..]);
         buffer[16..20].copy_from_slice(&crc.to_le_bytes());
         buffer.freeze()
@@ -185,6 +202,7 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
     }
     let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
     let own = if features.incompatible & TWO_STEPS != 0 { decode_trailer(r)? } else { Trailer::of_former(epoch) };
+    let shard = if features.incompatible & SHARDED != 0 { decode_shard(r)? } else { Shard::default() };
     // A label of a former kind is renewed with the fields and features it lacks.
     let features = Features { incompatible: features.incompatible | WRITTEN, ..features };
     let configuration = Configuration {
@@ -205,6 +223,7 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         growing: flags & 4 != 0,
         settled: own.settled,
         overrides: own.overrides,
+        shard,
     };
     Some(Label { sequence, number, promised: own.promised, complete: own.complete, configuration })
 }
@@ -231,6 +250,12 @@ fn decode_trailer(r: &mut Reader) -> Option<Trailer> {
     }
     let overrides = (0..count).map(|_| r.u64()).collect::<Option<_>>()?;
     Some(Trailer { promised, complete, settled, overrides })
+}
+
+fn decode_shard(r: &mut Reader) -> Option<Shard> {
+    let shard = Shard { index: r.u16()?, count: r.u16()? };
+    r.u32()?;
+    (shard.index < shard.count && !shard.is_alone()).then_some(shard)
 }
 
 fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {

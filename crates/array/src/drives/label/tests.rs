@@ -8,6 +8,7 @@ use stele_ground::{Dice, MIB};
 use stele_media::Completion;
 
 mod errors;
+mod shards;
 
 const SIZE: Bytes = Bytes(64 * MIB);
 
@@ -40,6 +41,7 @@ fn configuration(test_drives: &TestDrives) -> Configuration {
         growing: false,
         settled: 0,
         overrides: Vec::new(),
+        shard: Default::default(),
     }
 }
 
@@ -112,9 +114,9 @@ fn a_label_survives_its_encoding_and_every_flipped_byte_is_noticed() {
 fn unknown_features_are_told_apart() {
     let mut test_drives = created(4, 1);
     let mut later = configuration(&test_drives);
-    later.features.incompatible = 4;
+    later.features.incompatible = 8;
     let bytes = label(2, 0, later.clone()).encode();
-    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(4 | codec::WRITTEN)));
+    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(8 | codec::WRITTEN)));
     later.features = Features { compatible: 8, read_only_compatible: 4, incompatible: 0 };
     later.epoch = 9;
     for drive in 0..4 {
@@ -133,7 +135,7 @@ fn unknown_features_are_told_apart() {
 fn a_newer_label_beside_an_older_one_counts() {
     let mut test_drives = created(4, 1);
     let mut later = configuration(&test_drives);
-    (later.features.incompatible, later.epoch) = (4, 9);
+    (later.features.incompatible, later.epoch) = (8, 9);
     for drive in 0..4 {
         let bytes = label(3, drive as u16, later.clone()).encode();
         let (tasks, io) = test_drives.start();

@@ -60,6 +60,7 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         growing: false,
         settled: 0,
         overrides: Vec::new(),
+        shard: Default::default(),
     }
 }
 

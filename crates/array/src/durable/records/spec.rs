@@ -22,7 +22,7 @@ pub fn encode(spec: &VolumeSpec, w: &mut Writer<'_>) {
     w.u8(mode_number(spec.mode));
     w.u8(u8::from(spec.fully_allocated));
     w.u8(u8::from(spec.owner.is_some()));
-    w.u16(0);
+    w.u16(u16::from(spec.spread));
     w.text(&spec.name);
     w.text(spec.owner.as_deref().unwrap_or(""));
 }
@@ -31,10 +31,10 @@ pub fn decode(r: &mut Reader) -> Option<VolumeSpec> {
     let (size, strip, block) = (Bytes(r.u64()?), Bytes(r.u32()?.into()), Bytes(r.u32()?.into()));
     let code = Code::from_parts(r.u8()?, r.u8()?)?;
     let (digest, mode) = (digest_of(r.u8()?)?, mode_of(r.u8()?)?);
-    let (fully_allocated, owned, _) = (r.u8()? != 0, r.u8()? != 0, r.u16()?);
+    let (fully_allocated, owned, spread) = (r.u8()? != 0, r.u8()? != 0, r.u16()? & 1 != 0);
     let (name, owner) = (r.text()?, r.text()?);
     let owner = owned.then_some(owner);
-    let spec = VolumeSpec { name, code, size, strip, block, digest, mode, fully_allocated, owner };
+    let spec = VolumeSpec { name, code, size, strip, block, digest, mode, fully_allocated, spread, owner };
     // Arithmetic on stripes trusts it from here on.
     check_spec(&spec).is_ok().then_some(spec)
 }

@@ -79,6 +79,7 @@ fn configuration(drives: usize) -> Configuration {
         growing: false,
         settled: 0,
         overrides: Vec::new(),
+        shard: Default::default(),
     }
 }
 

@@ -36,6 +36,7 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         growing: false,
         settled: 0,
         overrides: Vec::new(),
+        shard: Default::default(),
     }
 }
 

@@ -15,6 +15,7 @@ fn volume(name: &str) -> VolumeStatus {
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: false,
+        spread: false,
         owner: None,
     };
     VolumeStatus::empty(VolumeId(1), spec)

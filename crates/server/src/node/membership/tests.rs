@@ -1,5 +1,5 @@
 use stele_array::CreateOptions;
-use stele_array::reactor::{NewDrives, PoolServer, ServerOptions};
+use stele_array::server::{NewDrives, PoolServer, ServerOptions};
 use stele_ground::{MIB, PoolId};
 use stele_media::Access;
 
@@ -19,6 +19,7 @@ fn node(folder: &Path) -> Node {
         log: None,
         spare_drives: None,
         created: 0,
+        shard: Default::default(),
     };
     let new = Some(NewDrives { size: SIZE, space: Space::Sparse });
     let pool = PoolServer::create(&places, new, create, Default::default(), ServerOptions::default()).unwrap();

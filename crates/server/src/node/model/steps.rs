@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::{BucketChange, Protection, Retention, RetentionMode, Surroundings, VersionId};
-use stele_array::reactor::DrivePlace;
+use stele_array::server::DrivePlace;
 use stele_array::{Command, DriveStatus, Reply};
 use stele_block::Protocol;
 

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stele_array::reactor::{PoolServer, ServerOptions, Source};
+use stele_array::server::{PoolServer, ServerOptions, Source};
 use stele_array::{CreateOptions, OpenOptions};
 use stele_ground::{Bytes, Instant, MIB, PoolId};
 use stele_media::{Completion, Drive, Geometry, MemoryDrive, Request};
@@ -40,6 +40,7 @@ pub fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
         log: None,
         spare_drives: None,
         created: 0,
+        shard: Default::default(),
     };
     let pool = PoolServer::create_on(sources, create, OpenOptions::default(), ServerOptions::default()).unwrap();
     Arc::new(Node::of_pool(pool, Config::new(Vec::new())))

@@ -24,6 +24,7 @@ pub async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
         digest: DigestUnit::Block,
         mode: WriteMode::WriteBack,
         fully_allocated: false,
+        spread: false,
         owner: None,
     };
     let Ok(Reply::Volume(data)) = node.pool.command(Command::CreateVolume(spec)).await else { panic!("a volume") };

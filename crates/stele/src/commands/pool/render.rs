@@ -26,6 +26,9 @@ pub fn render(status: &StatusView) -> String {
     };
     let mut text = format!("{} {}  {state}\n", paint("Pool", BOLD), status.name);
     text.push_str(&space(status));
+    if status.shards > 1 {
+        text.push_str(&format!("  shards  {}, each with a part of every drive and a thread\n", status.shards));
+    }
     text.push_str(&format!(
         "  log     {} of {}, {} dirty\n",
         Bytes(status.log_used),

@@ -8,7 +8,7 @@ use stele_array::anchor::{self, Anchor, LATER_MIN, SLOT};
 use stele_array::checkpoint::{ROOT_VERSION, Root};
 use stele_array::label::codec::{self, Label, Stamp};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, places};
-use stele_array::reactor::DrivePlace;
+use stele_array::server::DrivePlace;
 use stele_server::failure::Outcome;
 
 use super::{FormatFinding, FormatVerdict, label, own_label, own_tables};
@@ -132,7 +132,9 @@ fn read(path: &Path) -> Outcome<Drive> {
     for at in places(size) {
         let bytes = reader.read(at, LABEL_SIZE)?;
         drive.labels.extend(Stamp::read(&bytes));
+        // The last shard's labels are at the drive's end; checkpoint and log here are the first's.
         if let Ok(label) = Label::decode(&bytes)
+            && label.configuration.shard.is_first()
             && newest.as_ref().is_none_or(|best| label.sequence > best.sequence)
         {
             newest = Some(label);

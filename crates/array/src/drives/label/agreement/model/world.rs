@@ -134,6 +134,7 @@ impl World {
             growing: false,
             settled: paper.settled.into(),
             overrides: Vec::new(),
+            shard: Default::default(),
         }
     }
 

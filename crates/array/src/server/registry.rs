@@ -1,0 +1,48 @@
+//! Which volumes of the shards make up a volume of the pool.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stele_ground::VolumeId;
+
+use super::gate::Gate;
+
+/// A number that no volume has.
+pub const NONE: VolumeId = VolumeId(u32::MAX);
+
+/// Shared by the pool's ports and commands. A volume is known by its number on the first shard.
+#[derive(Default)]
+pub struct Registry(Mutex<BTreeMap<VolumeId, Entry>>);
+
+#[derive(Clone)]
+struct Entry {
+    /// By shard; one number for a volume that lies on the first shard alone.
+    parts: Vec<VolumeId>,
+    gate: Arc<Gate>,
+}
+
+impl Registry {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Entry>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers are never given twice, so what is known stays true.
+    pub fn note(&self, parts: Vec<VolumeId>) {
+        let Some(first) = parts.first().copied() else { return };
+        self.entries().entry(first).or_insert_with(|| Entry { parts, gate: Arc::default() });
+    }
+
+    /// The numbers by shard.
+    pub fn parts(&self, volume: VolumeId) -> Option<Vec<VolumeId>> {
+        self.entries().get(&volume).map(|entry| entry.parts.clone())
+    }
+
+    /// The number on one shard; one that no volume has where the volume is not known.
+    pub fn part(&self, volume: VolumeId, shard: usize) -> VolumeId {
+        self.entries().get(&volume).and_then(|entry| entry.parts.get(shard)).copied().unwrap_or(NONE)
+    }
+
+    pub fn gate(&self, volume: VolumeId) -> Option<Arc<Gate>> {
+        self.entries().get(&volume).map(|entry| Arc::clone(&entry.gate))
+    }
+}

@@ -1,0 +1,475 @@
+use std::path::PathBuf;
+
+use stele_codes::Code;
+use stele_ground::{Dice, Instant, MIB, PoolId};
+use stele_media::conformance::{self, Subject};
+use stele_media::{Drive, ExtentState, Op, Remote, Shared, Space};
+
+use super::*;
+use crate::model::{DigestUnit, DriveHealth, VolumeSpec, WriteMode};
+
+const DRIVES: usize = 6;
+/// Of a mirror with strips of 16 KiB.
+const UNIT: u64 = MIB;
+
+/// Drives of a test: files on the disk of the build, removed at the end.
+struct Site(PathBuf);
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let parent = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/scratch");
+        let path = parent.join(format!("server-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).expect("a scratch directory");
+        Site(path)
+    }
+
+    fn places(&self) -> Vec<DrivePlace> {
+        (0..DRIVES).map(|drive| self.place(drive)).collect()
+    }
+
+    fn place(&self, drive: usize) -> DrivePlace {
+        DrivePlace { path: self.0.join(drive.to_string()), enclosure: None }
+    }
+
+    fn create(&self, shards: u16) -> Result<PoolServer, ArrayError> {
+        let options = CreateOptions {
+            pool: PoolId([7; 16]),
+            name: "tested".to_owned(),
+            drives: Vec::new(),
+            seed: 1,
+            log: Some(Bytes(8 * MIB)),
+            spare_drives: Some(1),
+            created: 0,
+            shard: Shard { index: 0, count: shards },
+        };
+        let new = NewDrives { size: Bytes(u64::from(shards) * 48 * MIB + 12345 * 4096 % MIB), space: Space::Sparse };
+        PoolServer::create(&self.places(), Some(new), options, OpenOptions::default(), ServerOptions::default())
+    }
+
+    fn made(&self, shards: u16) -> PoolServer {
+        self.create(shards).expect("a pool")
+    }
+
+    fn open(&self) -> PoolServer {
+        PoolServer::open(&self.places(), OpenOptions::default(), ServerOptions::default()).expect("the pool opens")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn spec(name: &str, code: Option<Code>, size: u64) -> VolumeSpec {
+    VolumeSpec {
+        name: name.to_owned(),
+        code: code.expect("a code"),
+        size: Bytes(size),
+        strip: Bytes(16 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        spread: true,
+        owner: None,
+    }
+}
+
+fn volume(server: &PoolServer, spec: VolumeSpec) -> (VolumeStatus, Handle) {
+    let name = spec.name.clone();
+    let Reply::Volume(status) = server.command_blocking(Command::CreateVolume(spec)).expect("a volume") else {
+        panic!("a volume")
+    };
+    (status, server.volume(&name).expect("its handle"))
+}
+
+fn names(server: &PoolServer) -> Vec<String> {
+    list(server).into_iter().map(|volume| volume.spec.name).collect()
+}
+
+fn list(server: &PoolServer) -> Vec<VolumeStatus> {
+    match server.command_blocking(Command::ListVolumes).expect("a list") {
+        Reply::Volumes(all) => all,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn status(server: &PoolServer) -> PoolStatus {
+    match server.command_blocking(Command::Status).expect("a status") {
+        Reply::Status(status) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn data(byte: u8, length: u64) -> Vec<Shared> {
+    vec![Shared::from(vec![byte; length as usize])]
+}
+
+/// A spread volume as a drive.
+struct Spread {
+    site: Site,
+    server: Option<(Remote, PoolServer)>,
+}
+
+impl Spread {
+    fn new(name: &str, shards: u16, spec: VolumeSpec) -> Spread {
+        let site = Site::new(name);
+        let server = site.made(shards);
+        let (status, handle) = volume(&server, spec);
+        assert!(status.spec.spread);
+        Spread { site, server: Some((Remote::new(handle), server)) }
+    }
+}
+
+impl Subject for Spread {
+    fn drive(&mut self) -> &mut dyn Drive {
+        &mut self.server.as_mut().expect("open").0
+    }
+    fn wait(&mut self) -> Instant {
+        std::thread::yield_now();
+        Instant(0)
+    }
+    fn cut_power(&mut self) -> bool {
+        self.server = None;
+        let server = self.site.open();
+        self.server = Some((Remote::new(server.volume("under test").expect("its handle")), server));
+        true
+    }
+}
+
+#[test]
+fn spread_volumes_conform() {
+    conformance::check("mirror on 2 shards", 1, &mut |seed| {
+        Box::new(Spread::new(&format!("mirror-{seed}"), 2, spec("under test", Code::mirror(2), 5 * MIB + 8192)))
+    });
+    conformance::check("4+1 on 3 shards", 2, &mut |seed| {
+        Box::new(Spread::new(&format!("coded-{seed}"), 3, spec("under test", Code::parity(4, 1), 7 * MIB)))
+    });
+}
+
+/// Requests over several units give and take the same bytes as small ones.
+#[test]
+fn long_requests_are_their_bytes_in_order() {
+    let site = Site::new("long");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 8 * MIB));
+    let mut bytes = vec![0; 8 * MIB as usize];
+    Dice::new(5).fill(&mut bytes);
+    let (at, length) = (UNIT / 2, 5 * UNIT);
+    let range = at as usize..(at + length) as usize;
+    // In uneven pieces.
+    let whole = Shared::from(bytes[range.clone()].to_vec());
+    let cuts = [0, 4096, 12288, 12288 + 3 * MIB as usize, length as usize];
+    let pieces = cuts.windows(2).map(|cut| whole.slice(cut[0]..cut[1])).collect();
+    handle.write_blocking(at, pieces, true).expect("written");
+    let read = |at: u64, length: u64| handle.read_blocking(at, length as usize).expect("read");
+    assert!(read(at, length)[..] == bytes[range.clone()]);
+    for here in (at..at + length).step_by(128 << 10) {
+        assert!(read(here, 128 << 10)[..] == bytes[here as usize..][..128 << 10], "at {here}");
+    }
+    let (sender, receiver) = channel();
+    let view = Op::View { at, length, pieces: Vec::new() };
+    handle.submit(view, stele_media::Priority::Host, Box::new(move |op, result| drop(sender.send((op, result)))));
+    let Ok((Op::View { at: 524_288, pieces, .. }, Ok(()))) = receiver.recv() else { panic!("a view") };
+    assert!(pieces.concat() == bytes[range]);
+    let extents = handle.extents_blocking(0, 8 * MIB).expect("listed");
+    assert_eq!(extents.iter().map(|extent| extent.length).sum::<u64>(), 8 * MIB);
+    assert_eq!(extents.first().map(|extent| extent.state), Some(ExtentState::Hole));
+    handle.zero_blocking(0, 8 * MIB).expect("zeroed");
+    assert!(read(0, 8 * MIB).iter().all(|byte| *byte == 0));
+    let error = handle.read_blocking(8 * MIB, 4096).expect_err("behind its end");
+    assert!(error.message.contains("beyond the end"), "{error}");
+}
+
+/// Volumes, snapshots, clones and sizes are the same before and after the pool is closed, and a
+/// volume that is not spread lies on the first shard.
+#[test]
+fn what_commands_made_is_there_when_the_pool_is_opened_again() {
+    let site = Site::new("commands");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+    volume(
+        &server,
+        VolumeSpec { spread: false, owner: Some("catalog".into()), ..spec("whole", Code::mirror(3), 4 * MIB) },
+    );
+    let (small, _) = volume(&server, spec("small", Code::mirror(2), MIB + 4096));
+    assert!(!small.spec.spread, "it has no unit for each shard");
+    let ask = |command: Command| server.command_blocking(command);
+    handle.write_blocking(0, data(1, 6 * MIB), true).expect("written");
+    ask(Command::SnapshotVolume { volume: "v".into(), name: "v@1".into(), made: 9 }).expect("a snapshot");
+    handle.write_blocking(MIB, data(2, 2 * MIB), true).expect("written");
+    ask(Command::CloneSnapshot { snapshot: "v@1".into(), name: "c".into() }).expect("a clone");
+    ask(Command::ResizeVolume { name: "v".into(), size: Bytes(9 * MIB + 4096) }).expect("grown");
+    assert_eq!(handle.geometry().size, Bytes(9 * MIB + 4096));
+    ask(Command::SetVolume { name: "v".into(), read_ahead: Some(3), mode: None }).expect("set");
+    let taken = ask(Command::CreateVolume(spec("v", Code::mirror(2), 6 * MIB))).expect_err("the name is taken");
+    assert!(matches!(taken, ArrayError::Exists(_)), "{taken}");
+    let back = ask(Command::RollBackVolume { volume: "v".into(), snapshot: "v@1".into() }).expect_err("refused");
+    assert!(back.to_string().contains("clone 'v@1'"), "{back}");
+    let tiny = ask(Command::ResizeVolume { name: "v".into(), size: Bytes(MIB) }).expect_err("too small");
+    assert!(matches!(tiny, ArrayError::Invalid(_)), "{tiny}");
+    let full = ask(Command::ResizeVolume { name: "v".into(), size: Bytes(5 * MIB) }).expect_err("it holds data there");
+    assert_eq!(handle.geometry().size, Bytes(9 * MIB + 4096), "{full}");
+    let before = list(&server);
+    server.close().expect("closed");
+
+    let server = site.open();
+    let after = list(&server);
+    assert_eq!(after, before);
+    let by_name = |name: &str| after.iter().find(|volume| volume.spec.name == name).expect("listed");
+    assert_eq!((by_name("v").spec.size, by_name("v").read_ahead), (Bytes(9 * MIB + 4096), 3));
+    assert_eq!(by_name("v@1").origin.as_deref(), Some("v"));
+    let read = |name: &str, at: u64| server.volume(name).expect("there").read_blocking(at, 4096).expect("read")[0];
+    for (name, expected) in [("v", [1, 2, 2, 1]), ("v@1", [1; 4]), ("c", [1; 4])] {
+        assert_eq!([0, 1, 2, 3].map(|unit| read(name, unit * UNIT)), expected, "{name}");
+    }
+    let ask = |command: Command| server.command_blocking(command);
+    let held = ask(Command::DeleteVolume { name: "v@1".into() }).expect_err("it has a clone");
+    assert!(matches!(held, ArrayError::Refused(_)), "{held}");
+    for name in ["c", "v@1", "v", "small"] {
+        ask(Command::DeleteVolume { name: name.into() }).expect("deleted");
+    }
+    assert_eq!(names(&server), ["whole"]);
+    assert_eq!(status(&server).shards, 2);
+}
+
+/// Nothing that has an owner and is protected goes, on whichever shard the protection is known.
+#[test]
+fn a_protected_volume_stays_on_all_shards() {
+    let site = Site::new("protected");
+    let server = site.made(2);
+    let (status, _) =
+        volume(&server, VolumeSpec { owner: Some("archive".into()), ..spec("data", Code::mirror(2), 4 * MIB) });
+    let protect = |server: &PoolServer, retained| {
+        server.command_blocking(Command::Protect { volume: status.id, owner: "archive".into(), retained })
+    };
+    protect(&server, true).expect("protected");
+    let refused = |server: &PoolServer| {
+        let error = server.command_blocking(Command::DeleteVolume { name: "data".into() }).expect_err("protected");
+        assert!(matches!(error, ArrayError::Refused(_)), "{error}");
+        assert!(list(server)[0].retained);
+    };
+    refused(&server);
+    // As if the release had been cut off after the first shard.
+    let first = &server.shards.servers[0];
+    let release = Command::Protect { volume: status.id, owner: "archive".into(), retained: false };
+    first.command_blocking(release).expect("released there");
+    refused(&server);
+    drop(server);
+    let server = site.open();
+    refused(&server);
+    list(&server);
+    protect(&server, false).expect("released");
+    server.command_blocking(Command::DeleteVolume { name: "data".into() }).expect("deleted");
+    assert!(
+        server
+            .shards
+            .ask_all(&Command::ListVolumes)
+            .into_iter()
+            .all(|list| { matches!(list, Ok(Reply::Volumes(list)) if list.is_empty()) })
+    );
+}
+
+/// A snapshot shows a moment: of two writes one after the other, on different shards, never the
+/// second without the first.
+#[test]
+fn a_snapshot_has_no_write_without_those_before_it() {
+    let site = Site::new("moment");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 4 * MIB));
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1u8.. {
+                handle.write_blocking(0, data(round, 4096), false).expect("written");
+                handle.write_blocking(UNIT, data(round, 4096), false).expect("written");
+                if stop.load(Ordering::Relaxed) || round == u8::MAX {
+                    break;
+                }
+            }
+        });
+        for taken in 0..12 {
+            let name = format!("v@{taken}");
+            let snapshot = Command::SnapshotVolume { volume: "v".into(), name: name.clone(), made: 0 };
+            server.command_blocking(snapshot).expect("a snapshot");
+            let shown = server.volume(&name).expect("there");
+            let read = |at| shown.read_blocking(at, 4096).expect("read")[0];
+            let (first, second) = (read(0), read(UNIT));
+            assert!(first == second || first == second + 1, "{first} and {second}");
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+/// What a command leaves that was cut off between two shards is put right at the next opening.
+#[test]
+fn an_opening_puts_right_what_was_cut_off() {
+    let site = Site::new("cut");
+    let server = site.made(2);
+    let (status, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+    volume(&server, spec("gone", Code::mirror(2), 6 * MIB));
+    handle.write_blocking(0, data(1, 2 * MIB), true).expect("written");
+    let on = |shard: usize, command: Command| server.shards.ask(shard, command).expect("done there");
+    let part = |name: &str, size| VolumeSpec { size: Bytes(size), ..spec(name, Code::mirror(2), 1) };
+    // Making a volume, a snapshot of another; deleting; growing; setting.
+    on(1, Command::CreateVolume(part("half", 3 * MIB)));
+    on(1, Command::SnapshotVolume { volume: "v".into(), name: "v@half".into(), made: 0 });
+    on(0, Command::DeleteVolume { name: "gone".into() });
+    on(1, Command::ResizeVolume { name: "v".into(), size: Bytes(7 * MIB) });
+    on(1, Command::SetVolume { name: "v".into(), read_ahead: Some(5), mode: Some(WriteMode::WriteThrough) });
+    drop((handle, server));
+
+    let server = site.open();
+    assert_eq!(names(&server), ["v"]);
+    let parts: Vec<VolumeStatus> = server
+        .shards
+        .ask_all(&Command::ListVolumes)
+        .into_iter()
+        .map(|reply| match reply {
+            Ok(Reply::Volumes(list)) => list.into_iter().next().expect("a part"),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let told = |part: &VolumeStatus| (part.spec.size, part.read_ahead, part.spec.mode);
+    assert_eq!(told(&parts[0]), told(&parts[1]));
+    assert_eq!(list(&server)[0].spec.size, status.spec.size);
+    // A name that was cut off is free.
+    volume(&server, spec("half", Code::mirror(2), 6 * MIB));
+
+    // Shrinking, where the first shard would have refused: the end of the second part comes back.
+    let handle = server.volume("v").expect("there");
+    handle.write_blocking(4 * MIB, data(4, MIB), true).expect("written");
+    server.shards.ask(1, Command::ResizeVolume { name: "v".into(), size: Bytes(2 * MIB) }).expect("shrunk there");
+    drop((handle, server));
+    let server = site.open();
+    let handle = server.volume("v").expect("there");
+    assert!(handle.geometry().size >= Bytes(5 * MIB), "{}", handle.geometry().size);
+    assert_eq!(handle.read_blocking(4 * MIB, MIB as usize).expect("read")[..], vec![4; MIB as usize]);
+    assert_eq!(handle.read_blocking(0, 2 * MIB as usize).expect("read")[..], vec![1; 2 * MIB as usize]);
+}
+
+/// A spread volume that lacks a part is never read from the parts that are there.
+#[test]
+fn a_volume_without_one_of_its_parts_is_not_read() {
+    let site = Site::new("lacking");
+    let server = site.made(2);
+    volume(&server, spec("v", Code::mirror(2), 4 * MIB));
+    server.shards.ask(1, Command::DeleteVolume { name: "v".into() }).expect("deleted there");
+    drop(server);
+    let server = site.open();
+    assert_eq!(list(&server)[0].unreadable, [(0, list(&server)[0].spec.size.0)]);
+    let handle = server.volume("v").expect("a handle");
+    handle.read_blocking(0, 4096).expect_err("it lacks a part");
+    handle.write_blocking(0, data(1, 4096), true).expect_err("it lacks a part");
+}
+
+/// A drive is replaced, added, emptied and taken back on all shards with one command.
+#[test]
+fn drives_come_and_go_on_all_shards() {
+    let site = Site::new("drives");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 16 * MIB));
+    handle.write_blocking(0, data(3, 16 * MIB), true).expect("written");
+    let ask = |command: Command| server.command_blocking(command);
+    let size = std::fs::metadata(site.place(0).path).expect("a drive").len();
+    let fresh = |name: &str| {
+        let path = site.0.join(name);
+        drop(DriveFile::create(&path, Bytes(size), Space::Sparse).expect("a file"));
+        let index = server.attach(&DrivePlace { path, enclosure: None }).expect("attached");
+        (index, DriveId(fresh_identity().expect("an identity")))
+    };
+    let until = |what: &str, reached: &dyn Fn(&PoolStatus) -> bool| {
+        let start = std::time::Instant::now();
+        while !reached(&status(&server)) {
+            assert!(start.elapsed().as_secs() < 60, "{what}: {:#?}", status(&server));
+            std::thread::yield_now();
+        }
+    };
+    let (new, identity) = fresh("new");
+    ask(Command::ReplaceDrive { old: 2, new, identity, enclosure: None, give_up: true }).expect("replaced");
+    until("replaced", &|status| {
+        let drive = status.drives.iter().find(|drive| drive.identity == identity);
+        drive.is_some_and(|drive| drive.health == DriveHealth::Healthy) && status.rebuild.is_none()
+    });
+    let added = fresh("added");
+    ask(Command::AddDrives { drives: vec![added] }).expect("added");
+    // Given again, as after an answer that was lost.
+    ask(Command::AddDrives { drives: vec![added] }).expect_err("it is a member");
+    let number = |identity: DriveId| {
+        let member = status(&server).drives.into_iter().find(|drive| drive.identity == identity);
+        member.expect("a member").index
+    };
+    until("grown", &|status| status.moving.is_none());
+    ask(Command::RemoveDrive { drive: number(identity) }).expect("being emptied");
+    until("emptied", &|status| status.drives.iter().all(|drive| drive.identity != identity));
+    let there = status(&server);
+    assert!(there.drives.iter().all(|drive| drive.note.is_empty()), "{:#?}", there.drives);
+    assert_eq!(there.drives.iter().filter(|drive| drive.is_member()).count(), DRIVES);
+    assert!(handle.read_blocking(0, 16 * MIB as usize).expect("read").iter().all(|byte| *byte == 3));
+}
+
+/// A pool opens without one of its drives, whose label says in how many parts they are divided.
+#[test]
+fn drives_say_how_they_are_divided() {
+    let site = Site::new("divided");
+    let server = site.made(3);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 12 * MIB));
+    handle.write_blocking(0, data(6, 12 * MIB), true).expect("written");
+    server.close().expect("closed");
+    std::fs::remove_file(site.place(4).path).expect("a drive is away");
+    // Another one has lost its labels at the start.
+    let damaged = std::fs::OpenOptions::new().write(true).open(site.place(1).path).expect("a drive");
+    std::os::unix::fs::FileExt::write_all_at(&damaged, &[0; 128 << 10], 0).expect("damaged");
+    drop(damaged);
+    let server = site.open();
+    let there = status(&server);
+    assert_eq!((there.shards, there.pool), (3, PoolId([7; 16])));
+    assert_eq!(
+        there.drives.iter().filter(|drive| drive.health == DriveHealth::Missing).count(),
+        1,
+        "{:#?}",
+        there.drives
+    );
+    let handle = server.volume("v").expect("there");
+    assert!(handle.read_blocking(0, 12 * MIB as usize).expect("read").iter().all(|byte| *byte == 6));
+    drop((handle, server));
+
+    // A pool is not made over it, whatever its number of shards; and is, when the labels at both
+    // ends of each drive are gone.
+    for shards in [1, 2, 3] {
+        assert!(matches!(site.create(shards), Err(ArrayError::Refused(_))), "{shards}");
+    }
+    for place in site.places().iter().filter(|place| place.path.exists()) {
+        let file = std::fs::OpenOptions::new().write(true).open(&place.path).expect("a drive");
+        let size = file.metadata().expect("its size").len();
+        for at in crate::drives::label::places(size) {
+            let zeros = vec![0; crate::drives::label::LABEL_SIZE as usize];
+            std::os::unix::fs::FileExt::write_all_at(&file, &zeros, at).expect("wiped");
+        }
+    }
+    assert_eq!(names(&site.made(3)), Vec::<String>::new());
+}
+
+/// Divided drives must hold a pool in each part.
+#[test]
+fn too_many_shards_are_refused() {
+    let site = Site::new("many");
+    for shards in [0, Shard::MAX + 1] {
+        assert!(matches!(site.create(shards), Err(ArrayError::Invalid(_))));
+    }
+    let memory = (0..DRIVES as u32).map(|n| Source::other(stele_media::MemoryDrive::new(Bytes(64 * MIB)), "m", n));
+    let options = CreateOptions {
+        pool: PoolId([7; 16]),
+        name: "tested".to_owned(),
+        drives: (0..DRIVES as u8).map(|n| DriveId([n; 16])).collect(),
+        seed: 1,
+        log: None,
+        spare_drives: None,
+        created: 0,
+        shard: Shard { index: 0, count: 2 },
+    };
+    let refused = PoolServer::create_on(memory.collect(), options, OpenOptions::default(), ServerOptions::default());
+    assert!(matches!(refused.map(drop), Err(ArrayError::Invalid(_))));
+}
