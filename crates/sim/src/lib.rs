@@ -17,6 +17,7 @@
 //! - [`stage`]: the world behind a port, for code that stands on a volume and blocks;
 //!   [`catalog_world`]: the catalog on it, [`pool_world`]: a pool below it, [`archive_world`]: the
 //!   archive on two volumes of that pool.
+//! - [`shards_world`]: a pool of several shards, whose commands are cut off between two of them.
 //! - [`virtual_pool`]: a pool in virtual time without chance, to measure durations.
 //! - [`run`]: runs a seed once, or twice with equal traces; runs many seeds; prints the command
 //!   that repeats one.
@@ -37,6 +38,7 @@ pub mod proof;
 pub mod run;
 pub mod script;
 pub mod setup;
+pub mod shards_world;
 pub mod stage;
 pub mod system;
 pub mod trace;
