@@ -53,7 +53,7 @@ fn an_archive_on_two_shards_keeps_its_objects_through_kills_and_lost_drives() {
     let server = place.serve().with_keys(keys);
     check(&server);
     place.refused(3, &["carries the archive"], &["volume", "delete", "data", "--yes"]);
-    place.refused(3, &["is drive 0 of this pool"], &["drive", "wipe", &place.path("d0.img")]);
+    place.refused(3, &["is drive 0 of this pool"], &["drive", "wipe", &place.path("d0.img"), "--yes"]);
     server.stop();
     let dump = place.json(&["drive", "dump", &place.path("d0.img")]);
     assert_eq!(dump["pool"]["shards"], 2, "{dump}");
