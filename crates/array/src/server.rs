@@ -144,8 +144,8 @@ impl PoolServer {
             opened.collect::<Result<Vec<_>, _>>()
         })?;
         let pool = PoolServer::of(servers)?;
-        if count > 1 && !options.read_only {
-            Coordinator::new(&*pool.shards, &pool.registry).reconcile()?;
+        if count > 1 {
+            Coordinator::new(&*pool.shards, &pool.registry).reconcile(!options.read_only)?;
         }
         Ok(pool)
     }
@@ -369,8 +369,8 @@ fn together(replies: Vec<Result<Reply, ArrayError>>, registry: &Registry) -> Res
         }
     }
     Ok(match statuses.is_empty() {
-        true => Reply::Volumes(commands::volumes(lists, registry)),
-        false => Reply::Status(Box::new(merge::statuses(statuses))),
+        true => Reply::Volumes(commands::volumes(&lists, registry)),
+        false => Reply::Status(Box::new(merge::statuses(statuses, registry))),
     })
 }
 

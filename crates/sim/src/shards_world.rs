@@ -502,7 +502,7 @@ impl World {
                 self.machines.all[shard].borrow_mut().fuse = Some(1 + self.dice.below(60));
             }
             self.tell(|| format!("{kind:?}: {:?}", self.machines.ask_all(&Command::ListVolumes)));
-            match self.coordinator().reconcile() {
+            match self.coordinator().reconcile(true) {
                 // Also where the last answer came with the crash.
                 _ if self.machines.down.get() => {}
                 Err(error) => return Err(Violation(format!("what was cut off is not put right: {error}"))),

@@ -121,6 +121,9 @@ pub struct Configuration {
     pub overrides: Vec<u64>,
     /// Its place among the shards that divide the drives.
     pub shard: Shard,
+    /// Of a shard: an opening accepted that acknowledged writes may be gone. What the others have
+    /// alone is then no leftover.
+    pub loss_accepted: bool,
 }
 
 /// The configuration in force and the way to change it. Cheap to clone.

@@ -458,6 +458,11 @@ pub struct PoolStatus {
     pub shards: u16,
     pub epoch: u64,
     pub read_only: bool,
+    /// Of a pool of several shards: an opening accepted that acknowledged writes may be gone.
+    pub loss_accepted: bool,
+    /// Volumes that lacked their part on some shard when the pool was opened. They cannot be read,
+    /// and stay until they are deleted.
+    pub incomplete: Vec<String>,
     pub drives: Vec<DriveStatus>,
     /// What stands now about drives, not what once happened.
     pub standing: Vec<Alarm>,

@@ -141,6 +141,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         settled: 0,
         overrides: Vec::new(),
         shard: options.shard,
+        loss_accepted: false,
     };
     if log.0 < 4 << 20 {
         return Err(ArrayError::Invalid(format!("a log of {log} is too small; give it at least 4 MiB")));

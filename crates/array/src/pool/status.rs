@@ -61,6 +61,8 @@ impl Serving {
             shards: configuration.shard.count,
             epoch: configuration.epoch,
             read_only: engine.standing.is_read_only(),
+            loss_accepted: configuration.loss_accepted,
+            incomplete: Vec::new(),
             standing: standing(&drives),
             drives,
             raw: Bytes(raw * unit),

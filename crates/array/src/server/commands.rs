@@ -3,8 +3,10 @@
 //! The first shard says what there is: a volume, snapshot or size exists when the first shard has
 //! it. So it is the last to get something new, and the first to lose something. What a crash leaves
 //! on the others is put right at the next opening ([`Coordinator::reconcile`]). Nothing of it was
-//! ever acknowledged.
+//! ever acknowledged, unless an operator once opened the pool although acknowledged writes may be
+//! gone. Then a volume that lacks a part stays, cannot be read, and goes when it is deleted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stele_ground::{Bytes, DriveId, VolumeId};
@@ -33,8 +35,22 @@ pub struct Coordinator<'a, S> {
 /// A volume of the pool, and what each shard says of its part.
 struct Known {
     whole: VolumeStatus,
-    /// By shard; one for a volume on the first shard alone.
-    parts: Vec<VolumeStatus>,
+    /// With the shard that has it, in the order of these.
+    parts: Vec<(usize, VolumeStatus)>,
+    /// How many of them there should be: one for a volume on the first shard alone.
+    shards: usize,
+}
+
+impl Known {
+    fn is_complete(&self) -> bool {
+        self.parts.len() == self.shards
+    }
+
+    fn note(&self, registry: &Registry) {
+        if self.is_complete() {
+            registry.note(self.parts.iter().map(|(_, part)| part.id).collect());
+        }
+    }
 }
 
 impl<'a, S: Shards> Coordinator<'a, S> {
@@ -49,9 +65,9 @@ impl<'a, S: Shards> Coordinator<'a, S> {
             Command::SnapshotVolume { volume, name, made } => self.snapshot(&volume, &name, made),
             Command::CloneSnapshot { snapshot, name } => {
                 let make = Command::CloneSnapshot { snapshot: snapshot.clone(), name: name.clone() };
-                self.make_parts(self.known(&snapshot)?.parts.len(), &name, |_| make.clone())
+                self.make_parts(self.complete(&snapshot)?.shards, &name, |_| make.clone())
             }
-            Command::RollBackVolume { volume, snapshot } => match self.known(&volume)?.parts.len() {
+            Command::RollBackVolume { volume, snapshot } => match self.known(&volume)?.shards {
                 1 => self.shards.ask(0, Command::RollBackVolume { volume, snapshot }),
                 shards => Err(ArrayError::Refused(format!(
                     "volume '{volume}' is spread over {shards} shards, which cannot be rolled back as one; clone \
@@ -59,7 +75,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 ))),
             },
             Command::SetVolume { ref name, .. } => {
-                for shard in (0..self.known(name)?.parts.len()).rev() {
+                for shard in (0..self.complete(name)?.shards).rev() {
                     self.shards.ask(shard, command.clone())?;
                 }
                 self.shown(name)
@@ -69,8 +85,8 @@ impl<'a, S: Shards> Coordinator<'a, S> {
             Command::ShowVolume { ref name } => {
                 let known = self.known(name)?;
                 let mut details = Vec::new();
-                for shard in 0..known.parts.len() {
-                    match self.shards.ask(shard, command.clone())? {
+                for (shard, _) in &known.parts {
+                    match self.shards.ask(*shard, command.clone())? {
                         Reply::Detail(detail) => details.push(*detail),
                         other => return Err(odd(&other)),
                     }
@@ -78,7 +94,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 Ok(Reply::Detail(Box::new(merge::details(known.whole, details))))
             }
             Command::ListVolumes => Ok(Reply::Volumes(self.all()?.into_iter().map(|known| known.whole).collect())),
-            Command::Status => Ok(Reply::Status(Box::new(merge::statuses(self.statuses()?)))),
+            Command::Status => Ok(Reply::Status(Box::new(merge::statuses(self.statuses()?, self.registry)))),
             Command::ReplaceDrive { old, new, identity, enclosure, give_up } => {
                 let on = |shard: &PoolStatus, old: DriveId| {
                     let old = number(shard, old)?;
@@ -126,25 +142,36 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         }
     }
 
-    /// Puts right what commands left that were cut off. Called before the pool serves.
-    pub fn reconcile(&self) -> Result<(), ArrayError> {
-        self.drop_leftovers()?;
-        for known in self.all()? {
-            let Known { whole, parts } = known;
-            if parts.len() < 2 {
-                continue;
+    /// Puts right what commands left that were cut off, as far as the shards take changes and
+    /// `may_change` says so. Called before the pool serves.
+    pub fn reconcile(&self, may_change: bool) -> Result<(), ArrayError> {
+        if may_change {
+            self.drop_leftovers()?;
+        }
+        self.note_incomplete(&self.lists()?);
+        let all_change = self.statuses()?.iter().all(|shard| !shard.read_only);
+        for known in self.all()?.iter().filter(|known| known.shards > 1 && known.is_complete() && may_change) {
+            if all_change {
+                self.agree_on_size(known);
             }
-            self.agree_on_size(&whole, &parts);
-            let first = &parts[0];
-            for (shard, part) in parts.iter().enumerate().skip(1) {
+            let (whole, first) = (&known.whole, &known.parts[0].1);
+            for (shard, part) in &known.parts[1..] {
+                let ask = |command: Command| {
+                    if let Err(error) = self.shards.ask(*shard, command) {
+                        tracing::warn!(
+                            "volume '{}' has settings on shard {shard} that differ: {error}",
+                            whole.spec.name
+                        );
+                    }
+                };
                 let (read_ahead, mode) = (Some(first.read_ahead), Some(first.spec.mode));
                 if !first.snapshot && (part.read_ahead, part.spec.mode) != (first.read_ahead, first.spec.mode) {
-                    self.shards.ask(shard, Command::SetVolume { name: whole.spec.name.clone(), read_ahead, mode })?;
+                    ask(Command::SetVolume { name: whole.spec.name.clone(), read_ahead, mode });
                 }
                 // The other way round a part stays protected until its owner says otherwise.
                 if first.retained && !part.retained {
                     let owner = whole.spec.owner.clone().unwrap_or_default();
-                    self.shards.ask(shard, Command::Protect { volume: part.id, owner, retained: true })?;
+                    ask(Command::Protect { volume: part.id, owner, retained: true });
                 }
             }
         }
@@ -153,26 +180,26 @@ impl<'a, S: Shards> Coordinator<'a, S> {
 
     /// Removes parts that the first shard knows nothing of: their volume was never made, or is
     /// deleted. One that cannot go stays, and takes room.
+    ///
+    /// Where the first shard may have forgotten a volume, nothing goes: after an opening that
+    /// accepted a loss, and while it shows a state that its other drives may have left behind.
     fn drop_leftovers(&self) -> Result<(), ArrayError> {
+        let statuses = self.statuses()?;
+        if statuses[0].read_only || statuses.iter().any(|shard| shard.loss_accepted) {
+            return Ok(());
+        }
         loop {
             let lists = self.lists()?;
-            let (first, others) = lists.split_first().ok_or_else(no_shard)?;
-            let is_left = |part: &&VolumeStatus| {
-                !first.iter().any(|whole| whole.spec.spread && whole.spec.name == part.spec.name)
-            };
             let mut removed = false;
-            for (shard, list) in others.iter().enumerate() {
-                for part in list.iter().filter(is_left) {
-                    // One with snapshots or clones goes after them, in a further round.
-                    let name = part.spec.name.clone();
-                    match self.shards.ask(shard + 1, Command::DeleteVolume { name }) {
-                        Ok(_) => removed = true,
-                        Err(error) => tracing::warn!(
-                            "shard {} keeps a part of volume '{}', which the pool does not have: {error}",
-                            shard + 1,
-                            part.spec.name
-                        ),
-                    }
+            for (shard, part) in leftovers(&lists) {
+                // One with snapshots or clones goes after them, in a further round.
+                let name = part.spec.name.clone();
+                match self.shards.ask(shard, Command::DeleteVolume { name }) {
+                    Ok(_) => removed = true,
+                    Err(error) => tracing::warn!(
+                        "shard {shard} keeps a part of volume '{}', which the pool does not have: {error}",
+                        part.spec.name
+                    ),
                 }
             }
             if !removed {
@@ -181,13 +208,25 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         }
     }
 
+    /// Finds the volumes that lack a part now, when no command is under way.
+    fn note_incomplete(&self, lists: &[Vec<VolumeStatus>]) {
+        let left = leftovers(lists).map(|(_, part)| part.spec.name.clone());
+        let lacking = gathered(lists, &BTreeSet::new()).into_iter().filter(|known| !known.is_complete());
+        let names: BTreeSet<String> = left.chain(lacking.map(|known| known.whole.spec.name)).collect();
+        for name in &names {
+            tracing::warn!("volume '{name}' lacks its part on some shard, and cannot be read");
+        }
+        self.registry.set_incomplete(names);
+    }
+
     /// Gives each part the size that the volume shows. Where a part behind that holds something, a
     /// shrinking was cut off: then the others, whose ends were empty, get theirs back.
-    fn agree_on_size(&self, whole: &VolumeStatus, parts: &[VolumeStatus]) {
-        let striping = Striping::of(&whole.spec, parts.len());
-        let have: Vec<Bytes> = parts.iter().map(|part| part.spec.size).collect();
+    fn agree_on_size(&self, known: &Known) {
+        let whole = &known.whole;
+        let striping = Striping::of(&whole.spec, known.shards);
+        let have: Vec<Bytes> = known.parts.iter().map(|(_, part)| part.spec.size).collect();
         let name = &whole.spec.name;
-        if striping.parts(whole.spec.size) == have || parts[0].snapshot {
+        if striping.parts(whole.spec.size) == have || whole.snapshot {
             return;
         }
         let to = |size: Bytes| {
@@ -221,6 +260,11 @@ impl<'a, S: Shards> Coordinator<'a, S> {
 
     /// Makes something on so many shards, the first one last, or on none.
     fn make_parts(&self, shards: usize, name: &str, make: impl Fn(usize) -> Command) -> Result<Reply, ArrayError> {
+        if self.registry.is_incomplete(name) {
+            return Err(ArrayError::Exists(format!(
+                "there is already a volume '{name}', which lacks a part; it is kept until it is deleted"
+            )));
+        }
         for shard in (0..shards).rev() {
             let mut made = self.shards.ask(shard, make(shard));
             if shard > 0 && matches!(made, Err(ArrayError::Exists(_))) {
@@ -241,23 +285,30 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         let known = self.known(name)?;
         if known.whole.retained {
             // The first shard alone may not know.
-            let held = known.parts.iter().position(|part| part.retained).unwrap_or(0);
+            let held = known.parts.iter().find(|(_, part)| part.retained).map_or(0, |(shard, _)| *shard);
             return self.shards.ask(held, Command::DeleteVolume { name: name.to_owned() });
         }
-        self.shards.ask(0, Command::DeleteVolume { name: name.to_owned() })?;
-        for shard in 1..known.parts.len() {
-            if let Err(error) = self.shards.ask(shard, Command::DeleteVolume { name: name.to_owned() }) {
+        let (first, others) = known.parts.split_first().ok_or_else(no_shard)?;
+        self.shards.ask(first.0, Command::DeleteVolume { name: name.to_owned() })?;
+        let mut whole_gone = true;
+        for (shard, _) in others {
+            if let Err(error) = self.shards.ask(*shard, Command::DeleteVolume { name: name.to_owned() }) {
                 tracing::warn!("volume '{name}' is deleted, and its part on shard {shard} stays for now: {error}");
+                whole_gone = false;
             }
+        }
+        match whole_gone {
+            true => self.registry.end_incomplete(name),
+            false => self.registry.note_incomplete(name),
         }
         Ok(Reply::Done)
     }
 
     fn snapshot(&self, volume: &str, name: &str, made: u64) -> Result<Reply, ArrayError> {
-        let known = self.known(volume)?;
+        let known = self.complete(volume)?;
         let take = Command::SnapshotVolume { volume: volume.to_owned(), name: name.to_owned(), made };
         let mut taken = Err(no_shard());
-        match known.parts.len() {
+        match known.shards {
             1 => taken = self.make_parts(1, name, |_| take.clone()),
             // A write that follows another must not be in the snapshot without it, on whatever
             // shards they lie.
@@ -269,24 +320,24 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     }
 
     fn resize(&self, name: &str, size: Bytes) -> Result<Reply, ArrayError> {
-        let known = self.known(name)?;
-        if known.parts.len() == 1 {
+        let known = self.complete(name)?;
+        if known.shards == 1 {
             return self.shards.ask(0, Command::ResizeVolume { name: name.to_owned(), size });
         }
-        let striping = Striping::of(&known.whole.spec, known.parts.len());
+        let striping = Striping::of(&known.whole.spec, known.shards);
         let parts = striping.parts(size);
-        let least = Bytes(striping.unit() * known.parts.len() as u64);
+        let least = Bytes(striping.unit() * known.shards as u64);
         if size < least {
             return Err(ArrayError::Invalid(format!(
                 "volume '{name}' is spread over {} shards, and keeps at least {least}",
-                known.parts.len()
+                known.shards
             )));
         }
         let change = |shard: usize, size| self.shards.ask(shard, Command::ResizeVolume { name: name.to_owned(), size });
         for shard in (0..parts.len()).rev() {
             if let Err(error) = change(shard, parts[shard]) {
-                for (changed, before) in known.parts.iter().enumerate().skip(shard + 1) {
-                    let _ = change(changed, before.spec.size);
+                for (changed, before) in &known.parts[shard + 1..] {
+                    let _ = change(*changed, before.spec.size);
                 }
                 return Err(error);
             }
@@ -381,8 +432,8 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     }
 
     fn all(&self) -> Result<Vec<Known>, ArrayError> {
-        let all = gathered(self.lists()?);
-        all.iter().for_each(|known| self.registry.note(known.parts.iter().map(|part| part.id).collect()));
+        let all = gathered(&self.lists()?, &self.registry.incomplete());
+        all.iter().for_each(|known| known.note(self.registry));
         Ok(all)
     }
 
@@ -391,36 +442,66 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         known.ok_or_else(|| ArrayError::Missing(format!("the pool has no volume named '{name}'")))
     }
 
+    fn complete(&self, name: &str) -> Result<Known, ArrayError> {
+        let known = self.known(name)?;
+        if known.is_complete() {
+            return Ok(known);
+        }
+        Err(ArrayError::Refused(format!(
+            "volume '{name}' lacks its part on {} of {} shards, and can only be deleted",
+            known.shards - known.parts.len(),
+            known.shards
+        )))
+    }
+
     fn shown(&self, name: &str) -> Result<Reply, ArrayError> {
         self.known(name).map(|known| Reply::Volume(known.whole))
     }
 }
 
 /// The volumes of the pool, from what each shard lists.
-pub fn volumes(lists: Vec<Vec<VolumeStatus>>, registry: &Registry) -> Vec<VolumeStatus> {
-    let all = gathered(lists);
-    all.iter().for_each(|known| registry.note(known.parts.iter().map(|part| part.id).collect()));
+pub fn volumes(lists: &[Vec<VolumeStatus>], registry: &Registry) -> Vec<VolumeStatus> {
+    let all = gathered(lists, &registry.incomplete());
+    all.iter().for_each(|known| known.note(registry));
     all.into_iter().map(|known| known.whole).collect()
 }
 
-fn gathered(lists: Vec<Vec<VolumeStatus>>) -> Vec<Known> {
-    let mut lists = lists.into_iter();
-    let first = lists.next().unwrap_or_default();
-    let others: Vec<Vec<VolumeStatus>> = lists.collect();
-    let gather = |part: VolumeStatus| {
-        let mut parts = vec![part];
-        if parts[0].spec.spread {
-            let same = |list: &Vec<VolumeStatus>| {
-                let (first, kind) = (&parts[0].spec, |spec: &VolumeSpec| (spec.code, spec.strip, spec.spread));
-                list.iter().find(|part| part.spec.name == first.name && kind(&part.spec) == kind(first)).cloned()
-            };
-            // One that lacks a part is shown, and cannot be read: its bytes lie elsewhere.
-            parts.extend(others.iter().map(same).collect::<Option<Vec<_>>>().unwrap_or_default());
-        }
-        let shards = if parts[0].spec.spread { others.len() + 1 } else { 1 };
-        Known { whole: merge::volume(&parts, shards), parts }
+/// Those that the first shard has, and of the others those that are known to be incomplete.
+fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &BTreeSet<String>) -> Vec<Known> {
+    let by_name = |list: &'_ Vec<VolumeStatus>| -> BTreeMap<String, usize> {
+        list.iter().zip(0..).map(|(part, at)| (part.spec.name.clone(), at)).collect()
     };
-    first.into_iter().map(gather).collect()
+    let places: Vec<BTreeMap<String, usize>> = lists.iter().map(by_name).collect();
+    let kind = |spec: &VolumeSpec| (spec.code, spec.strip, spec.spread);
+    let mut all = Vec::new();
+    for (shard, list) in lists.iter().enumerate() {
+        for part in list {
+            let name = &part.spec.name;
+            let is_before = || places[..shard].iter().any(|places| places.contains_key(name));
+            if shard > 0 && (!incomplete.contains(name) || is_before()) {
+                continue;
+            }
+            let mut parts = vec![(shard, part.clone())];
+            if part.spec.spread {
+                let behind = (shard + 1..lists.len()).filter_map(|other| {
+                    let same = &lists[other][*places[other].get(name)?];
+                    (kind(&same.spec) == kind(&part.spec)).then(|| (other, same.clone()))
+                });
+                parts.extend(behind);
+            }
+            let shards = if part.spec.spread { lists.len() } else { 1 };
+            all.push(Known { whole: merge::volume(&parts, shards), parts, shards });
+        }
+    }
+    all
+}
+
+/// Parts, with their shard, of volumes that the first shard does not have.
+fn leftovers(lists: &[Vec<VolumeStatus>]) -> impl Iterator<Item = (usize, &VolumeStatus)> {
+    let first = lists.first().into_iter().flatten().filter(|whole| whole.spec.spread);
+    let there: BTreeSet<&str> = first.map(|whole| whole.spec.name.as_str()).collect();
+    let parts = lists.iter().enumerate().skip(1).flat_map(|(shard, list)| list.iter().map(move |part| (shard, part)));
+    parts.filter(move |(_, part)| !there.contains(part.spec.name.as_str()))
 }
 
 fn member(status: &PoolStatus, identity: DriveId) -> Option<&DriveStatus> {

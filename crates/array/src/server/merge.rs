@@ -1,34 +1,45 @@
 //! What the shards of a pool say, as the pool's word.
 
-use stele_ground::{Bytes, DriveId};
+use stele_ground::{Bytes, DriveId, VolumeId};
 
+use super::registry::Registry;
 use super::striping::Striping;
 use crate::model::{
     AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, PoolStatus, Progress, VolumeDetail, VolumeStatus,
 };
 
-/// A volume from its parts, the first shard's first. `shards`: how many parts there should be.
-pub fn volume(parts: &[VolumeStatus], shards: usize) -> VolumeStatus {
-    let mut whole = parts[0].clone();
-    if parts.len() < shards {
-        whole.unreadable = vec![(0, whole.spec.size.0)];
-        return whole;
-    }
+/// Where a shard's number stands in that of a volume which the first shard lacks.
+const LACKING: u32 = 26;
+
+/// A volume from its parts, each with its shard, in the order of these. `shards`: how many parts
+/// there should be.
+pub fn volume(parts: &[(usize, VolumeStatus)], shards: usize) -> VolumeStatus {
+    let (on, first) = &parts[0];
+    let mut whole = first.clone();
     if shards == 1 {
         return whole;
     }
     let striping = Striping::of(&whole.spec, shards);
-    let sizes: Vec<Bytes> = parts.iter().map(|part| part.spec.size).collect();
+    let mut sizes = vec![Bytes(0); shards];
+    parts.iter().for_each(|(shard, part)| sizes[*shard] = part.spec.size);
+    whole.retained = parts.iter().any(|(_, part)| part.retained);
+    whole.allocated = sum(parts, |(_, part)| part.allocated);
+    if parts.len() < shards {
+        // Numbers are the first shard's; one that lacks its part there has a number of its own.
+        whole.id = VolumeId(whole.id.0 | (*on as u32) << LACKING);
+        whole.spec.size = striping.covering(&sizes);
+        whole.unreadable = vec![(0, whole.spec.size.0)];
+        return whole;
+    }
     whole.spec.size = striping.size(&sizes);
-    whole.retained = parts.iter().any(|part| part.retained);
-    whole.allocated = sum(parts, |part| part.allocated);
     let shown = |ranges: fn(&VolumeStatus) -> &Vec<(u64, u64)>| {
-        let of = |(shard, part): (usize, &VolumeStatus)| {
+        let of = |(shard, part): &(usize, VolumeStatus)| {
+            let shard = *shard;
             let shown =
                 ranges(part).clone().into_iter().flat_map(move |(at, length)| striping.shown(shard, at, length));
             shown.collect::<Vec<_>>()
         };
-        let mut all: Vec<(u64, u64)> = parts.iter().enumerate().flat_map(of).collect();
+        let mut all: Vec<(u64, u64)> = parts.iter().flat_map(of).collect();
         all.sort_unstable();
         joined(all)
     };
@@ -73,7 +84,7 @@ pub fn details(status: VolumeStatus, parts: Vec<VolumeDetail>) -> VolumeDetail {
 }
 
 /// The pool from its shards, the first one first.
-pub fn statuses(shards: Vec<PoolStatus>) -> PoolStatus {
+pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
     let count = shards.len() as u64;
     let drives = drives(&shards);
     let codes = codes(&shards);
@@ -82,6 +93,7 @@ pub fn statuses(shards: Vec<PoolStatus>) -> PoolStatus {
     let mut whole = all.next().expect("a pool has a shard");
     for shard in all {
         whole.read_only |= shard.read_only;
+        whole.loss_accepted |= shard.loss_accepted;
         for (sum, part) in [
             (&mut whole.raw, shard.raw),
             (&mut whole.used, shard.used),
@@ -131,7 +143,7 @@ pub fn statuses(shards: Vec<PoolStatus>) -> PoolStatus {
         }
     }
     assert!(u64::from(whole.shards) == count, "{count} shards answered, and the pool has {}", whole.shards);
-    PoolStatus { drives, codes, standing, ..whole }
+    PoolStatus { drives, codes, standing, incomplete: registry.incomplete().into_iter().collect(), ..whole }
 }
 
 /// Drives by their identity, as the shard sees them that is worst off. Numbers are the first

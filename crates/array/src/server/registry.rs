@@ -1,6 +1,6 @@
 //! Which volumes of the shards make up a volume of the pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stele_ground::VolumeId;
@@ -12,7 +12,10 @@ pub const NONE: VolumeId = VolumeId(u32::MAX);
 
 /// Shared by the pool's ports and commands. A volume is known by its number on the first shard.
 #[derive(Default)]
-pub struct Registry(Mutex<BTreeMap<VolumeId, Entry>>);
+pub struct Registry {
+    volumes: Mutex<BTreeMap<VolumeId, Entry>>,
+    incomplete: Mutex<BTreeSet<String>>,
+}
 
 #[derive(Clone)]
 struct Entry {
@@ -23,7 +26,33 @@ struct Entry {
 
 impl Registry {
     fn entries(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names the volumes that lack a part for good. Others that lack one for a moment are on their
+    /// way to all shards or from them.
+    pub fn set_incomplete(&self, names: BTreeSet<String>) {
+        *self.names() = names;
+    }
+
+    pub fn note_incomplete(&self, name: &str) {
+        self.names().insert(name.to_owned());
+    }
+
+    pub fn is_incomplete(&self, name: &str) -> bool {
+        self.names().contains(name)
+    }
+
+    pub fn incomplete(&self) -> BTreeSet<String> {
+        self.names().clone()
+    }
+
+    pub fn end_incomplete(&self, name: &str) {
+        self.names().remove(name);
     }
 
     /// Numbers are never given twice, so what is known stays true.

@@ -6,7 +6,9 @@ use stele_media::conformance::{self, Subject};
 use stele_media::{Drive, ExtentState, Op, Remote, Shared, Space};
 
 use super::*;
-use crate::model::{DigestUnit, DriveHealth, VolumeSpec, WriteMode};
+use crate::model::{DriveHealth, VolumeSpec, WriteMode};
+
+mod openings;
 
 const DRIVES: usize = 6;
 /// Of a mirror with strips of 16 KiB.
@@ -63,18 +65,7 @@ impl Drop for Site {
 }
 
 fn spec(name: &str, code: Option<Code>, size: u64) -> VolumeSpec {
-    VolumeSpec {
-        name: name.to_owned(),
-        code: code.expect("a code"),
-        size: Bytes(size),
-        strip: Bytes(16 << 10),
-        block: Bytes(4096),
-        digest: DigestUnit::Block,
-        mode: WriteMode::WriteBack,
-        fully_allocated: false,
-        spread: true,
-        owner: None,
-    }
+    VolumeSpec { code: code.expect("a code"), spread: true, ..crate::testing::spec(name, "mirror-2", size) }
 }
 
 fn volume(server: &PoolServer, spec: VolumeSpec) -> (VolumeStatus, Handle) {
@@ -105,6 +96,15 @@ fn status(server: &PoolServer) -> PoolStatus {
 
 fn data(byte: u8, length: u64) -> Vec<Shared> {
     vec![Shared::from(vec![byte; length as usize])]
+}
+
+/// What each shard lists.
+fn parts(server: &PoolServer) -> Vec<Vec<VolumeStatus>> {
+    let list = |reply| match reply {
+        Ok(Reply::Volumes(list)) => list,
+        other => panic!("{other:?}"),
+    };
+    server.shards.ask_all(&Command::ListVolumes).into_iter().map(list).collect()
 }
 
 /// A spread volume as a drive.
@@ -263,13 +263,7 @@ fn a_protected_volume_stays_on_all_shards() {
     list(&server);
     protect(&server, false).expect("released");
     server.command_blocking(Command::DeleteVolume { name: "data".into() }).expect("deleted");
-    assert!(
-        server
-            .shards
-            .ask_all(&Command::ListVolumes)
-            .into_iter()
-            .all(|list| { matches!(list, Ok(Reply::Volumes(list)) if list.is_empty()) })
-    );
+    assert!(parts(&server).iter().all(Vec::is_empty));
 }
 
 /// Between the snapshots of the last shard and of the first one, a host tries to write to both.
@@ -328,68 +322,6 @@ fn a_snapshot_has_no_write_without_those_before_it() {
         assert!(start.elapsed().as_secs() < 30, "the write goes on when the gate opens");
         std::thread::yield_now();
     }
-}
-
-/// What a command leaves that was cut off between two shards is put right at the next opening.
-#[test]
-fn an_opening_puts_right_what_was_cut_off() {
-    let site = Site::new("cut");
-    let server = site.made(2);
-    let (status, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
-    volume(&server, spec("gone", Code::mirror(2), 6 * MIB));
-    handle.write_blocking(0, data(1, 2 * MIB), true).expect("written");
-    let on = |shard: usize, command: Command| server.shards.ask(shard, command).expect("done there");
-    let part = |name: &str, size| VolumeSpec { size: Bytes(size), ..spec(name, Code::mirror(2), 1) };
-    // Making a volume, a snapshot of another; deleting; growing; setting.
-    on(1, Command::CreateVolume(part("half", 3 * MIB)));
-    on(1, Command::SnapshotVolume { volume: "v".into(), name: "v@half".into(), made: 0 });
-    on(0, Command::DeleteVolume { name: "gone".into() });
-    on(1, Command::ResizeVolume { name: "v".into(), size: Bytes(7 * MIB) });
-    on(1, Command::SetVolume { name: "v".into(), read_ahead: Some(5), mode: Some(WriteMode::WriteThrough) });
-    drop((handle, server));
-
-    let server = site.open();
-    assert_eq!(names(&server), ["v"]);
-    let parts: Vec<VolumeStatus> = server
-        .shards
-        .ask_all(&Command::ListVolumes)
-        .into_iter()
-        .map(|reply| match reply {
-            Ok(Reply::Volumes(list)) => list.into_iter().next().expect("a part"),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    let told = |part: &VolumeStatus| (part.spec.size, part.read_ahead, part.spec.mode);
-    assert_eq!(told(&parts[0]), told(&parts[1]));
-    assert_eq!(list(&server)[0].spec.size, status.spec.size);
-    // A name that was cut off is free.
-    volume(&server, spec("half", Code::mirror(2), 6 * MIB));
-
-    // Shrinking, where the first shard would have refused: the end of the second part comes back.
-    let handle = server.volume("v").expect("there");
-    handle.write_blocking(4 * MIB, data(4, MIB), true).expect("written");
-    server.shards.ask(1, Command::ResizeVolume { name: "v".into(), size: Bytes(2 * MIB) }).expect("shrunk there");
-    drop((handle, server));
-    let server = site.open();
-    let handle = server.volume("v").expect("there");
-    assert!(handle.geometry().size >= Bytes(5 * MIB), "{}", handle.geometry().size);
-    assert_eq!(handle.read_blocking(4 * MIB, MIB as usize).expect("read")[..], vec![4; MIB as usize]);
-    assert_eq!(handle.read_blocking(0, 2 * MIB as usize).expect("read")[..], vec![1; 2 * MIB as usize]);
-}
-
-/// A spread volume that lacks a part is never read from the parts that are there.
-#[test]
-fn a_volume_without_one_of_its_parts_is_not_read() {
-    let site = Site::new("lacking");
-    let server = site.made(2);
-    volume(&server, spec("v", Code::mirror(2), 4 * MIB));
-    server.shards.ask(1, Command::DeleteVolume { name: "v".into() }).expect("deleted there");
-    drop(server);
-    let server = site.open();
-    assert_eq!(list(&server)[0].unreadable, [(0, list(&server)[0].spec.size.0)]);
-    let handle = server.volume("v").expect("a handle");
-    handle.read_blocking(0, 4096).expect_err("it lacks a part");
-    handle.write_blocking(0, data(1, 4096), true).expect_err("it lacks a part");
 }
 
 /// A drive is replaced, added, emptied and taken back on all shards with one command.

@@ -299,6 +299,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
     let space = space(node, &status);
     let (log_trouble, log_trouble_since) =
         status.log_trouble.map_or_else(Default::default, |(what, since)| (what, since.map(moment)));
+    let incomplete = status.incomplete;
     let mut view = StatusView {
         pool: status.pool.to_string(),
         name: status.name,
@@ -368,7 +369,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         counters: status.counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
     };
     node.history.add_to(&mut view, surroundings::wall_clock());
-    view.standing = standing::of_node(node, &view);
+    view.standing = standing::of_node(node, &view, &incomplete);
     Ok(view)
 }
 

@@ -47,9 +47,10 @@ fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, ne
     }
 }
 
-/// All standing problems, the pool's first.
-pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
+/// All standing problems, the pool's first. `incomplete` names volumes that lack a part.
+pub fn of_node(node: &Node, status: &StatusView, incomplete: &[String]) -> Vec<StandingView> {
     let mut standing = of_pool(status);
+    standing.extend(incomplete.iter().map(|volume| of_incomplete(volume)));
     if let Some(message) = node.damage() {
         let next = "`stele pool scrub --wait`; if it stays, restore the version from a copy";
         standing.push(alarm(
@@ -75,6 +76,19 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     standing.extend(of_services(node));
     node.noticed.date(&mut standing, wall_clock());
     standing
+}
+
+/// A volume whose part on some shard is gone.
+fn of_incomplete(volume: &str) -> StandingView {
+    alarm(
+        "volume-incomplete",
+        &format!("volume {volume}"),
+        format!("volume '{volume}' lacks its part on some shard"),
+        "the other parts are kept; reads of it are refused",
+        format!(
+            "return drives that are away and start again; if they are gone, restore it from a copy: `stele volume delete {volume}`"
+        ),
+    )
 }
 
 /// Exports, shares and SMB that are not served.

@@ -343,6 +343,8 @@ impl<F: Flaw> Mirror<F> {
             name: String::new(),
             epoch: 0,
             read_only: false,
+            loss_accepted: false,
+            incomplete: Vec::new(),
             drives: drives.collect(),
             standing: Vec::new(),
             raw: Bytes(0),

@@ -150,7 +150,7 @@ impl Label {
         if !configuration.shard.is_alone() {
             w.u16(configuration.shard.index);
             w.u16(configuration.shard.count);
-            w.u32(0);
+            w.u32(u32::from(configuration.loss_accepted));
         }
         let crc = crc32c(&buffer[HEADER..]);
         buffer[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -202,7 +202,8 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
     }
     let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
     let own = if features.incompatible & TWO_STEPS != 0 { decode_trailer(r)? } else { Trailer::of_former(epoch) };
-    let shard = if features.incompatible & SHARDED != 0 { decode_shard(r)? } else { Shard::default() };
+    let (shard, loss_accepted) =
+        if features.incompatible & SHARDED != 0 { decode_shard(r)? } else { (Shard::default(), false) };
     // A label of a former kind is renewed with the fields and features it lacks.
     let features = Features { incompatible: features.incompatible | WRITTEN, ..features };
     let configuration = Configuration {
@@ -224,6 +225,7 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         settled: own.settled,
         overrides: own.overrides,
         shard,
+        loss_accepted,
     };
     Some(Label { sequence, number, promised: own.promised, complete: own.complete, configuration })
 }
@@ -252,10 +254,10 @@ fn decode_trailer(r: &mut Reader) -> Option<Trailer> {
     Some(Trailer { promised, complete, settled, overrides })
 }
 
-fn decode_shard(r: &mut Reader) -> Option<Shard> {
+fn decode_shard(r: &mut Reader) -> Option<(Shard, bool)> {
     let shard = Shard { index: r.u16()?, count: r.u16()? };
-    r.u32()?;
-    (shard.index < shard.count && !shard.is_alone()).then_some(shard)
+    let loss_accepted = r.u32()? & 1 != 0;
+    (shard.index < shard.count && !shard.is_alone()).then_some((shard, loss_accepted))
 }
 
 fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {

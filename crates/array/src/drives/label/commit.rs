@@ -57,6 +57,7 @@ impl Labels {
     pub async fn claim(&self, stale: &[DriveNumber]) -> Result<(), ArrayError> {
         self.commit(|configuration| {
             configuration.clean = false;
+            configuration.loss_accepted |= self.0.override_quorum && !configuration.shard.is_alone();
             for drive in stale {
                 if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
                     && entry.state == DriveState::Active

@@ -42,6 +42,7 @@ fn configuration(test_drives: &TestDrives) -> Configuration {
         settled: 0,
         overrides: Vec::new(),
         shard: Default::default(),
+        loss_accepted: false,
     }
 }
 

@@ -61,6 +61,7 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         settled: 0,
         overrides: Vec::new(),
         shard: Default::default(),
+        loss_accepted: false,
     }
 }
 

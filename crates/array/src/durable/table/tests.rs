@@ -80,6 +80,7 @@ fn configuration(drives: usize) -> Configuration {
         settled: 0,
         overrides: Vec::new(),
         shard: Default::default(),
+        loss_accepted: false,
     }
 }
 

@@ -37,6 +37,7 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         settled: 0,
         overrides: Vec::new(),
         shard: Default::default(),
+        loss_accepted: false,
     }
 }
 

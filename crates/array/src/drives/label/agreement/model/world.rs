@@ -135,6 +135,7 @@ impl World {
             settled: paper.settled.into(),
             overrides: Vec::new(),
             shard: Default::default(),
+            loss_accepted: false,
         }
     }
 

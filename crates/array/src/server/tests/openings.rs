@@ -1,0 +1,166 @@
+//! What an opening makes of parts that differ.
+
+use super::*;
+
+/// What a command leaves that was cut off between two shards is put right at the next opening.
+#[test]
+fn an_opening_puts_right_what_was_cut_off() {
+    let site = Site::new("cut");
+    let server = site.made(2);
+    let (status, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+    volume(&server, spec("gone", Code::mirror(2), 6 * MIB));
+    handle.write_blocking(0, data(1, 2 * MIB), true).expect("written");
+    let on = |shard: usize, command: Command| server.shards.ask(shard, command).expect("done there");
+    let part = |name: &str, size| VolumeSpec { size: Bytes(size), ..spec(name, Code::mirror(2), 1) };
+    // Making a volume, a snapshot of another; deleting; growing; setting.
+    on(1, Command::CreateVolume(part("half", 3 * MIB)));
+    on(1, Command::SnapshotVolume { volume: "v".into(), name: "v@half".into(), made: 0 });
+    on(0, Command::DeleteVolume { name: "gone".into() });
+    on(1, Command::ResizeVolume { name: "v".into(), size: Bytes(7 * MIB) });
+    on(1, Command::SetVolume { name: "v".into(), read_ahead: Some(5), mode: Some(WriteMode::WriteThrough) });
+    drop((handle, server));
+
+    let server = site.open();
+    assert_eq!(names(&server), ["v"]);
+    let told = |list: &Vec<VolumeStatus>| (list[0].spec.size, list[0].read_ahead, list[0].spec.mode);
+    let parts = parts(&server);
+    assert_eq!(told(&parts[0]), told(&parts[1]));
+    assert_eq!(list(&server)[0].spec.size, status.spec.size);
+    // A name that was cut off is free.
+    volume(&server, spec("half", Code::mirror(2), 6 * MIB));
+
+    // Shrinking, where the first shard would have refused: the end of the second part comes back.
+    let handle = server.volume("v").expect("there");
+    handle.write_blocking(4 * MIB, data(4, MIB), true).expect("written");
+    server.shards.ask(1, Command::ResizeVolume { name: "v".into(), size: Bytes(2 * MIB) }).expect("shrunk there");
+    drop((handle, server));
+    let server = site.open();
+    let handle = server.volume("v").expect("there");
+    assert!(handle.geometry().size >= Bytes(5 * MIB), "{}", handle.geometry().size);
+    assert_eq!(handle.read_blocking(4 * MIB, MIB as usize).expect("read")[..], vec![4; MIB as usize]);
+    assert_eq!(handle.read_blocking(0, 2 * MIB as usize).expect("read")[..], vec![1; 2 * MIB as usize]);
+}
+
+/// After an opening that accepted a loss, the first shard may have forgotten a volume. Its other
+/// parts stay, and are named, until someone deletes them.
+#[test]
+fn an_opening_that_accepted_a_loss_keeps_parts_without_their_first() {
+    let site = Site::new("accepted");
+    let server = site.made(3);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 7 * MIB));
+    handle.write_blocking(0, data(1, 7 * MIB), true).expect("written");
+    let take = |name: &str| Command::SnapshotVolume { volume: "v".into(), name: name.into(), made: 0 };
+    server.command_blocking(take("v@1")).expect("a snapshot");
+    for name in ["v@1", "v"] {
+        server.shards.ask(0, Command::DeleteVolume { name: name.into() }).expect("deleted there");
+    }
+    drop((handle, server));
+    let accepting = OpenOptions { override_quorum: true, ..OpenOptions::default() };
+    let options = [accepting, OpenOptions { read_only: true, ..OpenOptions::default() }, OpenOptions::default()];
+    for options in options {
+        let read_only = options.read_only;
+        let server = PoolServer::open(&site.places(), options, ServerOptions::default()).expect("the pool opens");
+        assert_eq!(names(&server), ["v", "v@1"]);
+        let there = status(&server);
+        assert_eq!((there.incomplete, there.loss_accepted), (vec!["v".to_owned(), "v@1".to_owned()], true));
+        let whole = &list(&server)[0];
+        assert_eq!((whole.spec.size, &whole.unreadable), (Bytes(6 * MIB), &vec![(0, 6 * MIB)]));
+        server.volume("v").expect("a handle").read_blocking(MIB, 4096).expect_err("it lacks a part");
+        if read_only {
+            continue;
+        }
+        let ask = |command: Command| server.command_blocking(command);
+        let taken = ask(Command::CreateVolume(spec("v", Code::mirror(2), 7 * MIB))).expect_err("the name is kept");
+        assert!(matches!(taken, ArrayError::Exists(_)), "{taken}");
+        for command in [
+            take("v@2"),
+            Command::CloneSnapshot { snapshot: "v@1".into(), name: "c".into() },
+            Command::ResizeVolume { name: "v".into(), size: Bytes(9 * MIB) },
+        ] {
+            let refused = ask(command).expect_err("refused");
+            assert!(refused.to_string().contains("lacks its part on 1 of 3 shards"), "{refused}");
+        }
+    }
+    let server = site.open();
+    for name in ["v@1", "v"] {
+        server.command_blocking(Command::DeleteVolume { name: name.into() }).expect("deleted");
+    }
+    assert_eq!(status(&server).incomplete, Vec::<String>::new());
+    volume(&server, spec("v", Code::mirror(2), 7 * MIB));
+    drop(server);
+    assert_eq!(list(&site.open())[0].unreadable, []);
+}
+
+/// Shards of which one takes no changes.
+struct Stuck<'a> {
+    shards: &'a Threads,
+    shard: usize,
+}
+
+impl Shards for Stuck<'_> {
+    fn count(&self) -> usize {
+        self.shards.count()
+    }
+
+    fn ask(&self, shard: usize, command: Command) -> Result<Reply, ArrayError> {
+        match command {
+            Command::ListVolumes => self.shards.ask(shard, command),
+            Command::Status => match self.shards.ask(shard, command)? {
+                Reply::Status(status) => {
+                    let read_only = status.read_only || shard == self.shard;
+                    Ok(Reply::Status(Box::new(PoolStatus { read_only, ..*status })))
+                }
+                other => Ok(other),
+            },
+            _ if shard == self.shard => Err(ArrayError::Degraded("too few drives".to_owned())),
+            command => self.shards.ask(shard, command),
+        }
+    }
+
+    fn ask_all(&self, command: &Command) -> Vec<Result<Reply, ArrayError>> {
+        (0..self.count()).map(|shard| self.ask(shard, command.clone())).collect()
+    }
+
+    fn without_writes(&self, volume: VolumeId, work: &mut dyn FnMut()) {
+        self.shards.without_writes(volume, work);
+    }
+}
+
+/// A shard that takes no changes keeps the difference, and the pool opens. While the first one is
+/// such, it may lack what was acknowledged: nothing goes.
+#[test]
+fn an_opening_leaves_differences_that_a_shard_does_not_let_go() {
+    let site = Site::new("stuck");
+    let server = site.made(2);
+    volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+    let on = |shard: usize, command: Command| server.shards.ask(shard, command).expect("done there");
+    on(0, Command::SetVolume { name: "v".into(), read_ahead: Some(5), mode: None });
+    on(1, Command::ResizeVolume { name: "v".into(), size: Bytes(7 * MIB) });
+    on(1, Command::CreateVolume(spec("half", Code::mirror(2), 3 * MIB)));
+    for shard in [1, 0] {
+        let stuck = Stuck { shards: &server.shards, shard };
+        Coordinator::new(&stuck, &server.registry).reconcile(true).expect("the pool opens");
+        assert_eq!(names(&server), ["v", "half"], "shard {shard} takes no changes");
+        assert_eq!(list(&server)[0].spec.size, Bytes(6 * MIB));
+    }
+    drop(server);
+    let server = site.open();
+    assert_eq!(names(&server), ["v"]);
+    assert_eq!(status(&server).incomplete, Vec::<String>::new());
+}
+
+/// A spread volume that lacks a part is never read from the parts that are there.
+#[test]
+fn a_volume_without_one_of_its_parts_is_not_read() {
+    let site = Site::new("lacking");
+    let server = site.made(2);
+    volume(&server, spec("v", Code::mirror(2), 4 * MIB));
+    server.shards.ask(1, Command::DeleteVolume { name: "v".into() }).expect("deleted there");
+    drop(server);
+    let server = site.open();
+    assert_eq!(list(&server)[0].unreadable, [(0, list(&server)[0].spec.size.0)]);
+    assert_eq!(status(&server).incomplete, ["v"]);
+    let handle = server.volume("v").expect("a handle");
+    handle.read_blocking(0, 4096).expect_err("it lacks a part");
+    handle.write_blocking(0, data(1, 4096), true).expect_err("it lacks a part");
+}
