@@ -61,8 +61,9 @@ pub use durable::{anchor, log, records, table};
 pub use hosts::atomic::ATOMIC_WRITE_MAX;
 pub use model::{
     Action, AheadCounts, Alarm, AlarmKind, ArrayError, Attached, CacheLimits, CacheStatus, CodeSpace, Command,
-    CreateOptions, Departed, DigestUnit, DriveHealth, DriveStatus, Event, NOT_A_MEMBER, OpenOptions, PoolStatus,
-    Progress, Reply, Severity, Shard, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode, admin, error, mutation, place,
+    CreateOptions, Departed, DigestUnit, DriveHealth, DriveStatus, Event, Incomplete, NOT_A_MEMBER, OpenOptions,
+    PoolStatus, Progress, Reply, Severity, Shard, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode, admin, error,
+    mutation, place,
 };
 pub use pool::{Pool, State, inspect};
 pub use runtime::{io, sync, task};

@@ -10,8 +10,8 @@ pub mod place;
 
 pub use admin::{
     AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, CodeSpace, Command, CreateOptions, Departed, DigestUnit,
-    DriveHealth, DriveStatus, NOT_A_MEMBER, OpenOptions, PoolStatus, Progress, Reply, Severity, Shard, VolumeDetail,
-    VolumeSpec, VolumeStatus, WriteMode,
+    DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER, OpenOptions, PoolStatus, Progress, Reply, Severity, Shard,
+    VolumeDetail, VolumeSpec, VolumeStatus, WriteMode,
 };
 pub use error::{ArrayError, Scrubbed};
 pub use events::{Action, Attached, Event};

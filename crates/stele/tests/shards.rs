@@ -62,14 +62,15 @@ fn an_archive_on_two_shards_keeps_its_objects_through_kills_and_lost_drives() {
 }
 
 #[test]
-fn volumes_on_two_shards_are_snapshotted_cloned_and_resized() {
+fn volumes_on_two_shards_are_snapshotted_rolled_back_and_resized() {
     let place = Place::new("shards-volumes");
     divided(&place);
     let server = place.serve();
     place.json(&["volume", "create", "vm1", "--code", "2+1", "--size", "9MiB"]);
     place.json(&["volume", "snapshot", "vm1", "monday"]);
     assert_eq!(place.json(&["volume", "clone", "monday", "test"])["origin"], "monday");
-    place.refused(3, &["spread over 2 shards", "clone 'monday'"], &["volume", "rollback", "vm1", "monday", "--yes"]);
+    assert_eq!(place.json(&["volume", "rollback", "vm1", "monday", "--yes"])["name"], "vm1");
+    place.refused(2, &["no snapshot of volume 'vm1'"], &["volume", "rollback", "vm1", "test", "--yes"]);
     place.json(&["volume", "resize", "vm1", "20MiB"]);
     assert_eq!(place.json(&["volume", "show", "vm1"])["size_bytes"], 20 << 20);
     server.kill();

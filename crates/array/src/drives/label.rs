@@ -18,7 +18,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use stele_ground::{Bytes, DriveId, Duration, PoolId};
+use stele_ground::{Bytes, DriveId, Duration, PoolId, VolumeId};
 use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::model::mutation::Mutation;
@@ -124,6 +124,8 @@ pub struct Configuration {
     /// Of a shard: an opening accepted that acknowledged writes may be gone. What the others have
     /// alone is then no leftover.
     pub loss_accepted: bool,
+    /// Of the first of several: the snapshot that a volume is being rolled back to on all.
+    pub rolling_back: Option<VolumeId>,
 }
 
 /// The configuration in force and the way to change it. Cheap to clone.

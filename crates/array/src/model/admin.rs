@@ -203,6 +203,11 @@ pub enum Command {
         volume: String,
         snapshot: String,
     },
+    /// Of the first of several shards: notes down to which snapshot a volume is being rolled back on
+    /// all of them, or forgets it.
+    NoteRollback {
+        snapshot: Option<VolumeId>,
+    },
     /// Changes what is given.
     SetVolume {
         name: String,
@@ -449,6 +454,15 @@ pub struct CodeSpace {
     pub free: Bytes,
 }
 
+/// A volume of a pool of several shards that cannot be read, whatever drives are there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Incomplete {
+    pub volume: String,
+    /// The snapshot that some parts show already and others do not; none where a part is missing,
+    /// and the others stay until they are deleted.
+    pub rolling_back_to: Option<String>,
+}
+
 #[derive(Clone, Debug)]
 pub struct PoolStatus {
     pub pool: PoolId,
@@ -460,9 +474,9 @@ pub struct PoolStatus {
     pub read_only: bool,
     /// Of a pool of several shards: an opening accepted that acknowledged writes may be gone.
     pub loss_accepted: bool,
-    /// Volumes that lacked their part on some shard when the pool was opened. They cannot be read,
-    /// and stay until they are deleted.
-    pub incomplete: Vec<String>,
+    pub incomplete: Vec<Incomplete>,
+    /// Of the first of several shards: the snapshot that a volume is being rolled back to on all.
+    pub rolling_back: Option<VolumeId>,
     pub drives: Vec<DriveStatus>,
     /// What stands now about drives, not what once happened.
     pub standing: Vec<Alarm>,

@@ -42,6 +42,7 @@ impl Serving {
             Command::RollBackVolume { volume, snapshot } => {
                 engine.roll_back_volume(&volume, &snapshot).await.map(Reply::Volume)
             }
+            Command::NoteRollback { snapshot } => engine.note_rollback(snapshot).await.map(|()| Reply::Done),
             Command::SetVolume { name, read_ahead, mode } => {
                 engine.set_volume(&name, read_ahead, mode).await.map(Reply::Volume)
             }
@@ -118,6 +119,15 @@ impl Drop for Promise<'_> {
 }
 
 impl Engine {
+    async fn note_rollback(&self, snapshot: Option<VolumeId>) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let labels = &self.drives.labels;
+        if labels.configuration().shard.is_alone() {
+            return Err(ArrayError::Invalid("the pool has one shard, which rolls back by itself".to_owned()));
+        }
+        labels.commit(|configuration| configuration.rolling_back = snapshot).await
+    }
+
     /// Leaves nothing on any drive's log of what was written before, and written over since.
     async fn wash_log(self: &Rc<Self>) -> Result<(), ArrayError> {
         self.check_writable()?;

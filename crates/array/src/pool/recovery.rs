@@ -142,6 +142,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         overrides: Vec::new(),
         shard: options.shard,
         loss_accepted: false,
+        rolling_back: None,
     };
     if log.0 < 4 << 20 {
         return Err(ArrayError::Invalid(format!("a log of {log} is too small; give it at least 4 MiB")));

@@ -63,6 +63,7 @@ impl Serving {
             read_only: engine.standing.is_read_only(),
             loss_accepted: configuration.loss_accepted,
             incomplete: Vec::new(),
+            rolling_back: configuration.rolling_back,
             standing: standing(&drives),
             drives,
             raw: Bytes(raw * unit),

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use stele_ground::{Bytes, DriveId, VolumeId};
 
 use super::merge;
-use super::registry::Registry;
+use super::registry::{Incomplete, Registry};
 use super::striping::Striping;
 use crate::model::{ArrayError, Command, DriveHealth, DriveStatus, PoolStatus, Reply, VolumeSpec, VolumeStatus};
+
+mod rollback;
 
 /// The shards as the coordinator reaches them: threads, or pools of the simulated world.
 pub trait Shards {
@@ -45,12 +47,6 @@ impl Known {
     fn is_complete(&self) -> bool {
         self.parts.len() == self.shards
     }
-
-    fn note(&self, registry: &Registry) {
-        if self.is_complete() {
-            registry.note(self.parts.iter().map(|(_, part)| part.id).collect());
-        }
-    }
 }
 
 impl<'a, S: Shards> Coordinator<'a, S> {
@@ -67,13 +63,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 let make = Command::CloneSnapshot { snapshot: snapshot.clone(), name: name.clone() };
                 self.make_parts(self.complete(&snapshot)?.shards, &name, |_| make.clone())
             }
-            Command::RollBackVolume { volume, snapshot } => match self.known(&volume)?.shards {
-                1 => self.shards.ask(0, Command::RollBackVolume { volume, snapshot }),
-                shards => Err(ArrayError::Refused(format!(
-                    "volume '{volume}' is spread over {shards} shards, which cannot be rolled back as one; clone \
-                     '{snapshot}', and use the clone"
-                ))),
-            },
+            Command::RollBackVolume { volume, snapshot } => self.roll_back(&volume, &snapshot),
             Command::SetVolume { ref name, .. } => {
                 for shard in (0..self.complete(name)?.shards).rev() {
                     self.shards.ask(shard, command.clone())?;
@@ -135,6 +125,9 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 };
                 self.drive(drive, on, command)
             }
+            Command::NoteRollback { .. } => {
+                Err(ArrayError::Invalid("a rollback is noted on the first shard alone".to_owned()))
+            }
             Command::StartScrub | Command::Checkpoint | Command::WashLog | Command::Close => {
                 self.shards.ask_all(&command).into_iter().collect::<Result<Vec<_>, _>>()?;
                 Ok(Reply::Done)
@@ -149,7 +142,11 @@ impl<'a, S: Shards> Coordinator<'a, S> {
             self.drop_leftovers()?;
         }
         self.note_incomplete(&self.lists()?);
-        let all_change = self.statuses()?.iter().all(|shard| !shard.read_only);
+        let statuses = self.statuses()?;
+        if let Some(snapshot) = statuses[0].rolling_back {
+            self.finish_rollback(snapshot, may_change)?;
+        }
+        let all_change = statuses.iter().all(|shard| !shard.read_only);
         for known in self.all()?.iter().filter(|known| known.shards > 1 && known.is_complete() && may_change) {
             if all_change {
                 self.agree_on_size(known);
@@ -211,12 +208,12 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     /// Finds the volumes that lack a part now, when no command is under way.
     fn note_incomplete(&self, lists: &[Vec<VolumeStatus>]) {
         let left = leftovers(lists).map(|(_, part)| part.spec.name.clone());
-        let lacking = gathered(lists, &BTreeSet::new()).into_iter().filter(|known| !known.is_complete());
+        let lacking = gathered(lists, &Incomplete::new()).into_iter().filter(|known| !known.is_complete());
         let names: BTreeSet<String> = left.chain(lacking.map(|known| known.whole.spec.name)).collect();
         for name in &names {
             tracing::warn!("volume '{name}' lacks its part on some shard, and cannot be read");
+            self.registry.note_incomplete(name, None);
         }
-        self.registry.set_incomplete(names);
     }
 
     /// Gives each part the size that the volume shows. Where a part behind that holds something, a
@@ -283,6 +280,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
 
     fn delete(&self, name: &str) -> Result<Reply, ArrayError> {
         let known = self.known(name)?;
+        self.refuse_needed(&known)?;
         if known.whole.retained {
             // The first shard alone may not know.
             let held = known.parts.iter().find(|(_, part)| part.retained).map_or(0, |(shard, _)| *shard);
@@ -299,13 +297,13 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         }
         match whole_gone {
             true => self.registry.end_incomplete(name),
-            false => self.registry.note_incomplete(name),
+            false => self.registry.note_incomplete(name, None),
         }
         Ok(Reply::Done)
     }
 
     fn snapshot(&self, volume: &str, name: &str, made: u64) -> Result<Reply, ArrayError> {
-        let known = self.complete(volume)?;
+        let known = self.settled(volume)?;
         let take = Command::SnapshotVolume { volume: volume.to_owned(), name: name.to_owned(), made };
         let mut taken = Err(no_shard());
         match known.shards {
@@ -320,7 +318,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     }
 
     fn resize(&self, name: &str, size: Bytes) -> Result<Reply, ArrayError> {
-        let known = self.complete(name)?;
+        let known = self.settled(name)?;
         if known.shards == 1 {
             return self.shards.ask(0, Command::ResizeVolume { name: name.to_owned(), size });
         }
@@ -432,9 +430,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     }
 
     fn all(&self) -> Result<Vec<Known>, ArrayError> {
-        let all = gathered(&self.lists()?, &self.registry.incomplete());
-        all.iter().for_each(|known| known.note(self.registry));
-        Ok(all)
+        Ok(noted(&self.lists()?, self.registry))
     }
 
     fn known(&self, name: &str) -> Result<Known, ArrayError> {
@@ -454,6 +450,17 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         )))
     }
 
+    /// As `complete`; refuses a volume of which some parts are rolled back and others not.
+    fn settled(&self, name: &str) -> Result<Known, ArrayError> {
+        let known = self.complete(name)?;
+        match self.registry.is_shut(known.whole.id) {
+            true => Err(ArrayError::Refused(format!(
+                "a rollback of volume '{name}' was cut off: give that command again first"
+            ))),
+            false => Ok(known),
+        }
+    }
+
     fn shown(&self, name: &str) -> Result<Reply, ArrayError> {
         self.known(name).map(|known| Reply::Volume(known.whole))
     }
@@ -461,13 +468,25 @@ impl<'a, S: Shards> Coordinator<'a, S> {
 
 /// The volumes of the pool, from what each shard lists.
 pub fn volumes(lists: &[Vec<VolumeStatus>], registry: &Registry) -> Vec<VolumeStatus> {
-    let all = gathered(lists, &registry.incomplete());
-    all.iter().for_each(|known| known.note(registry));
-    all.into_iter().map(|known| known.whole).collect()
+    noted(lists, registry).into_iter().map(|known| known.whole).collect()
+}
+
+/// The same, with their parts.
+fn noted(lists: &[Vec<VolumeStatus>], registry: &Registry) -> Vec<Known> {
+    let mut all = gathered(lists, &registry.incomplete());
+    for known in &mut all {
+        if known.is_complete() {
+            registry.note(known.parts.iter().map(|(_, part)| part.id).collect());
+        }
+        if registry.is_shut(known.whole.id) {
+            known.whole.unreadable = vec![(0, known.whole.spec.size.0)];
+        }
+    }
+    all
 }
 
 /// Those that the first shard has, and of the others those that are known to be incomplete.
-fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &BTreeSet<String>) -> Vec<Known> {
+fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &Incomplete) -> Vec<Known> {
     let by_name = |list: &'_ Vec<VolumeStatus>| -> BTreeMap<String, usize> {
         list.iter().zip(0..).map(|(part, at)| (part.spec.name.clone(), at)).collect()
     };
@@ -478,7 +497,7 @@ fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &BTreeSet<String>) -> Vec<K
         for part in list {
             let name = &part.spec.name;
             let is_before = || places[..shard].iter().any(|places| places.contains_key(name));
-            if shard > 0 && (!incomplete.contains(name) || is_before()) {
+            if shard > 0 && (!incomplete.contains_key(name) || is_before()) {
                 continue;
             }
             let mut parts = vec![(shard, part.clone())];

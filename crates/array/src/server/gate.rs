@@ -1,6 +1,7 @@
-//! Holds back the writes to one volume while all its shards take the same state down.
+//! Holds back the writes to one volume while all its shards take the same state down, and everything
+//! while they show different ones.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,7 @@ type Held = Box<dyn FnOnce() + Send>;
 pub struct Gate {
     state: AtomicU64,
     waiting: Mutex<Waiting>,
+    shut: AtomicBool,
 }
 
 #[derive(Default)]
@@ -27,6 +29,15 @@ struct Waiting {
 impl Gate {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While it is shut, requests are refused. What is inside goes on.
+    pub fn shut(&self, shut: bool) {
+        self.shut.store(shut, Ordering::Release);
+    }
+
+    pub fn is_shut(&self) -> bool {
+        self.shut.load(Ordering::Acquire)
     }
 
     /// Lets the write in, which then calls `leave`; or keeps `again`, which is called when the gate

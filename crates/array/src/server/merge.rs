@@ -5,7 +5,8 @@ use stele_ground::{Bytes, DriveId, VolumeId};
 use super::registry::Registry;
 use super::striping::Striping;
 use crate::model::{
-    AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, PoolStatus, Progress, VolumeDetail, VolumeStatus,
+    AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, Incomplete, PoolStatus, Progress, VolumeDetail,
+    VolumeStatus,
 };
 
 /// Where a shard's number stands in that of a volume which the first shard lacks.
@@ -142,8 +143,10 @@ pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
             *sum += part;
         }
     }
+    let incomplete = registry.incomplete().into_iter();
+    let incomplete = incomplete.map(|(volume, rolling_back_to)| Incomplete { volume, rolling_back_to }).collect();
     assert!(u64::from(whole.shards) == count, "{count} shards answered, and the pool has {}", whole.shards);
-    PoolStatus { drives, codes, standing, incomplete: registry.incomplete().into_iter().collect(), ..whole }
+    PoolStatus { drives, codes, standing, incomplete, ..whole }
 }
 
 /// Drives by their identity, as the shard sees them that is worst off. Numbers are the first

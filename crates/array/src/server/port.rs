@@ -57,6 +57,10 @@ impl Port for SpreadPort {
         {
             return done(op, Err(error));
         }
+        if self.0.gate.is_shut() {
+            let message = "some shards have rolled the volume back and others not; give the command again";
+            return done(op, Err(MediaError::new(MediaFault::Refused, message)));
+        }
         if !matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
             return self.0.hand_out(at, length, op, priority, done);
         }

@@ -1,6 +1,6 @@
 //! Which volumes of the shards make up a volume of the pool.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stele_ground::VolumeId;
@@ -10,11 +10,14 @@ use super::gate::Gate;
 /// A number that no volume has.
 pub const NONE: VolumeId = VolumeId(u32::MAX);
 
+/// Volumes that cannot be read as a whole, by name, with the snapshot that some parts show already.
+pub type Incomplete = BTreeMap<String, Option<String>>;
+
 /// Shared by the pool's ports and commands. A volume is known by its number on the first shard.
 #[derive(Default)]
 pub struct Registry {
     volumes: Mutex<BTreeMap<VolumeId, Entry>>,
-    incomplete: Mutex<BTreeSet<String>>,
+    incomplete: Mutex<Incomplete>,
 }
 
 #[derive(Clone)]
@@ -29,25 +32,22 @@ impl Registry {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn names(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn names(&self) -> MutexGuard<'_, Incomplete> {
         self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names the volumes that lack a part for good. Others that lack one for a moment are on their
-    /// way to all shards or from them.
-    pub fn set_incomplete(&self, names: BTreeSet<String>) {
-        *self.names() = names;
-    }
-
-    pub fn note_incomplete(&self, name: &str) {
-        self.names().insert(name.to_owned());
+    /// Names a volume that lacks a part for good, or of which some parts are rolled back to this
+    /// snapshot and others are not. One that lacks a part for a moment is on its way to all shards,
+    /// or from them.
+    pub fn note_incomplete(&self, name: &str, rolling_back_to: Option<String>) {
+        self.names().insert(name.to_owned(), rolling_back_to);
     }
 
     pub fn is_incomplete(&self, name: &str) -> bool {
-        self.names().contains(name)
+        self.names().contains_key(name)
     }
 
-    pub fn incomplete(&self) -> BTreeSet<String> {
+    pub fn incomplete(&self) -> Incomplete {
         self.names().clone()
     }
 
@@ -73,5 +73,22 @@ impl Registry {
 
     pub fn gate(&self, volume: VolumeId) -> Option<Arc<Gate>> {
         self.entries().get(&volume).map(|entry| Arc::clone(&entry.gate))
+    }
+
+    /// Lets nothing be read or written any more.
+    pub fn shut(&self, volume: VolumeId) {
+        if let Some(gate) = self.gate(volume) {
+            gate.shut(true);
+        }
+    }
+
+    pub fn open(&self, volume: VolumeId) {
+        if let Some(gate) = self.gate(volume) {
+            gate.shut(false);
+        }
+    }
+
+    pub fn is_shut(&self, volume: VolumeId) -> bool {
+        self.gate(volume).is_some_and(|gate| gate.is_shut())
     }
 }

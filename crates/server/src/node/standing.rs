@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use stele_archive::{AlarmKind, Archive};
+use stele_array::Incomplete;
 use stele_ground::{Bytes, MIB};
 
 use super::create::CATALOG_MAX;
@@ -47,10 +48,10 @@ fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, ne
     }
 }
 
-/// All standing problems, the pool's first. `incomplete` names volumes that lack a part.
-pub fn of_node(node: &Node, status: &StatusView, incomplete: &[String]) -> Vec<StandingView> {
+/// All standing problems, the pool's first. `incomplete`: volumes that shards do not show as one.
+pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> Vec<StandingView> {
     let mut standing = of_pool(status);
-    standing.extend(incomplete.iter().map(|volume| of_incomplete(volume)));
+    standing.extend(incomplete.iter().map(of_incomplete));
     if let Some(message) = node.damage() {
         let next = "`stele pool scrub --wait`; if it stays, restore the version from a copy";
         standing.push(alarm(
@@ -78,17 +79,25 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[String]) -> Vec<S
     standing
 }
 
-/// A volume whose part on some shard is gone.
-fn of_incomplete(volume: &str) -> StandingView {
-    alarm(
-        "volume-incomplete",
-        &format!("volume {volume}"),
-        format!("volume '{volume}' lacks its part on some shard"),
-        "the other parts are kept; reads of it are refused",
-        format!(
-            "return drives that are away and start again; if they are gone, restore it from a copy: `stele volume delete {volume}`"
+/// A volume that shards do not show as one.
+fn of_incomplete(incomplete: &Incomplete) -> StandingView {
+    let Incomplete { volume, rolling_back_to } = incomplete;
+    let (message, done, next) = match rolling_back_to {
+        Some(snapshot) => (
+            format!("the rollback of volume '{volume}' to '{snapshot}' was cut off: some shards show it, others not"),
+            "nothing is read or written until all show the snapshot",
+            format!("return drives that are away; then `stele volume rollback {volume} {snapshot}`"),
         ),
-    )
+        None => (
+            format!("volume '{volume}' lacks its part on some shard"),
+            "the other parts are kept; reads of it are refused",
+            format!(
+                "return drives that are away and start again; if they are gone, restore it from a copy: \
+                 `stele volume delete {volume}`"
+            ),
+        ),
+    };
+    alarm("volume-incomplete", &format!("volume {volume}"), message, done, next)
 }
 
 /// Exports, shares and SMB that are not served.

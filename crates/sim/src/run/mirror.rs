@@ -345,6 +345,7 @@ impl<F: Flaw> Mirror<F> {
             read_only: false,
             loss_accepted: false,
             incomplete: Vec::new(),
+            rolling_back: None,
             drives: drives.collect(),
             standing: Vec::new(),
             raw: Bytes(0),

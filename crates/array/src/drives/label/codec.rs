@@ -4,7 +4,7 @@
 //! not know.
 
 use stele_ground::digest::crc32c;
-use stele_ground::{Bytes, DriveId, PoolId};
+use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
 use stele_media::{Buffer, Shared};
 
 use super::{Configuration, DriveEntry, DriveState, Features, LABEL_SIZE, LogEpoch};
@@ -40,7 +40,7 @@ const ENTRY: usize = 40;
 /// Behind the log epochs, before the overrides.
 const TRAILER: usize = 32;
 /// Behind the overrides, of a shard.
-const SHARD: usize = 8;
+const SHARD: usize = 16;
 
 /// One drive's label. Everything but `configuration` is the drive's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -151,6 +151,7 @@ impl Label {
             w.u16(configuration.shard.index);
             w.u16(configuration.shard.count);
             w.u32(u32::from(configuration.loss_accepted));
+            w.u64(configuration.rolling_back.map_or(0, |snapshot| u64::from(snapshot.0) + 1));
         }
         let crc = crc32c(&buffer[HEADER..]);
         buffer[16..20].copy_from_slice(&crc.to_le_bytes());
@@ -202,8 +203,7 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
     }
     let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
     let own = if features.incompatible & TWO_STEPS != 0 { decode_trailer(r)? } else { Trailer::of_former(epoch) };
-    let (shard, loss_accepted) =
-        if features.incompatible & SHARDED != 0 { decode_shard(r)? } else { (Shard::default(), false) };
+    let together = if features.incompatible & SHARDED != 0 { decode_shard(r)? } else { Together::default() };
     // A label of a former kind is renewed with the fields and features it lacks.
     let features = Features { incompatible: features.incompatible | WRITTEN, ..features };
     let configuration = Configuration {
@@ -224,8 +224,9 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         growing: flags & 4 != 0,
         settled: own.settled,
         overrides: own.overrides,
-        shard,
-        loss_accepted,
+        shard: together.shard,
+        loss_accepted: together.loss_accepted,
+        rolling_back: together.rolling_back,
     };
     Some(Label { sequence, number, promised: own.promised, complete: own.complete, configuration })
 }
@@ -254,10 +255,23 @@ fn decode_trailer(r: &mut Reader) -> Option<Trailer> {
     Some(Trailer { promised, complete, settled, overrides })
 }
 
-fn decode_shard(r: &mut Reader) -> Option<(Shard, bool)> {
+/// What shards know of each other.
+#[derive(Default)]
+struct Together {
+    shard: Shard,
+    loss_accepted: bool,
+    rolling_back: Option<VolumeId>,
+}
+
+fn decode_shard(r: &mut Reader) -> Option<Together> {
     let shard = Shard { index: r.u16()?, count: r.u16()? };
     let loss_accepted = r.u32()? & 1 != 0;
-    (shard.index < shard.count && !shard.is_alone()).then_some((shard, loss_accepted))
+    // A list of the former kind ends before it, in most labels with zeros behind.
+    let rolling_back = match r.u64().unwrap_or(0).checked_sub(1) {
+        Some(snapshot) => Some(VolumeId(u32::try_from(snapshot).ok()?)),
+        None => None,
+    };
+    (shard.index < shard.count && !shard.is_alone()).then_some(Together { shard, loss_accepted, rolling_back })
 }
 
 fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {

@@ -43,6 +43,7 @@ fn configuration(test_drives: &TestDrives) -> Configuration {
         overrides: Vec::new(),
         shard: Default::default(),
         loss_accepted: false,
+        rolling_back: None,
     }
 }
 

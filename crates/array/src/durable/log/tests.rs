@@ -62,6 +62,7 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         overrides: Vec::new(),
         shard: Default::default(),
         loss_accepted: false,
+        rolling_back: None,
     }
 }
 

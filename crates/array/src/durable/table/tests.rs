@@ -81,6 +81,7 @@ fn configuration(drives: usize) -> Configuration {
         overrides: Vec::new(),
         shard: Default::default(),
         loss_accepted: false,
+        rolling_back: None,
     }
 }
 

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn incomplete(server: &PoolServer) -> Vec<(String, Option<String>)> {
+    status(server).incomplete.into_iter().map(|here| (here.volume, here.rolling_back_to)).collect()
+}
+
 /// What a command leaves that was cut off between two shards is put right at the next opening.
 #[test]
 fn an_opening_puts_right_what_was_cut_off() {
@@ -62,7 +66,7 @@ fn an_opening_that_accepted_a_loss_keeps_parts_without_their_first() {
         let server = PoolServer::open(&site.places(), options, ServerOptions::default()).expect("the pool opens");
         assert_eq!(names(&server), ["v", "v@1"]);
         let there = status(&server);
-        assert_eq!((there.incomplete, there.loss_accepted), (vec!["v".to_owned(), "v@1".to_owned()], true));
+        assert_eq!((incomplete(&server), there.loss_accepted), (vec![("v".into(), None), ("v@1".into(), None)], true));
         let whole = &list(&server)[0];
         assert_eq!((whole.spec.size, &whole.unreadable), (Bytes(6 * MIB), &vec![(0, 6 * MIB)]));
         server.volume("v").expect("a handle").read_blocking(MIB, 4096).expect_err("it lacks a part");
@@ -85,7 +89,7 @@ fn an_opening_that_accepted_a_loss_keeps_parts_without_their_first() {
     for name in ["v@1", "v"] {
         server.command_blocking(Command::DeleteVolume { name: name.into() }).expect("deleted");
     }
-    assert_eq!(status(&server).incomplete, Vec::<String>::new());
+    assert_eq!(incomplete(&server), []);
     volume(&server, spec("v", Code::mirror(2), 7 * MIB));
     drop(server);
     assert_eq!(list(&site.open())[0].unreadable, []);
@@ -146,7 +150,7 @@ fn an_opening_leaves_differences_that_a_shard_does_not_let_go() {
     drop(server);
     let server = site.open();
     assert_eq!(names(&server), ["v"]);
-    assert_eq!(status(&server).incomplete, Vec::<String>::new());
+    assert_eq!(incomplete(&server), []);
 }
 
 /// A spread volume that lacks a part is never read from the parts that are there.
@@ -159,8 +163,96 @@ fn a_volume_without_one_of_its_parts_is_not_read() {
     drop(server);
     let server = site.open();
     assert_eq!(list(&server)[0].unreadable, [(0, list(&server)[0].spec.size.0)]);
-    assert_eq!(status(&server).incomplete, ["v"]);
+    assert_eq!(incomplete(&server), [("v".into(), None)]);
     let handle = server.volume("v").expect("a handle");
     handle.read_blocking(0, 4096).expect_err("it lacks a part");
     handle.write_blocking(0, data(1, 4096), true).expect_err("it lacks a part");
+}
+
+/// Shards of which one refuses to roll its part back, as often as asked.
+struct Refusing<'a> {
+    shards: &'a Threads,
+    shard: usize,
+}
+
+impl Shards for Refusing<'_> {
+    fn count(&self) -> usize {
+        self.shards.count()
+    }
+
+    fn ask(&self, shard: usize, command: Command) -> Result<Reply, ArrayError> {
+        match command {
+            Command::RollBackVolume { .. } if shard == self.shard => Err(ArrayError::Degraded("no drives".to_owned())),
+            command => self.shards.ask(shard, command),
+        }
+    }
+
+    fn ask_all(&self, command: &Command) -> Vec<Result<Reply, ArrayError>> {
+        self.shards.ask_all(command)
+    }
+
+    fn without_writes(&self, volume: VolumeId, work: &mut dyn FnMut()) {
+        self.shards.without_writes(volume, work);
+    }
+}
+
+/// A volume is rolled back on all shards or on none. Where some parts show the snapshot and others
+/// do not, nobody reads or writes it until a second attempt, or an opening, has finished the work.
+#[test]
+fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
+    let site = Site::new("back");
+    let server = site.made(3);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+    let take = |name: &str| Command::SnapshotVolume { volume: "v".into(), name: name.into(), made: 0 };
+    let back = |snapshot: &str| Command::RollBackVolume { volume: "v".into(), snapshot: snapshot.into() };
+    let read = |handle: &Handle| [0, 1, 2, 5].map(|unit| handle.read_blocking(unit * UNIT, 4096).map(|block| block[0]));
+    for (byte, name) in [(1, "v@1"), (2, "v@2"), (3, "last")] {
+        handle.write_blocking(0, data(byte, 6 * MIB), true).expect("written");
+        server.command_blocking(take(name)).expect("a snapshot");
+    }
+    server.command_blocking(back("v@2")).expect("rolled back");
+    assert_eq!(read(&handle), [Ok(2), Ok(2), Ok(2), Ok(2)]);
+    for (of, error) in [("v", "no snapshot of"), ("none", "no volume named")] {
+        let refused = server.command_blocking(back(of)).expect_err("refused");
+        assert!(refused.to_string().contains(error), "{refused}");
+    }
+    handle.write_blocking(0, data(4, 6 * MIB), true).expect("written");
+
+    // The first shard that is asked refuses: nothing has changed.
+    let refusing = |shard: usize| Refusing { shards: &server.shards, shard };
+    let error = Coordinator::new(&refusing(2), &server.registry).obey(back("v@1")).expect_err("refused");
+    assert_eq!(error, ArrayError::Degraded("no drives".to_owned()));
+    assert_eq!((read(&handle), incomplete(&server)), ([Ok(4), Ok(4), Ok(4), Ok(4)], Vec::new()));
+    // One behind it does. Another attempt that fails leaves the volume shut.
+    for shard in [1, 0, 2] {
+        let error = Coordinator::new(&refusing(shard), &server.registry).obey(back("v@1")).expect_err("refused");
+        assert!(error.to_string().contains("was cut off: no drives"), "{error}");
+        assert_eq!(incomplete(&server), [("v".into(), Some("v@1".into()))]);
+        assert!(read(&handle).iter().all(Result::is_err), "{:?}", read(&handle));
+        handle.write_blocking(0, data(5, 4096), true).expect_err("it is shut");
+    }
+    for command in [
+        take("v@3"),
+        Command::ResizeVolume { name: "v".into(), size: Bytes(9 * MIB) },
+        Command::DeleteVolume { name: "v@1".into() },
+    ] {
+        let refused = server.command_blocking(command).expect_err("refused");
+        assert!(refused.to_string().contains("was cut off"), "{refused}");
+    }
+    server.command_blocking(back("v@1")).expect("rolled back");
+    assert_eq!((read(&handle), incomplete(&server)), ([Ok(1), Ok(1), Ok(1), Ok(1)], Vec::new()));
+
+    // An opening finishes it; one for reading alone shows no mixture.
+    Coordinator::new(&refusing(0), &server.registry).obey(back("v@2")).expect_err("refused");
+    drop((handle, server));
+    let reading = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let server = PoolServer::open(&site.places(), reading, ServerOptions::default()).expect("the pool opens");
+    assert_eq!(incomplete(&server), [("v".into(), Some("v@2".into()))]);
+    assert_eq!(list(&server)[0].unreadable, [(0, 6 * MIB)]);
+    assert!(read(&server.volume("v").expect("a handle")).iter().all(Result::is_err));
+    drop(server);
+    let server = site.open();
+    let handle = server.volume("v").expect("a handle");
+    assert_eq!((read(&handle), incomplete(&server)), ([Ok(2), Ok(2), Ok(2), Ok(2)], Vec::new()));
+    assert_eq!(status(&server).rolling_back, None);
 }

@@ -38,6 +38,7 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         overrides: Vec::new(),
         shard: Default::default(),
         loss_accepted: false,
+        rolling_back: None,
     }
 }
 

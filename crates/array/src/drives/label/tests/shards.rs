@@ -9,7 +9,7 @@ fn a_shards_label_says_its_place() {
     for (index, count) in [(0, 2), (1, 2), (300, 301)] {
         let shard = Shard { index, count };
         let mut divided = Configuration { shard, pool: shard.identity(alone.pool), ..alone.clone() };
-        divided.loss_accepted = index == 1;
+        (divided.loss_accepted, divided.rolling_back) = (index == 1, (index == 0).then_some(VolumeId(0)));
         divided.features.incompatible = codec::features_of(shard);
         let read = Label::decode(&label(9, 4, divided.clone()).encode()).expect("a label");
         assert_eq!(read.configuration, divided);

@@ -136,6 +136,7 @@ impl World {
             overrides: Vec::new(),
             shard: Default::default(),
             loss_accepted: false,
+            rolling_back: None,
         }
     }
 

@@ -1,0 +1,106 @@
+//! Rolling a spread volume back to a snapshot, on all its shards or on none.
+//!
+//! A part that shows the snapshot beside one that does not would be a volume that never was. So the
+//! first shard notes down what is meant before any part changes, and forgets it when all have
+//! changed. What a crash or a failure cuts off is carried out again at the next opening, or when
+//! the command is given again. Until then the volume is shut: nothing is read or written, so that
+//! nothing is acknowledged which the second attempt would undo.
+
+use stele_ground::VolumeId;
+
+use super::{Coordinator, Known, Shards};
+use crate::model::{ArrayError, Command, Reply};
+
+impl<S: Shards> Coordinator<'_, S> {
+    pub(super) fn roll_back(&self, volume: &str, snapshot: &str) -> Result<Reply, ArrayError> {
+        let known = self.complete(volume)?;
+        if known.shards == 1 {
+            let command = Command::RollBackVolume { volume: volume.to_owned(), snapshot: snapshot.to_owned() };
+            return self.shards.ask(0, command);
+        }
+        let of = self.complete(snapshot)?;
+        // The shards would refuse these, too, but only when it is noted down that they should not.
+        if !of.whole.snapshot || of.whole.origin.as_deref() != Some(volume) {
+            return Err(ArrayError::Invalid(format!(
+                "'{snapshot}' is no snapshot of volume '{volume}'; `stele volume list` shows which are"
+            )));
+        }
+        if let Some(owner) = &known.whole.spec.owner {
+            return Err(ArrayError::Refused(format!(
+                "volume '{volume}' belongs to '{owner}' and is never rolled back: what its owner has promised since \
+                 would be undone"
+            )));
+        }
+        let mut rolled_back = Ok(());
+        self.shards.without_writes(known.whole.id, &mut || rolled_back = self.roll_parts_back(&known, &of));
+        rolled_back?;
+        self.shown(volume)
+    }
+
+    fn roll_parts_back(&self, known: &Known, of: &Known) -> Result<(), ArrayError> {
+        let (volume, snapshot) = (&known.whole.spec.name, &of.whole.spec.name);
+        let was_shut = self.registry.is_shut(known.whole.id);
+        let mut changed = false;
+        let mut roll_back = || {
+            self.note(Some(of.whole.id))?;
+            for (shard, _) in known.parts.iter().rev() {
+                let (volume, snapshot) = (volume.clone(), snapshot.clone());
+                self.shards.ask(*shard, Command::RollBackVolume { volume, snapshot })?;
+                changed = true;
+            }
+            Ok(())
+        };
+        let tried: Result<(), ArrayError> = roll_back();
+        let is_one_state = tried.is_ok() || !changed && !was_shut;
+        let forgotten = if is_one_state { self.note(None) } else { Ok(()) };
+        if is_one_state && forgotten.is_ok() {
+            self.registry.open(known.whole.id);
+            self.registry.end_incomplete(volume);
+            return tried;
+        }
+        self.registry.shut(known.whole.id);
+        self.registry.note_incomplete(volume, Some(snapshot.clone()));
+        let why = tried.and(forgotten).err().map_or_else(String::new, |error| error.to_string());
+        Err(ArrayError::Degraded(format!(
+            "the rollback of volume '{volume}' to '{snapshot}' was cut off: {why}. The volume is shut; return drives \
+             that are away and give the command again, or start the server again"
+        )))
+    }
+
+    fn note(&self, snapshot: Option<VolumeId>) -> Result<(), ArrayError> {
+        self.shards.ask(0, Command::NoteRollback { snapshot }).map(drop)
+    }
+
+    /// Finishes what was cut off; shuts the volume where that cannot be.
+    pub(super) fn finish_rollback(&self, snapshot: VolumeId, may_change: bool) -> Result<(), ArrayError> {
+        let all = self.all()?;
+        let Some(of) = all.iter().find(|known| known.whole.id == snapshot && known.whole.snapshot) else {
+            // The first shard has lost it, as an opening accepted.
+            tracing::warn!("a rollback was cut off whose snapshot is gone; its volume stays as it is");
+            return if may_change { self.note(None) } else { Ok(()) };
+        };
+        let volume = all.iter().find(|known| of.whole.origin.as_ref() == Some(&known.whole.spec.name));
+        let Some(known) = volume.filter(|known| known.is_complete() && of.is_complete()) else { return Ok(()) };
+        self.registry.shut(known.whole.id);
+        if may_change {
+            if let Err(error) = self.roll_parts_back(known, of) {
+                tracing::warn!("{error}");
+            }
+        } else {
+            self.registry.note_incomplete(&known.whole.spec.name, Some(of.whole.spec.name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Refuses to delete the snapshot that a rollback needs which was cut off.
+    pub(super) fn refuse_needed(&self, known: &Known) -> Result<(), ArrayError> {
+        let noted = self.statuses()?.first().and_then(|first| first.rolling_back);
+        match noted == Some(known.whole.id) {
+            true => Err(ArrayError::Refused(format!(
+                "the rollback of its volume to '{}' was cut off: give that command again first",
+                known.whole.spec.name
+            ))),
+            false => Ok(()),
+        }
+    }
+}
