@@ -203,8 +203,8 @@ pub enum Command {
         volume: String,
         snapshot: String,
     },
-    /// Of the first of several shards: notes down to which snapshot a volume is being rolled back on
-    /// all of them, or forgets it.
+    /// Of the first of several shards: notes down to which snapshot a volume is being rolled back
+    /// on all of them, or forgets it.
     NoteRollback {
         snapshot: Option<VolumeId>,
     },

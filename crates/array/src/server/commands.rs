@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stele_ground::{Bytes, DriveId, VolumeId};
 
 use super::merge;
-use super::registry::{Incomplete, Registry};
+use super::registry::{Registry, Unsettled};
 use super::striping::Striping;
 use crate::model::{ArrayError, Command, DriveHealth, DriveStatus, PoolStatus, Reply, VolumeSpec, VolumeStatus};
 
@@ -208,7 +208,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     /// Finds the volumes that lack a part now, when no command is under way.
     fn note_incomplete(&self, lists: &[Vec<VolumeStatus>]) {
         let left = leftovers(lists).map(|(_, part)| part.spec.name.clone());
-        let lacking = gathered(lists, &Incomplete::new()).into_iter().filter(|known| !known.is_complete());
+        let lacking = gathered(lists, &Unsettled::new()).into_iter().filter(|known| !known.is_complete());
         let names: BTreeSet<String> = left.chain(lacking.map(|known| known.whole.spec.name)).collect();
         for name in &names {
             tracing::warn!("volume '{name}' lacks its part on some shard, and cannot be read");
@@ -486,7 +486,7 @@ fn noted(lists: &[Vec<VolumeStatus>], registry: &Registry) -> Vec<Known> {
 }
 
 /// Those that the first shard has, and of the others those that are known to be incomplete.
-fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &Incomplete) -> Vec<Known> {
+fn gathered(lists: &[Vec<VolumeStatus>], incomplete: &Unsettled) -> Vec<Known> {
     let by_name = |list: &'_ Vec<VolumeStatus>| -> BTreeMap<String, usize> {
         list.iter().zip(0..).map(|(part, at)| (part.spec.name.clone(), at)).collect()
     };

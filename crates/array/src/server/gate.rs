@@ -1,5 +1,5 @@
-//! Holds back the writes to one volume while all its shards take the same state down, and everything
-//! while they show different ones.
+//! Holds back the writes to one volume while all its shards take the same state down, and refuses
+//! everything while they show different ones.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;

@@ -11,13 +11,13 @@ use super::gate::Gate;
 pub const NONE: VolumeId = VolumeId(u32::MAX);
 
 /// Volumes that cannot be read as a whole, by name, with the snapshot that some parts show already.
-pub type Incomplete = BTreeMap<String, Option<String>>;
+pub type Unsettled = BTreeMap<String, Option<String>>;
 
 /// Shared by the pool's ports and commands. A volume is known by its number on the first shard.
 #[derive(Default)]
 pub struct Registry {
     volumes: Mutex<BTreeMap<VolumeId, Entry>>,
-    incomplete: Mutex<Incomplete>,
+    incomplete: Mutex<Unsettled>,
 }
 
 #[derive(Clone)]
@@ -32,7 +32,7 @@ impl Registry {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn names(&self) -> MutexGuard<'_, Incomplete> {
+    fn names(&self) -> MutexGuard<'_, Unsettled> {
         self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -47,7 +47,7 @@ impl Registry {
         self.names().contains_key(name)
     }
 
-    pub fn incomplete(&self) -> Incomplete {
+    pub fn incomplete(&self) -> Unsettled {
         self.names().clone()
     }
 

@@ -197,7 +197,7 @@ impl Shards for Refusing<'_> {
 }
 
 /// A volume is rolled back on all shards or on none. Where some parts show the snapshot and others
-/// do not, nobody reads or writes it until a second attempt, or an opening, has finished the work.
+/// do not, it is neither read nor written until a second attempt, or an opening, has finished.
 #[test]
 fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     let site = Site::new("back");
