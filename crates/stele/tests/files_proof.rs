@@ -2,7 +2,7 @@
 //! server is killed, a drive lies and another one is away. Every byte is compared with a model.
 //! With caching off, each write is durable when it is answered.
 //!
-//! `storm.rs` kills the server while several clients wait for answers.
+//! `storm.rs` kills the server while several clients wait for answers, one of them over SMB.
 //!
 //! Here the proofs run for some seconds; `./x soak --files SECONDS` runs them for the given time
 //! (`STELE_FILES_SECONDS`), from the seed in `STELE_FILES_SEED`.
@@ -16,8 +16,10 @@ use std::time::{Duration, Instant};
 
 use crate::support::nfs::Client;
 use crate::support::{Place, Server, content, installed, wait_for, wait_until_whole};
+use smb::Smb;
 use stele_ground::Dice;
 
+mod smb;
 pub mod storm;
 
 const SHARE: &str = "proof";
@@ -110,13 +112,16 @@ struct Served {
     keys: (String, String),
     /// A directory where the share is mounted, if this machine can.
     mount: Option<PathBuf>,
+    /// If it was asked for, and this machine can.
+    smb: Option<Smb>,
 }
 
 impl Served {
-    fn new(name: &str, caching: &str) -> Served {
+    fn new(name: &str, caching: &str, over_smb: bool) -> Served {
         let place = Place::new(&format!("files-proof-{name}"));
         place.pool(5);
         place.edit_config(|text| text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"));
+        let smb = over_smb.then(|| Smb::prepare(&place)).flatten();
         let server = place.serve();
         let create = [
             "share",
@@ -140,8 +145,9 @@ impl Served {
             directory
         });
         let (keys, server) = (server.keys(), Some(server));
-        let served = Served { place, server, keys, mount };
+        let served = Served { place, server, keys, mount, smb };
         served.mount();
+        served.smb.iter().for_each(Smb::enroll);
         served
     }
 
@@ -164,6 +170,7 @@ impl Served {
         }
         self.server = Some(self.place.serve().with_keys(self.keys.clone()));
         self.mount();
+        self.smb.iter().for_each(Smb::wait);
     }
 
     fn kill(&mut self) {
@@ -192,7 +199,7 @@ struct Proof {
 
 impl Proof {
     fn new(seed: u64, caching: &str) -> Proof {
-        let served = Served::new(caching, caching);
+        let served = Served::new(caching, caching, false);
         let (client, root) = served.connected();
         let (files, dice, durable) = (BTreeMap::new(), Dice::new(seed), caching == "off");
         Proof { served, client, root, files, dice, made: 0, durable }

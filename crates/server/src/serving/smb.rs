@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,6 @@ use crate::node::surroundings::program;
 use crate::node::{Node, blocking, own_uid};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The subject of the alarm where nothing is served.
 /// Between an end of smbd and its next start: the first pause, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -253,8 +253,14 @@ impl Samba {
     }
 
     fn mount(&self, name: &str, offer: &Offer) -> Outcome<Mounted> {
-        let directory = self.directory.join("mounts").join(name);
-        fs::create_dir_all(&directory).map_err(|error| io_failure("make", &directory, &error))?;
+        let mounts = self.directory.join("mounts");
+        fs::create_dir_all(&mounts).map_err(|error| io_failure("make", &mounts, &error))?;
+        let directory = mounts.join(name);
+        match fs::create_dir(&directory) {
+            // Also where a killed server has left a dead mount: mounting clears it.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.map_err(|error| io_failure("make", &directory, &error))?,
+        }
         let options = MountOptions {
             name: name.to_owned(),
             read_only: offer.read_only,

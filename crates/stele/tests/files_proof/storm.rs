@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use stele_ground::Dice;
 
+use super::smb::{Refusal, Smb};
 use super::{Known, LENGTH_MAX, Served, kill_among, number};
 use crate::support::nfs::{Client, GONE};
 use crate::support::{Away, Server, content};
@@ -22,6 +23,7 @@ const FILES_MAX: usize = 8;
 const COMMON: &str = "common";
 const COMMON_BLOCKS: u64 = 32;
 const BLOCK: u64 = 4096;
+const WHOLE: &str = "smbclient writes whole files";
 /// Milliseconds within which a server is killed while it opens.
 pub const OPENING: u64 = 800;
 /// Statuses of NFS, and of a mount whose server is dead.
@@ -42,6 +44,7 @@ type Outcome<T> = Result<T, Failure>;
 enum Way {
     Nfs { client: Client, root: Vec<u8> },
     Mount(PathBuf),
+    Smb(Smb),
 }
 
 fn of_nfs<T>(result: Result<T, u32>) -> Outcome<T> {
@@ -55,10 +58,22 @@ fn of_mount<T>(result: io::Result<T>) -> Outcome<T> {
     })
 }
 
+/// smbd says in many words that the server is gone.
+fn of_smb<T>(result: Result<T, Refusal>) -> Outcome<T> {
+    result.map_err(|refusal| match refusal.is_no_entry() {
+        true => Failure::Status(NO_ENTRY),
+        false => {
+            println!("smbclient: {refusal:?}");
+            Failure::Gone
+        }
+    })
+}
+
 impl Way {
     fn of(served: &Served, number: usize) -> Way {
-        match &served.mount {
-            Some(directory) if number.is_multiple_of(2) => Way::Mount(directory.clone()),
+        match (&served.mount, &served.smb) {
+            (_, Some(smb)) if number == 1 => Way::Smb(smb.clone()),
+            (Some(directory), _) if number.is_multiple_of(2) => Way::Mount(directory.clone()),
             _ => {
                 let (client, root) = served.connected();
                 Way::Nfs { client, root }
@@ -70,6 +85,7 @@ impl Way {
         match self {
             Way::Nfs { client, root } => of_nfs(client.create(root, name)),
             Way::Mount(directory) => of_mount(File::create_new(directory.join(name)).map(drop)),
+            Way::Smb(smb) => of_smb(smb.put(name, &[])),
         }
     }
 
@@ -77,6 +93,7 @@ impl Way {
         match self {
             Way::Nfs { client, root } => of_nfs(client.remove(root, name)),
             Way::Mount(directory) => of_mount(fs::remove_file(directory.join(name))),
+            Way::Smb(smb) => of_smb(smb.remove(name)),
         }
     }
 
@@ -84,6 +101,14 @@ impl Way {
         match self {
             Way::Nfs { client, root } => of_nfs(client.rename(root, from, to)),
             Way::Mount(directory) => of_mount(fs::rename(directory.join(from), directory.join(to))),
+            Way::Smb(smb) => of_smb(smb.rename(from, to)),
+        }
+    }
+
+    fn replace(&mut self, name: &str, data: &[u8]) -> Outcome<()> {
+        match self {
+            Way::Smb(smb) => of_smb(smb.put(name, data)),
+            Way::Nfs { .. } | Way::Mount(_) => unreachable!("they write parts of files"),
         }
     }
 
@@ -99,6 +124,7 @@ impl Way {
                 of_mount(file.write_all_at(data, offset))?;
                 if durable { of_mount(file.sync_all()) } else { Ok(()) }
             }
+            Way::Smb(_) => unreachable!("{WHOLE}"),
         }
     }
 
@@ -112,6 +138,7 @@ impl Way {
                 let file = of_mount(OpenOptions::new().write(true).open(directory.join(name)))?;
                 of_mount(file.set_len(size))
             }
+            Way::Smb(_) => unreachable!("{WHOLE}"),
         }
     }
 
@@ -125,6 +152,7 @@ impl Way {
                 let file = of_mount(OpenOptions::new().write(true).open(directory.join(name)))?;
                 of_mount(file.sync_all())
             }
+            Way::Smb(_) => unreachable!("{WHOLE}"),
         }
     }
 
@@ -135,6 +163,7 @@ impl Way {
                 of_nfs(client.try_read_all(&file))
             }
             Way::Mount(directory) => of_mount(fs::read(directory.join(name))),
+            Way::Smb(smb) => of_smb(smb.get(name)),
         }
     }
 
@@ -181,8 +210,10 @@ impl Worker {
     fn act(&mut self) -> Outcome<()> {
         let names: Vec<String> = self.files.keys().cloned().collect();
         let picked = self.dice.pick(&names).cloned();
+        let is_whole = matches!(self.way, Way::Smb(_));
         match (self.dice.below(20), picked) {
             (0..=2, _) | (_, None) if self.files.len() < FILES_MAX => self.create(),
+            (3..=11 | 16.., Some(name)) if is_whole => self.replace(&name),
             (3..=9, Some(name)) => self.write(&name),
             (10..=11, Some(name)) => self.truncate(&name),
             (12, Some(name)) => self.rename(&name),
@@ -192,7 +223,7 @@ impl Worker {
                 assert!(found == self.known(&name).now(), "{name} differs");
                 Ok(())
             }
-            (16..=17, _) => self.write_common(),
+            (16..=17, _) if !is_whole => self.write_common(),
             (_, Some(name)) => {
                 self.way.commit(&name)?;
                 self.known(&name).is_durable();
@@ -227,9 +258,23 @@ impl Worker {
         match (&self.way, durable) {
             _ if self.durable => self.known(name).is_durable(),
             (_, false) => {}
-            (Way::Mount(_), true) => self.known(name).is_durable(),
+            (Way::Mount(_) | Way::Smb(_), true) => self.known(name).is_durable(),
             // Of earlier unstable writes it says nothing.
             (Way::Nfs { .. }, true) => self.known(name).0.iter_mut().for_each(put),
+        }
+        Ok(())
+    }
+
+    /// Another content for the whole file.
+    fn replace(&mut self, name: &str) -> Outcome<()> {
+        let length = self.dice.below(300_000);
+        let data = content(self.dice.roll(), length as usize);
+        let known = self.known(name);
+        known.changed(Vec::clear);
+        known.changed(|content| content.clone_from(&data));
+        self.way.replace(name, &data)?;
+        if self.durable {
+            self.known(name).is_durable();
         }
         Ok(())
     }
@@ -280,6 +325,10 @@ impl Worker {
             match self.act() {
                 Ok(()) => drop(done.fetch_add(1, Ordering::Relaxed)),
                 Err(Failure::Gone) if killed.load(Ordering::Acquire) => return,
+                // To smbd the files of a dead mount are not there.
+                Err(Failure::Status(NO_ENTRY)) if matches!(self.way, Way::Smb(_)) && killed.load(Ordering::Acquire) => {
+                    return;
+                }
                 Err(failure) => panic!("worker {}: {failure:?}", self.number),
             }
         }
@@ -346,7 +395,7 @@ fn prove(caching: &str) {
     let lasts = Duration::from_secs(number("STELE_FILES_SECONDS").unwrap_or(0));
     let seed = number("STELE_FILES_SEED").unwrap_or(1);
     let mut dice = Dice::new(seed);
-    let mut served = Served::new(&format!("storm-{caching}"), caching);
+    let mut served = Served::new(&format!("storm-{caching}"), caching, true);
     let (mut client, root) = served.connected();
     client.create(&root, COMMON).unwrap();
     let file = client.lookup(&root, COMMON).unwrap();
