@@ -213,7 +213,7 @@ impl Worker {
         let is_whole = matches!(self.way, Way::Smb(_));
         match (self.dice.below(20), picked) {
             (0..=2, _) | (_, None) if self.files.len() < FILES_MAX => self.create(),
-            (3..=11 | 16.., Some(name)) if is_whole => self.replace(&name),
+            (0..=11 | 16.., Some(name)) if is_whole => self.replace(&name),
             (3..=9, Some(name)) => self.write(&name),
             (10..=11, Some(name)) => self.truncate(&name),
             (12, Some(name)) => self.rename(&name),
