@@ -177,8 +177,6 @@ impl Engine {
             })
             .sum();
         self.scrubbing.work.begin(total, self.io.now());
-        let ends = rows.iter().skip(1).map(|(row, _)| row.0);
-        let mut ends = ends.collect::<Vec<_>>().into_iter();
         if let Some((row, _)) = rows.first() {
             self.scrubbing.reach(row.0);
         }
@@ -188,8 +186,15 @@ impl Engine {
         // lock.
         let pass = Pass::default();
         let mut result = Ok(());
-        let mut scrubs = stream::iter(&rows).map(|(row, _)| self.scrub_row(*row, &pass)).buffered(at_once);
-        while let Some(scrubbed) = scrubs.next().await {
+        let one = |at: usize| {
+            let (row, pass) = (rows[at].0, &pass);
+            async move { (at, self.scrub_row(row, pass).await) }
+        };
+        // A row that is done early makes place for the next, whichever it is: drives idle otherwise.
+        let mut scrubs = stream::iter(0..rows.len()).map(one).buffer_unordered(at_once);
+        let (mut done, mut reached) = (vec![false; rows.len()], 0);
+        while let Some((at, scrubbed)) = scrubs.next().await {
+            done[at] = scrubbed.is_ok();
             match scrubbed {
                 Ok(healed) => sum.add(healed),
                 Err(error) => {
@@ -197,8 +202,9 @@ impl Engine {
                     result = result.and(Err(error));
                 }
             }
-            if let (Some(row), false) = (ends.next(), pass.stopped.get()) {
-                self.scrubbing.reach(row);
+            reached += done[reached..].iter().take_while(|done| **done).count();
+            if let (Some((row, _)), false) = (rows.get(reached), pass.stopped.get()) {
+                self.scrubbing.reach(row.0);
             }
         }
         drop(scrubs);
@@ -249,10 +255,12 @@ impl Engine {
                 self.io.sleep(LANE_WAIT).await;
                 continue;
             }
-            let turn = pass.turn.lock().await;
+            let mut alone = None;
+            if self.rebuilding.is_busy() {
+                alone = Some(pass.turn.lock().await);
+            }
             self.check_writable()?;
-            let is_beside_rebuild = self.rebuilding.is_busy();
-            let run = if is_beside_rebuild { 1 } else { self.run_now(of.row, of.run) };
+            let run = if alone.is_some() { 1 } else { self.run_now(of.row, of.run) };
             let first = of.next.get();
             let last = (first + run).min(of.slots);
             of.next.set(last);
@@ -276,8 +284,13 @@ impl Engine {
             }
             // Before it is read: what hosts and more urgent work find charged is never more than
             // this.
-            self.throttle(used.len() as u64 * class.strip.0 * class.code.width() as u64, false).await;
-            let _alone = is_beside_rebuild.then_some(turn);
+            let bytes = used.len() as u64 * class.strip.0 * class.code.width() as u64;
+            let turn = match alone {
+                Some(turn) => turn,
+                None => pass.turn.lock().await,
+            };
+            self.throttle(bytes, false).await;
+            let _alone = self.rebuilding.is_busy().then_some(turn);
             let (healed, again) = self.scrub_run(of.row, &used).await?;
             self.scrubbing.work.advance(healed.bytes);
             if again > 0 {
