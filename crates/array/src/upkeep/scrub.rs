@@ -190,7 +190,7 @@ impl Engine {
             let (row, pass) = (rows[at].0, &pass);
             async move { (at, self.scrub_row(row, pass).await) }
         };
-        // A row that is done early makes place for the next, whichever it is: drives idle otherwise.
+        // A row that is done early makes place for the next, whichever it is: else drives idle.
         let mut scrubs = stream::iter(0..rows.len()).map(one).buffer_unordered(at_once);
         let (mut done, mut reached) = (vec![false; rows.len()], 0);
         while let Some((at, scrubbed)) = scrubs.next().await {
