@@ -49,8 +49,11 @@ fn the_highest_rate_that_keeps_an_objective_is_kept_with_all_that_was_tried() {
     let answer = found.search.as_ref().unwrap();
     assert_eq!((answer.rate_asked, answer.beyond, answer.percentile), (Some(4000.0), None, None), "{answer:?}");
     assert_eq!(answer.open_end.as_deref(), Some("the objective was never missed"));
-    let asked: Vec<f64> = found.runs.iter().filter_map(|run| run.rate_asked).collect();
-    assert_eq!(asked, [1000.0, 4000.0, 4000.0], "the answer is measured twice");
+    let mut asked: Vec<f64> = found.runs.iter().filter_map(|run| run.rate_asked).collect();
+    // On a machine that stands still for a moment a rate without an answer is measured again.
+    assert!(asked.iter().filter(|rate| **rate == 4000.0).count() >= 2, "the answer is measured twice: {asked:?}");
+    asked.dedup();
+    assert_eq!(asked, [1000.0, 4000.0]);
     let none =
         Job::parse(&format!("{SHORT}[search]\nobjective = 'mean=1ns'\n[load]\nrate = 200")).unwrap().cells().unwrap();
     let found = cell(&null(), 0, &none[0], &AtomicBool::new(false), &mut |_| true).unwrap().unwrap();

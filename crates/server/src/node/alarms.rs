@@ -61,6 +61,7 @@ pub const KINDS: &[&str] = &[
     "refusals",
     "audit",
     "volume-names",
+    "volume-incomplete",
     "pairing",
     "rolled-back",
     "heads",
