@@ -264,35 +264,23 @@ fn a_protected_volume_stays_on_all_shards() {
     assert!(parts(&server).iter().all(Vec::is_empty));
 }
 
-/// Between the snapshots of the last shard and of the first one, a host tries to write to both.
-struct Writing<'a> {
+/// Shards of which a test answers some commands itself, or does something before them.
+struct Between<'a, F> {
     shards: &'a Threads,
-    handle: Handle,
+    instead: F,
 }
 
-impl Shards for Writing<'_> {
+impl<F: Fn(usize, &Command) -> Option<Result<Reply, ArrayError>>> Shards for Between<'_, F> {
     fn count(&self) -> usize {
         self.shards.count()
     }
 
     fn ask(&self, shard: usize, command: Command) -> Result<Reply, ArrayError> {
-        if shard == 0 && matches!(command, Command::SnapshotVolume { .. }) {
-            for at in [UNIT, 0] {
-                let (sender, receiver) = channel();
-                let write = Op::Write { at, data: data(2, 4096), fua: false };
-                let done = Box::new(move |_, result| drop(sender.send(result)));
-                self.handle.submit(write, stele_media::Priority::Host, done);
-                // The next write follows an answer, which does not come while writes are held back.
-                if receiver.recv_timeout(std::time::Duration::from_millis(200)).is_err() {
-                    break;
-                }
-            }
-        }
-        self.shards.ask(shard, command)
+        (self.instead)(shard, &command).unwrap_or_else(|| self.shards.ask(shard, command))
     }
 
     fn ask_all(&self, command: &Command) -> Vec<Result<Reply, ArrayError>> {
-        self.shards.ask_all(command)
+        (0..self.count()).map(|shard| self.ask(shard, command.clone())).collect()
     }
 
     fn without_writes(&self, volume: VolumeId, work: &mut dyn FnMut()) {
@@ -308,7 +296,23 @@ fn a_snapshot_has_no_write_without_those_before_it() {
     let server = site.made(2);
     let (_, handle) = volume(&server, spec("v", Code::mirror(2), 4 * MIB));
     handle.write_blocking(0, data(1, 2 * MIB), false).expect("written");
-    let writing = Writing { shards: &server.shards, handle: handle.clone() };
+    // Between the snapshots of the last shard and of the first one, a host tries to write to both.
+    let write = |shard: usize, command: &Command| {
+        if shard == 0 && matches!(command, Command::SnapshotVolume { .. }) {
+            for at in [UNIT, 0] {
+                let (sender, receiver) = channel();
+                let write = Op::Write { at, data: data(2, 4096), fua: false };
+                let done = Box::new(move |_, result| drop(sender.send(result)));
+                handle.submit(write, stele_media::Priority::Host, done);
+                // The next write follows an answer, which does not come while writes are held back.
+                if receiver.recv_timeout(std::time::Duration::from_millis(200)).is_err() {
+                    break;
+                }
+            }
+        }
+        None
+    };
+    let writing = Between { shards: &server.shards, instead: write };
     let take = Command::SnapshotVolume { volume: "v".into(), name: "v@1".into(), made: 0 };
     Coordinator::new(&writing, &server.registry).obey(take).expect("a snapshot");
     let shown = server.volume("v@1").expect("there");

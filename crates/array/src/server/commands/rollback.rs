@@ -31,6 +31,11 @@ impl<S: Shards> Coordinator<'_, S> {
                  would be undone"
             )));
         }
+        if self.statuses()?.iter().any(|shard| shard.read_only) {
+            return Err(ArrayError::Degraded(format!(
+                "volume '{volume}' is not rolled back: some shard takes no changes; return drives, and try again"
+            )));
+        }
         let mut rolled_back = Ok(());
         self.shards.without_writes(known.whole.id, &mut || rolled_back = self.roll_parts_back(&known, &of));
         rolled_back?;
@@ -45,8 +50,11 @@ impl<S: Shards> Coordinator<'_, S> {
             self.note(Some(of.whole.id))?;
             for (shard, _) in known.parts.iter().rev() {
                 let (volume, snapshot) = (volume.clone(), snapshot.clone());
-                self.shards.ask(*shard, Command::RollBackVolume { volume, snapshot })?;
-                changed = true;
+                let answer = self.shards.ask(*shard, Command::RollBackVolume { volume, snapshot });
+                // After any other failure the part may show the snapshot at the next opening.
+                changed |=
+                    !matches!(answer, Err(ArrayError::Invalid(_) | ArrayError::Refused(_) | ArrayError::Full(_)));
+                answer?;
             }
             Ok(())
         };
@@ -71,13 +79,17 @@ impl<S: Shards> Coordinator<'_, S> {
         self.shards.ask(0, Command::NoteRollback { snapshot }).map(drop)
     }
 
-    /// Finishes what was cut off; shuts the volume where that cannot be.
+    /// Finishes what was cut off; shuts the volume where that cannot be. A shard that takes no
+    /// changes fails no opening.
     pub(super) fn finish_rollback(&self, snapshot: VolumeId, may_change: bool) -> Result<(), ArrayError> {
         let all = self.all()?;
         let Some(of) = all.iter().find(|known| known.whole.id == snapshot && known.whole.snapshot) else {
             // The first shard has lost it, as an opening accepted.
             tracing::warn!("a rollback was cut off whose snapshot is gone; its volume stays as it is");
-            return if may_change { self.note(None) } else { Ok(()) };
+            if let Some(Err(error)) = may_change.then(|| self.note(None)) {
+                tracing::warn!("it stays noted: {error}");
+            }
+            return Ok(());
         };
         let volume = all.iter().find(|known| of.whole.origin.as_ref() == Some(&known.whole.spec.name));
         let Some(known) = volume.filter(|known| known.is_complete() && of.is_complete()) else { return Ok(()) };

@@ -95,41 +95,6 @@ fn an_opening_that_accepted_a_loss_keeps_parts_without_their_first() {
     assert_eq!(list(&site.open())[0].unreadable, []);
 }
 
-/// Shards of which one takes no changes.
-struct Stuck<'a> {
-    shards: &'a Threads,
-    shard: usize,
-}
-
-impl Shards for Stuck<'_> {
-    fn count(&self) -> usize {
-        self.shards.count()
-    }
-
-    fn ask(&self, shard: usize, command: Command) -> Result<Reply, ArrayError> {
-        match command {
-            Command::ListVolumes => self.shards.ask(shard, command),
-            Command::Status => match self.shards.ask(shard, command)? {
-                Reply::Status(status) => {
-                    let read_only = status.read_only || shard == self.shard;
-                    Ok(Reply::Status(Box::new(PoolStatus { read_only, ..*status })))
-                }
-                other => Ok(other),
-            },
-            _ if shard == self.shard => Err(ArrayError::Degraded("too few drives".to_owned())),
-            command => self.shards.ask(shard, command),
-        }
-    }
-
-    fn ask_all(&self, command: &Command) -> Vec<Result<Reply, ArrayError>> {
-        (0..self.count()).map(|shard| self.ask(shard, command.clone())).collect()
-    }
-
-    fn without_writes(&self, volume: VolumeId, work: &mut dyn FnMut()) {
-        self.shards.without_writes(volume, work);
-    }
-}
-
 /// A shard that takes no changes keeps the difference, and the pool opens. While the first one is
 /// such, it may lack what was acknowledged: nothing goes.
 #[test]
@@ -142,7 +107,18 @@ fn an_opening_leaves_differences_that_a_shard_does_not_let_go() {
     on(1, Command::ResizeVolume { name: "v".into(), size: Bytes(7 * MIB) });
     on(1, Command::CreateVolume(spec("half", Code::mirror(2), 3 * MIB)));
     for shard in [1, 0] {
-        let stuck = Stuck { shards: &server.shards, shard };
+        let instead = |asked: usize, command: &Command| match command {
+            _ if asked != shard => None,
+            Command::ListVolumes => None,
+            Command::Status => match server.shards.ask(shard, Command::Status) {
+                Ok(Reply::Status(status)) => {
+                    Some(Ok(Reply::Status(Box::new(PoolStatus { read_only: true, ..*status }))))
+                }
+                other => Some(other),
+            },
+            _ => Some(Err(ArrayError::Degraded("too few drives".to_owned()))),
+        };
+        let stuck = Between { shards: &server.shards, instead };
         Coordinator::new(&stuck, &server.registry).reconcile(true).expect("the pool opens");
         assert_eq!(names(&server), ["v", "half"], "shard {shard} takes no changes");
         assert_eq!(list(&server)[0].spec.size, Bytes(6 * MIB));
@@ -169,33 +145,6 @@ fn a_volume_without_one_of_its_parts_is_not_read() {
     handle.write_blocking(0, data(1, 4096), true).expect_err("it lacks a part");
 }
 
-/// Shards of which one refuses to roll its part back, as often as asked.
-struct Refusing<'a> {
-    shards: &'a Threads,
-    shard: usize,
-}
-
-impl Shards for Refusing<'_> {
-    fn count(&self) -> usize {
-        self.shards.count()
-    }
-
-    fn ask(&self, shard: usize, command: Command) -> Result<Reply, ArrayError> {
-        match command {
-            Command::RollBackVolume { .. } if shard == self.shard => Err(ArrayError::Degraded("no drives".to_owned())),
-            command => self.shards.ask(shard, command),
-        }
-    }
-
-    fn ask_all(&self, command: &Command) -> Vec<Result<Reply, ArrayError>> {
-        self.shards.ask_all(command)
-    }
-
-    fn without_writes(&self, volume: VolumeId, work: &mut dyn FnMut()) {
-        self.shards.without_writes(volume, work);
-    }
-}
-
 /// A volume is rolled back on all shards or on none. Where some parts show the snapshot and others
 /// do not, it is neither read nor written until a second attempt, or an opening, has finished.
 #[test]
@@ -219,14 +168,21 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     handle.write_blocking(0, data(4, 6 * MIB), true).expect("written");
 
     // The first shard that is asked refuses: nothing has changed.
-    let refusing = |shard: usize| Refusing { shards: &server.shards, shard };
-    let error = Coordinator::new(&refusing(2), &server.registry).obey(back("v@1")).expect_err("refused");
-    assert_eq!(error, ArrayError::Degraded("no drives".to_owned()));
+    let roll_back = |to: &str, fails: usize, error: ArrayError| {
+        let instead = |shard: usize, command: &Command| {
+            (shard == fails && matches!(command, Command::RollBackVolume { .. })).then(|| Err(error.clone()))
+        };
+        let failing = Between { shards: &server.shards, instead };
+        Coordinator::new(&failing, &server.registry).obey(back(to)).expect_err("one shard fails")
+    };
+    let (refused, failed) = (ArrayError::Refused("too deep".into()), ArrayError::Degraded("no drives".into()));
+    assert_eq!(roll_back("v@1", 2, refused.clone()), refused);
     assert_eq!((read(&handle), incomplete(&server)), ([Ok(4), Ok(4), Ok(4), Ok(4)], Vec::new()));
-    // One behind it does. Another attempt that fails leaves the volume shut.
-    for shard in [1, 0, 2] {
-        let error = Coordinator::new(&refusing(shard), &server.registry).obey(back("v@1")).expect_err("refused");
-        assert!(error.to_string().contains("was cut off: no drives"), "{error}");
+    // It fails, and may have taken the record all the same. Then one behind it does. Another
+    // attempt that is refused leaves the volume shut.
+    for (shard, error) in [(2, &failed), (1, &failed), (0, &failed), (2, &refused)] {
+        let error = roll_back("v@1", shard, error.clone());
+        assert!(error.to_string().contains("was cut off: "), "{error}");
         assert_eq!(incomplete(&server), [("v".into(), Some("v@1".into()))]);
         assert!(read(&handle).iter().all(Result::is_err), "{:?}", read(&handle));
         handle.write_blocking(0, data(5, 4096), true).expect_err("it is shut");
@@ -243,7 +199,7 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     assert_eq!((read(&handle), incomplete(&server)), ([Ok(1), Ok(1), Ok(1), Ok(1)], Vec::new()));
 
     // An opening finishes it; one for reading alone shows no mixture.
-    Coordinator::new(&refusing(0), &server.registry).obey(back("v@2")).expect_err("refused");
+    roll_back("v@2", 0, failed);
     drop((handle, server));
     let reading = OpenOptions { read_only: true, ..OpenOptions::default() };
     let server = PoolServer::open(&site.places(), reading, ServerOptions::default()).expect("the pool opens");
