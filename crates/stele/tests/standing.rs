@@ -239,7 +239,8 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     wait_for("the drive to be let go", || place.stele(&["drive", "wipe", old, "--yes"]).status.success().then_some(()));
     place.refused(4, &["no label"], &["drive", "wipe", old, "--yes"]);
     let member = place.path("d0.img");
-    place.refused(3, &["drive 0 of this pool", "healthy"], &["drive", "wipe", &member, "--yes"]);
+    // With its health; on a busy machine a drive may count as slow for a while.
+    place.refused(3, &["drive 0 of this pool, and "], &["drive", "wipe", &member, "--yes"]);
     place.refused(2, &["--yes"], &["drive", "wipe", &member]);
     place.json(&["pool", "add", "--drive", &format!("{old}@3"), "--wait"]);
     let status = place.json(&["pool", "status"]);
