@@ -46,6 +46,8 @@ pub use state::DriveState;
 pub const ATTACHED_PATIENCE: Duration = Duration::from_secs(30);
 /// From one time to the next.
 pub const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Drives whose labels a scrub reads at once.
+const SCRUBBED_AT_ONCE: usize = 16;
 
 /// Bytes of one copy.
 pub const LABEL_SIZE: u64 = 64 << 10;
@@ -446,52 +448,56 @@ impl Labels {
     /// scrub. A drive that fails keeps it from none of the others.
     pub async fn scrub(&self) -> Scrubbed {
         let mut sum = Scrubbed::default();
-        for number in self.usable() {
-            if self.scrub_one(number, false, &mut sum).await.is_some() {
-                continue;
+        for numbers in self.usable().chunks(SCRUBBED_AT_ONCE) {
+            let bad = {
+                let _turn = self.0.committing.lock().await;
+                join_all(numbers.iter().map(|number| self.bad_copies(*number))).await
+            };
+            for (number, _) in numbers.iter().zip(bad).filter(|(_, bad)| *bad > 0) {
+                // A passing error is no damage. Commits are not to wait for this.
+                self.0.io.sleep(ASK_AGAIN).await;
+                self.rewrite_bad(*number, &mut sum).await;
             }
-            // A passing error is no damage. Commits are not to wait for this.
-            self.0.io.sleep(ASK_AGAIN).await;
-            self.scrub_one(number, true, &mut sum).await;
         }
         sum
     }
 
-    /// None where copies are bad, and are to be read again before they count as damaged.
-    async fn scrub_one(&self, number: DriveNumber, again: bool, sum: &mut Scrubbed) -> Option<()> {
-        let _turn = self.0.committing.lock().await;
+    /// Copies of the label on a drive that are not what they should be. The caller holds
+    /// `committing`.
+    async fn bad_copies(&self, number: DriveNumber) -> u64 {
         let register = self.register(number);
-        let Some(index) = register.index else { return Some(()) };
-        let configuration = self.0.configuration.borrow().clone();
-        let size = configuration.drives[usize::from(number.0)].size;
+        let Some(index) = register.index else { return 0 };
+        let size = self.0.configuration.borrow().drives[usize::from(number.0)].size;
         let newest = register.sequence;
         let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
         let bad = copies.iter().enumerate().filter(|(copy, read)| {
             let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
             !matches!(read, Ok(Ok(label)) if label.sequence == expected && label.number == number)
         });
-        let bad = bad.count() as u64;
         // One that has left meanwhile is missing, not damaged.
-        if bad == 0 || self.index(number) != Some(index) {
-            return Some(());
+        if self.index(number) == Some(index) { bad.count() as u64 } else { 0 }
+    }
+
+    async fn rewrite_bad(&self, number: DriveNumber, sum: &mut Scrubbed) {
+        let _turn = self.0.committing.lock().await;
+        let bad = self.bad_copies(number).await;
+        if bad == 0 {
+            return;
         }
-        if !again {
-            return None;
-        }
+        let Register { promised, complete, .. } = self.register(number);
+        let configuration = self.0.configuration.borrow().clone();
         // The older pair first; each is flushed before the next is touched.
         for _ in 0..2 {
-            let Register { promised, complete, .. } = register;
             let written =
                 self.write_one(Next { configuration: &configuration, number, promised, complete }, true).await;
             if let Err(error) = written {
                 sum.trouble.push(ArrayError::Degraded(format!(
                     "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"
                 )));
-                return Some(());
+                return;
             }
         }
         sum.repaired += bad;
-        Some(())
     }
 }
 

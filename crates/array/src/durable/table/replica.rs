@@ -15,8 +15,23 @@ use crate::model::place::{DriveNumber, PageId, RowId, StripCell};
 use crate::runtime::sync::join_all;
 use crate::space::layout::Row;
 
-/// Pages scrubbed or moved before others get a turn.
+/// Pages moved before others get a turn.
 const BATCH: usize = 64;
+/// Pages that a scrub reads at once, and that it sorts by place before.
+const RUN: usize = 256;
+const GATHERED: usize = 4 * RUN;
+
+/// A stored page.
+type Named = (PageId, Entry);
+
+/// Pages that lie one after another, of pages sorted by place.
+fn runs(pages: &[Named]) -> impl Iterator<Item = &[Named]> {
+    let follows = |(_, before): &Named, (_, after): &Named| match (before.place(), after.place()) {
+        (Some(before), Some(after)) => before.row == after.row && before.index + 1 == after.index,
+        _ => false,
+    };
+    pages.chunk_by(follows).flat_map(|run| run.chunks(RUN))
+}
 
 impl Table {
     /// The page's bytes from the first replica that verifies; others that do not are repaired in
@@ -63,9 +78,12 @@ impl Table {
         let index = inner.labels.index(cell.drive)?;
         let bytes = inner.io.read(index, self.at(place, cell), PAGE, Priority::Host).await.ok()?;
         self.count(|counters| counters.page_reads += 1);
-        let pool = inner.labels.configuration().pool;
-        let verified = verifies(pool, id, entry, &bytes);
-        (verified || inner.io.is_disabled(Mutation::PageDigest)).then_some(bytes)
+        self.is_whole(id, entry, &bytes).then_some(bytes)
+    }
+
+    fn is_whole(&self, id: PageId, entry: Entry, bytes: &[u8]) -> bool {
+        let pool = self.0.labels.configuration().pool;
+        verifies(pool, id, entry, bytes) || self.0.io.is_disabled(Mutation::PageDigest)
     }
 
     fn repair_later(&self, id: PageId, entry: Entry, place: PagePlace, bad: Vec<DriveNumber>, bytes: Shared) {
@@ -229,30 +247,76 @@ impl Table {
     pub async fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
         let mut total = self.0.store.borrow().directory.count_all();
         let (mut done, mut repaired) = (0, Ok(0));
-        let mut pages: Vec<(PageId, Entry)> = self.0.store.borrow().directory.index_pages().collect();
+        let mut pages: Vec<Named> = self.0.store.borrow().directory.index_pages().collect();
         let mut chunk = None;
-        // A chunk at a time: a list of all pages would be as large as the directory.
+        // Some chunks at a time: a list of all pages would be as large as the directory.
         loop {
-            for batch in pages.chunks(BATCH) {
+            let more = self.add_chunks(&mut pages, &mut chunk);
+            for run in runs(&pages) {
                 if !progress(done, total) {
                     return repaired;
                 }
                 let _turn = self.0.writing.lock().await;
-                for (id, entry) in batch {
-                    // Stored anew since: the next pass sees it.
-                    let (Some(place), true) = (entry.place(), self.current(*id) == *entry) else { continue };
-                    let page = self.scrub_page(*id, *entry, place).await;
-                    repaired = repaired.and_then(|sum| page.map(|page| sum + page));
-                }
-                done += batch.len() as u64;
+                let run_repaired = self.scrub_run(run).await;
+                repaired = repaired.and_then(|sum| run_repaired.map(|run| sum + run));
+                done += run.len() as u64;
                 total = total.max(done);
             }
-            let store = self.0.store.borrow();
-            chunk = store.directory.chunk_after(chunk);
-            let Some(key) = chunk else { break };
-            pages = store.directory.family(key).collect();
+            if !more {
+                break;
+            }
+            pages.clear();
         }
         progress(total, total);
+        repaired
+    }
+
+    /// Adds pages until there are enough for long runs, and sorts them by place. False when they
+    /// are the last.
+    fn add_chunks(&self, pages: &mut Vec<Named>, chunk: &mut Option<(u32, u32)>) -> bool {
+        let store = self.0.store.borrow();
+        let mut more = true;
+        while more && pages.len() < GATHERED {
+            match store.directory.chunk_after(*chunk) {
+                Some(key) => {
+                    pages.extend(store.directory.family(key));
+                    *chunk = Some(key);
+                }
+                None => more = false,
+            }
+        }
+        pages.sort_unstable_by_key(|(_, entry)| entry.place());
+        more
+    }
+
+    /// Pages that lie one after another: one read of each drive that has them. The caller holds
+    /// `writing`.
+    async fn scrub_run(&self, run: &[Named]) -> Result<u64, ArrayError> {
+        // Those stored anew since are seen by the next pass.
+        let current = || run.iter().filter(|(id, entry)| self.current(*id) == *entry);
+        let (Some(first), true) = (run.first().and_then(|(_, entry)| entry.place()), current().next().is_some()) else {
+            return Ok(0);
+        };
+        let cells = self.cells(first);
+        let cells = cells.iter().filter(|cell| self.0.labels.is_usable(cell.drive));
+        let reads = join_all(cells.map(|cell| async move {
+            let index = self.0.labels.index(cell.drive)?;
+            self.0.io.read(index, self.at(first, *cell), run.len() * PAGE, Priority::Scrub).await.ok()
+        }));
+        let reads = reads.await;
+        self.count(|counters| counters.page_reads += reads.len() as u64);
+        let mut repaired = Ok(0);
+        for (at, (id, entry)) in run.iter().enumerate().filter(|(_, (id, entry))| self.current(*id) == *entry) {
+            let bytes = |read: &Option<Buffer>| {
+                read.as_ref().is_some_and(|bytes| self.is_whole(*id, *entry, &bytes[at * PAGE..(at + 1) * PAGE]))
+            };
+            if reads.iter().all(bytes) {
+                continue;
+            }
+            let Some(place) = entry.place() else { continue };
+            let page = self.scrub_page(*id, *entry, place).await;
+            repaired = repaired.and_then(|sum| page.map(|page| sum + page));
+        }
         repaired
     }
 

@@ -27,8 +27,8 @@ fn an_error_of_half_a_second_is_no_damage_to_a_label() {
     tasks.spawn(async move { *answer.borrow_mut() = Some(labels.scrub().await) });
     test_drives.drives[1].is_cut = true;
     let passed = test_drives.now() + Duration::from_millis(500);
-    // The first two drives' copies are read, and what is next is begun.
-    test_drives.cut_at = Some(test_drives.operations + 8);
+    // The copies of all four are read, and what is next is begun.
+    test_drives.cut_at = Some(test_drives.operations + 16);
     test_drives.run(&tasks, &io);
     test_drives.cut_at = None;
     test_drives.drives[1].is_cut = test_drives.now() < passed;

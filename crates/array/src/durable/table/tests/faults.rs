@@ -119,6 +119,39 @@ fn a_page_damaged_on_all_but_one_drive_is_read_and_repaired() {
 }
 
 #[test]
+fn a_scrub_reads_pages_that_lie_together_at_once() {
+    let mut bench = Bench::new(6, 42);
+    bench.spread = 400;
+    let running = bench.open().expect("no cut").expect("opens");
+    bench.work(&running, 2_000);
+    bench.checkpoint(&running).expect("room");
+    let scrub = |bench: &mut Bench| {
+        let (table, before) = (running.table.clone(), bench.test_drives.operations);
+        let scrub = async move {
+            let mut pages = 0;
+            let scrubbed = table
+                .scrub(&mut |_, total| {
+                    pages = total;
+                    true
+                })
+                .await;
+            (pages, scrubbed)
+        };
+        let (pages, scrubbed) = bench.test_drives.finish(&running.tasks, &running.io, scrub).expect("no cut");
+        (pages, scrubbed, bench.test_drives.operations - before)
+    };
+    let (pages, scrubbed, reads) = scrub(&mut bench);
+    assert!(pages > 100 && reads > 0 && reads < pages, "{reads} reads of four replicas of {pages} pages");
+    assert_eq!(scrubbed, Ok(0));
+    // One drive is damaged in part: those of its pages are repaired, and only they.
+    bench.test_drives.damage(0, UNITS_AT, MIB);
+    let (_, scrubbed, _) = scrub(&mut bench);
+    assert!(scrubbed.as_ref().is_ok_and(|repaired| (1..pages).contains(repaired)), "{scrubbed:?}");
+    let (_, scrubbed, again) = scrub(&mut bench);
+    assert_eq!((scrubbed, again), (Ok(0), reads));
+}
+
+#[test]
 fn a_replica_that_could_not_be_repaired_is_told() {
     let mut bench = Bench::new(6, 42);
     let running = bench.open().expect("no cut").expect("opens");
