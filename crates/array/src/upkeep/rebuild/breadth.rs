@@ -27,12 +27,13 @@ use crate::model::ArrayError;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
 use crate::space::layout::{Row, RowClass, RowKind};
 
-/// Rows worked on at once for each drive, and in all; also rows whose strips go to one drive. So at
-/// most so many times `RUNS_OF_ROW` runs wait in its line, and a flush that fails is charged to it
-/// as often at most. With two the drives of a hard-drive pool are busy half of the time, with four
-/// nearly always (docs/decisions/025-rebuild-by-runs.md).
-pub(super) const ROWS_OF_DRIVE: usize = 4;
-const ROWS_MAX: usize = 64;
+/// Rows worked on at once for each drive, and in all. With two the drives of a hard-drive pool are
+/// busy half of the time, with eight nearly always (docs/decisions/025-rebuild-by-runs.md).
+const ROWS_OF_DRIVE: usize = 8;
+const ROWS_MAX: usize = 128;
+/// Rows whose strips go to one drive. So at most so many times `RUNS_OF_ROW` writes wait in its
+/// line, and a flush that fails is charged to it as often at most.
+pub(super) const ROWS_TO_DRIVE: usize = 4;
 /// Runs of a row worked on at once: while one is computed and written, the drives read the next.
 pub(in crate::upkeep) const RUNS_OF_ROW: usize = 2;
 /// Bytes of strips in memory at once, at most: for each drive of the pool, and in all.
@@ -155,7 +156,7 @@ impl Engine {
             *targets.entry(drive).or_default() += 1;
         }
         let has_room = |task: &&Task| {
-            target(task).is_none_or(|drive| targets.get(&drive).is_none_or(|rows| *rows < ROWS_OF_DRIVE))
+            target(task).is_none_or(|drive| targets.get(&drive).is_none_or(|rows| *rows < ROWS_TO_DRIVE))
         };
         let waiting = tasks.iter().filter(alike).filter(|task| !busy.contains_key(&task.row));
         waiting.filter(fits).filter(has_room).min_by_key(crowd).copied()

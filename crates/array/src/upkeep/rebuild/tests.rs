@@ -5,7 +5,7 @@ use std::rc::Rc;
 use futures_util::FutureExt;
 use stele_ground::{Bytes, Duration, Instant};
 
-use super::breadth::{ROWS_OF_DRIVE, RUNS_OF_ROW};
+use super::breadth::{ROWS_TO_DRIVE, RUNS_OF_ROW};
 use super::leave::Leave;
 use super::{Done, Need, Task};
 use crate::durable::table::PAGE;
@@ -394,7 +394,7 @@ fn a_drive_that_is_filled_has_a_short_line() {
     };
     let drive = (0..12).max_by_key(|drive| rows_on(*drive)).expect("a drive");
     let rows = rows_on(drive);
-    assert!(rows > ROWS_OF_DRIVE + 1, "{rows} rows have strips to copy back");
+    assert!(rows > ROWS_TO_DRIVE + 1, "{rows} rows have strips to copy back");
     fixture.pull(&[drive]);
     fixture.idle();
     fixture.begin_to_give_back(drive);
@@ -407,7 +407,7 @@ fn a_drive_that_is_filled_has_a_short_line() {
     fixture.idle();
     assert_eq!(fixture.status().drives[drive].health, DriveHealth::Healthy);
     // One more for its label.
-    let most = ROWS_OF_DRIVE * RUNS_OF_ROW + 1;
+    let most = ROWS_TO_DRIVE * RUNS_OF_ROW + 1;
     assert!((2..=most).contains(&longest), "{longest} requests in line, of up to 4 MiB");
 }
 
@@ -439,7 +439,7 @@ fn one_flush_that_fails_is_charged_once_for_each_run() {
     let status = fixture.status();
     let returned = &status.drives[drive];
     assert_eq!(fixture.test_drives.drives[index].fails_flushes, 0, "a flush failed");
-    assert!((1..=(ROWS_OF_DRIVE * RUNS_OF_ROW) as u64).contains(&returned.write_errors), "{returned:?}");
+    assert!((1..=(ROWS_TO_DRIVE * RUNS_OF_ROW) as u64).contains(&returned.write_errors), "{returned:?}");
     assert_eq!((returned.health, status.spare_used.0), (DriveHealth::Healthy, 0), "{returned:?}");
     assert_eq!(fixture.scrub(), (0, 0));
     assert!(fixture.read(volume, 0, 16 << 20).expect("read") == data);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use futures_util::FutureExt;
 use stele_ground::{Bytes, Duration};
 
-use super::{Class, Done, Engine, Need, Pass, Placed, ROWS_OF_DRIVE, Row, Task, cells_of};
+use super::{Class, Done, Engine, Need, Pass, Placed, ROWS_TO_DRIVE, Row, Task, cells_of};
 use crate::model::place::RowId;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, OpenOptions};
 use crate::space::layout::RowKind;
@@ -107,7 +107,7 @@ fn with_a_full_drive() -> (Fixture, Rc<Engine>, usize) {
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     let engine = fixture.engine();
     let drive = (0..12).max_by_key(|drive| rows_on(&engine, *drive).len()).expect("a drive");
-    assert!(rows_on(&engine, drive).len() > ROWS_OF_DRIVE + 1);
+    assert!(rows_on(&engine, drive).len() > ROWS_TO_DRIVE + 1);
     (fixture, engine, drive)
 }
 
@@ -170,9 +170,9 @@ fn a_drive_that_is_filled_is_the_target_of_a_few_rows() {
     fixture.idle();
     fixture.begin_to_give_back(drive);
     let tasks = tasks_of(&mut fixture, &engine, Need::Fill);
-    for busy in 0..=ROWS_OF_DRIVE {
+    for busy in 0..=ROWS_TO_DRIVE {
         let next = engine.next_task(&class_of(&engine, tasks[0], &tasks[..busy]), &Done::default());
-        assert_eq!(next.is_some(), busy < ROWS_OF_DRIVE, "beside {busy} rows");
+        assert_eq!(next.is_some(), busy < ROWS_TO_DRIVE, "beside {busy} rows");
     }
 }
 
