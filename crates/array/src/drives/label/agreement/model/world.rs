@@ -1,7 +1,5 @@
 //! What a world of the model is, and what may become of it.
 
-use std::collections::BTreeSet;
-
 use stele_ground::{Bytes, DriveId, PoolId};
 
 use super::*;
@@ -153,10 +151,9 @@ impl World {
     /// The same world with its drives in one order, without papers that neither a drive nor the
     /// process holds.
     pub(super) fn named_alike(mut self) -> World {
-        let held: BTreeSet<u8> =
-            self.columns.iter().map(|column| column.label).chain([self.current, self.decided]).collect();
         for at in (0..self.papers.len()).rev() {
-            if !held.contains(&self.papers[at].id) {
+            let id = self.papers[at].id;
+            if ![self.current, self.decided].contains(&id) && self.columns.iter().all(|column| column.label != id) {
                 self.papers.remove(at);
                 self.columns.iter_mut().for_each(|column| {
                     column.states.remove(at);
