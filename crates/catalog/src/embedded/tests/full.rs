@@ -4,6 +4,7 @@
 use stele_ground::{Bytes, Dice, MIB};
 
 use super::{fresh, small};
+use crate::embedded::layout::VOLUME_MIN;
 use crate::embedded::{InlineCatalog, Options};
 use crate::{Catalog, CatalogError, Direction, KeyRange, Table, Template, Transaction};
 
@@ -40,8 +41,8 @@ fn check_all(catalog: &InlineCatalog, numbers: std::ops::Range<u64>, length: imp
     }
 }
 
-fn fills_and_empties(options: Options, length: impl Fn(u64) -> usize + Copy) {
-    let volume = fresh(64 * MIB);
+fn fills_and_empties(size: u64, options: Options, length: impl Fn(u64) -> usize + Copy) {
+    let volume = fresh(size);
     let catalog = InlineCatalog::open(&volume, options).unwrap();
     let count = fill(&catalog, 0, length);
     let bytes: usize = (0..count).map(length).sum();
@@ -76,7 +77,8 @@ fn fills_and_empties(options: Options, length: impl Fn(u64) -> usize + Copy) {
 
 #[test]
 fn it_fills_with_small_records_and_empties() {
-    fills_and_empties(Options { overlay: Bytes(MIB), ..small() }, |_| 500);
+    // The fewest records that fill a catalog: each is a commit.
+    fills_and_empties(VOLUME_MIN, Options { overlay: Bytes(MIB), ..small() }, |_| 500);
 }
 
 #[test]
@@ -86,17 +88,17 @@ fn it_fills_with_mixed_records_and_empties() {
         1..4 => 9_000,
         other => other as usize * 50,
     };
-    fills_and_empties(Options { overlay: Bytes(4 * MIB), ..small() }, length);
+    fills_and_empties(64 * MIB, Options { overlay: Bytes(4 * MIB), ..small() }, length);
 }
 
 #[test]
 fn it_fills_with_the_largest_records_and_empties() {
-    fills_and_empties(Options::default(), |_| crate::VALUE_MAX);
+    fills_and_empties(64 * MIB, Options::default(), |_| crate::VALUE_MAX);
 }
 
 #[test]
 fn a_full_store_with_an_old_snapshot_refuses_and_recovers() {
-    let volume = fresh(64 * MIB);
+    let volume = fresh(VOLUME_MIN);
     let catalog = InlineCatalog::open(&volume, Options { overlay: Bytes(MIB), ..small() }).unwrap();
     let count = fill(&catalog, 0, |_| 500) / 2;
     for number in 0..count {
