@@ -1,10 +1,13 @@
 //! Remains of disposed versions on the drives, read from the drives themselves.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::support::Place;
 use crate::support::server::good;
+use rustix::fs::{SeekFrom, seek};
 use stele_ground::digest::crc32c;
 
 const DRIVES: usize = 5;
@@ -13,7 +16,6 @@ const DRIVES: usize = 5;
 const ENTRY: usize = 128;
 
 const PAGE: usize = 4096;
-const ZEROS: [u8; PAGE + ENTRY] = [0; PAGE + ENTRY];
 
 /// Entries of the key table anywhere on the drives: the object, and the number of copies of its
 /// wrapped key. An entry is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as
@@ -21,15 +23,18 @@ const ZEROS: [u8; PAGE + ENTRY] = [0; PAGE + ENTRY];
 fn wrapped_keys(place: &Path) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     for number in 0..DRIVES {
-        let bytes = std::fs::read(place.join(format!("d{number}.img"))).unwrap();
-        // Any place counts, including a part of a log group. Most pages of a drive, and what an
-        // entry that begins there would reach, are zeros: they hold no entry.
-        for page in (0..bytes.len()).step_by(PAGE) {
-            let reach = &bytes[page..bytes.len().min(page + PAGE + ENTRY)];
-            if reach == &ZEROS[..reach.len()] {
-                continue;
-            }
-            for entry in (0..PAGE).step_by(8).filter_map(|at| reach.get(at..at + ENTRY)) {
+        let drive = File::open(place.join(format!("d{number}.img"))).unwrap();
+        let size = drive.metadata().unwrap().len();
+        // Any place counts, including a part of a log group. What was never written is zeros, and
+        // holds no entry.
+        let mut end = 0;
+        while let Ok(begin) = seek(&drive, SeekFrom::Data(end)) {
+            end = seek(&drive, SeekFrom::Hole(begin)).unwrap();
+            // An entry that begins on the last page may end behind it.
+            let mut bytes = vec![0; (size.min(end + ENTRY as u64) - begin) as usize];
+            drive.read_exact_at(&mut bytes, begin).unwrap();
+            let begins = (0..(end - begin) as usize).step_by(8);
+            for entry in begins.filter_map(|at| bytes.get(at..at + ENTRY)) {
                 let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
                 let shaped = || word(12) == 1 && entry[76..124].iter().all(|byte| *byte == 0);
                 let wraps = || entry[16..76].iter().any(|byte| *byte != 0);

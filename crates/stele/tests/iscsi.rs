@@ -78,7 +78,7 @@ fn the_suite_of_libiscsi_finds_no_fault() {
     if !installed(&["iscsi-test-cu", "--list"]) {
         return;
     }
-    let place = Place::new("iscsi-suite");
+    let place = Place::in_memory("iscsi-suite");
     bare_pool(&place);
     let server = serve(&place);
     let (found, said) = suite("ALL", &suite_target(&place));
@@ -91,7 +91,7 @@ fn the_suites_of_libiscsi_find_no_fault_each_in_a_process_of_its_own() {
     if !installed(&["iscsi-test-cu", "--list"]) {
         return;
     }
-    let place = Place::new("iscsi-suites");
+    let place = Place::in_memory("iscsi-suites");
     bare_pool(&place);
     let server = serve(&place);
     let url = suite_target(&place);

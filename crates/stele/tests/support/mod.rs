@@ -18,13 +18,30 @@ use serde_json::Value;
 
 pub use server::Server;
 
+/// Bytes free in memory for `Place::in_memory`.
+const ROOM_IN_MEMORY: u64 = 4 << 30;
+
 /// A directory that is removed at the end of the test; the data directory in it is `data`, unless
 /// the test names another.
 pub struct Place(pub PathBuf);
 
 impl Place {
     pub fn new(name: &str) -> Place {
-        let dir = std::env::temp_dir().join(format!("stele-{name}-{}", std::process::id()));
+        Place::beneath(&std::env::temp_dir(), name)
+    }
+
+    /// In memory where there is enough, for tests of protocols that wait for thousands of flushes.
+    pub fn in_memory(name: &str) -> Place {
+        let memory = Path::new("/dev/shm");
+        let room = rustix::fs::statvfs(memory).map_or(0, |of| of.f_bavail * of.f_frsize);
+        match room >= ROOM_IN_MEMORY {
+            true => Place::beneath(memory, name),
+            false => Place::new(name),
+        }
+    }
+
+    fn beneath(above: &Path, name: &str) -> Place {
+        let dir = above.join(format!("stele-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         Place(dir)
