@@ -117,7 +117,17 @@ fn command(program: &Program) -> Command {
         command.arg("--exact").args(tests);
     }
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    if runs_the_array(program) {
+        // A test needs the memory that the one before it released.
+        command.env("MIMALLOC_PURGE_DELAY", "-1");
+    }
     command
+}
+
+/// Whether its tests run the array in their own process: those of libraries, and the modules of the
+/// laboratory. The others start the product, which they are to find as it is delivered.
+fn runs_the_array(program: &Program) -> bool {
+    program.tests.is_none() || program.name.starts_with("lab_")
 }
 
 /// The test program that a line of cargo's messages announces.
