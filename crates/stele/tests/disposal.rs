@@ -15,8 +15,6 @@ const DRIVES: usize = 5;
 /// Bytes of an entry of the key table.
 const ENTRY: usize = 128;
 
-const PAGE: usize = 4096;
-
 /// Entries of the key table anywhere on the drives: the object, and the number of copies of its
 /// wrapped key. An entry is object, bucket, 1, the wrapped key, 48 zeros and a checksum, as
 /// FORMAT/archive.md says; the master key unwraps it.
