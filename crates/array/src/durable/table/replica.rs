@@ -301,7 +301,8 @@ impl Table {
         let cells = cells.iter().filter(|cell| self.0.labels.is_usable(cell.drive));
         let reads = join_all(cells.map(|cell| async move {
             let index = self.0.labels.index(cell.drive)?;
-            self.0.io.read(index, self.at(first, *cell), run.len() * PAGE, Priority::Scrub).await.ok()
+            // Checkpoints wait for `writing`, so this must not wait behind the runs of a rebuild.
+            self.0.io.read(index, self.at(first, *cell), run.len() * PAGE, Priority::Host).await.ok()
         }));
         let reads = reads.await;
         self.count(|counters| counters.page_reads += reads.len() as u64);
