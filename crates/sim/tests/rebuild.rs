@@ -140,7 +140,8 @@ fn a_scrub_under_way_does_not_hold_up_what_may_lose_nothing_more() {
 #[test]
 fn a_loss_ends_the_wait_of_what_may_lose_more() {
     let mut pool = pool_of_runs(12, Some(Bytes(256 << 10)), Bytes(4 * MIB));
-    let volume = filled(&mut pool, 12 * MIB);
+    // More than what is under way before the host counts as active.
+    let volume = filled(&mut pool, 24 * MIB);
     pool.pass(Duration::from_secs(60));
     pool.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
     pool.machine.detach(0);

@@ -97,9 +97,8 @@ fn a_pool_that_only_reads_gives_no_drive_up() {
 fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
     let (mut fixture, volume) = patient(8, "4+2", 5);
     fixture.pull(&[2]);
-    for stripe in 0..16_u64 {
-        fixture.write(volume, stripe << 16, &pattern(100 + stripe, 64 * KIB)).expect("written");
-    }
+    // Whole stripes, so that it lacks strips and not only what the log holds.
+    fixture.write(volume, 0, &pattern(100, 1 << 20)).expect("written");
     let missing = fixture.status().drives[2].clone();
     assert_eq!(missing.health, DriveHealth::Missing, "{missing:?}");
     assert!(missing.since.is_some(), "{missing:?}");
@@ -124,10 +123,7 @@ fn a_drive_that_comes_back_counts_for_nothing_before_it_is_filled() {
     assert_eq!((whole.note.as_str(), whole.since), ("", None));
     // It is worth as much as any other.
     fixture.pull(&[0, 1]);
-    for stripe in 0..16_u64 {
-        let read = fixture.read(volume, stripe << 16, 64 * KIB).expect("read");
-        assert!(read == pattern(100 + stripe, 64 * KIB), "stripe {stripe}");
-    }
+    assert!(fixture.read(volume, 0, 1 << 20).expect("read") == pattern(100, 1 << 20), "what it was filled with");
 }
 
 #[test]
