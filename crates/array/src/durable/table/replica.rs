@@ -293,8 +293,8 @@ impl Table {
     /// `writing`.
     async fn scrub_run(&self, run: &[Named]) -> Result<u64, ArrayError> {
         // Those stored anew since are seen by the next pass.
-        let current = || run.iter().filter(|(id, entry)| self.current(*id) == *entry);
-        let (Some(first), true) = (run.first().and_then(|(_, entry)| entry.place()), current().next().is_some()) else {
+        let is_current = |(id, entry): &Named| self.current(*id) == *entry;
+        let (Some(first), true) = (run.first().and_then(|(_, entry)| entry.place()), run.iter().any(is_current)) else {
             return Ok(0);
         };
         let cells = self.cells(first);
@@ -307,7 +307,7 @@ impl Table {
         let reads = reads.await;
         self.count(|counters| counters.page_reads += reads.len() as u64);
         let mut repaired = Ok(0);
-        for (at, (id, entry)) in run.iter().enumerate().filter(|(_, (id, entry))| self.current(*id) == *entry) {
+        for (at, (id, entry)) in run.iter().enumerate().filter(|(_, page)| is_current(page)) {
             let bytes = |read: &Option<Buffer>| {
                 read.as_ref().is_some_and(|bytes| self.is_whole(*id, *entry, &bytes[at * PAGE..(at + 1) * PAGE]))
             };
