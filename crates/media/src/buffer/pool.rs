@@ -44,10 +44,31 @@ fn class_of(count: usize) -> Option<(usize, usize)> {
 pub struct BufferPool(Arc<Shelves>);
 
 pub(super) struct Shelves {
-    classes: [Mutex<Vec<Vec<Page>>>; CLASSES],
-    /// Bytes on the shelves, and their limit; at the limit a returning buffer is freed.
+    classes: [Shelf; CLASSES],
+    /// Bytes on all shelves, and their limit.
     kept: AtomicUsize,
     kept_max: usize,
+}
+
+/// The unused buffers of one size, and their bytes.
+#[derive(Default)]
+struct Shelf {
+    buffers: Mutex<Vec<Vec<Page>>>,
+    bytes: AtomicUsize,
+}
+
+impl Shelf {
+    fn pop(&self) -> Option<Vec<Page>> {
+        let pages = self.buffers.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+        self.bytes.fetch_sub(pages.len() * BLOCK, Ordering::Relaxed);
+        Some(pages)
+    }
+
+    fn push(&self, pages: Vec<Page>) {
+        // Counted before another thread can pop it.
+        self.bytes.fetch_add(pages.len() * BLOCK, Ordering::Relaxed);
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(pages);
+    }
 }
 
 impl BufferPool {
@@ -55,7 +76,7 @@ impl BufferPool {
     pub fn new(kept_max: Bytes) -> BufferPool {
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         BufferPool(Arc::new(Shelves {
-            classes: std::array::from_fn(|_| Mutex::default()),
+            classes: std::array::from_fn(|_| Shelf::default()),
             kept: AtomicUsize::new(0),
             kept_max,
         }))
@@ -84,7 +105,7 @@ impl BufferPool {
         let Some((class, pages)) = class_of(count).filter(|_| count > 0) else {
             return (Buffer { pages: pages_of_zeros(count), length, home: None }, false);
         };
-        let kept = self.0.classes[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self.0.classes[class].pop();
         let stale = kept.is_some();
         let pages = match kept {
             Some(pages) => {
@@ -103,14 +124,32 @@ impl BufferPool {
 }
 
 impl Shelves {
+    /// Keeps the pages for a later buffer. At the limit the size that keeps the most gives way:
+    /// many small buffers of an earlier load would leave no room for those in use now.
     pub(super) fn put_back(&self, pages: Vec<Page>) {
         let bytes = pages.len() * BLOCK;
         let Some((class, _)) = class_of(pages.len()) else { return };
-        if self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes > self.kept_max {
+        let over = (self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes).saturating_sub(self.kept_max);
+        if over > 0 && !self.free(over, class) {
             self.kept.fetch_sub(bytes, Ordering::Relaxed);
             return;
         }
-        self.classes[class].lock().unwrap_or_else(PoisonError::into_inner).push(pages);
+        self.classes[class].push(pages);
+    }
+
+    /// Frees so many bytes of the size that keeps the most. False if that is `class` itself, or if
+    /// it has too little.
+    fn free(&self, bytes: usize, class: usize) -> bool {
+        let kept = |class: &usize| self.classes[*class].bytes.load(Ordering::Relaxed);
+        let fullest = (0..CLASSES).max_by_key(kept).filter(|fullest| *fullest != class);
+        let Some(shelf) = fullest.map(|fullest| &self.classes[fullest]) else { return false };
+        let mut freed = 0;
+        while freed < bytes {
+            let Some(pages) = shelf.pop() else { break };
+            freed += pages.len() * BLOCK;
+        }
+        self.kept.fetch_sub(freed, Ordering::Relaxed);
+        freed >= bytes
     }
 }
 
@@ -123,6 +162,22 @@ impl fmt::Debug for BufferPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn buffers_of_an_earlier_load_leave_room_for_those_of_another_size() {
+        let limit = 64 * BLOCK;
+        let pool = BufferPool::new(Bytes(limit as u64));
+        drop((0..100).map(|_| pool.take(BLOCK)).collect::<Vec<_>>());
+        assert_eq!(pool.kept(), Bytes(limit as u64), "small ones fill the shelves");
+        for _ in 0..3 {
+            drop([pool.take(16 * BLOCK), pool.take(16 * BLOCK)]);
+            assert!(pool.kept() <= Bytes(limit as u64), "{pool:?}");
+        }
+        assert!(pool.fetch(16 * BLOCK).1, "a large one is used again");
+        // One that is larger than all that is kept is freed, and the others stay or go.
+        drop(pool.take(65 * BLOCK));
+        assert!(pool.kept() <= Bytes(limit as u64), "{pool:?}");
+    }
 
     #[test]
     fn classes_waste_at_most_a_quarter_and_are_all_used() {
