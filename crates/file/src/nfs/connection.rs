@@ -319,7 +319,7 @@ where
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> bool {
-        match pin!(self.stream.read_buf(self.records.room())).poll(context) {
+        match pin!(self.stream.read_buf(&mut self.records.room())).poll(context) {
             Poll::Pending => false,
             Poll::Ready(Ok(0)) => {
                 self.end = Some(End::Closed);

@@ -4,10 +4,14 @@
 //! the whole buffer in memory as long as its call is under way, so a record that is short beside
 //! its buffer is copied. Several fragments are joined in a copy too. The buffer begins small and
 //! grows with its use. Buffers whose slices are gone are used again.
+//!
+//! Long records come one after another, each about as long as the one before. A read takes no more
+//! than one of them, so that the next begins in a buffer that can hold all of it.
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::buf::Limit;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// The longest record: 1 MiB of content, and room for everything around it.
 pub const RECORD_MAX: usize = (1 << 20) + (16 << 10);
@@ -24,6 +28,8 @@ const BUFFER_MAX: usize = 512 << 10;
 const ROOM_MIN: usize = 4 << 10;
 /// A record keeps at most this many times its own length in memory, or the smallest buffer.
 const KEPT_RATIO: usize = 4;
+/// A record of at least this many bytes is read by itself.
+const LONG: usize = 64 << 10;
 /// Used buffers that wait for their slices to go.
 const RETIRED_MAX: usize = 3;
 
@@ -41,6 +47,8 @@ pub struct Records {
     size: usize,
     held: usize,
     retired: VecDeque<BytesMut>,
+    /// Bytes of the last record with its mark, if it was long; else 0.
+    expected: usize,
     /// Earlier fragments of the record that is coming, and their number.
     joined: Vec<u8>,
     fragments: usize,
@@ -53,6 +61,7 @@ impl Default for Records {
             size: BUFFER_MIN,
             held: BUFFER_MIN,
             retired: VecDeque::new(),
+            expected: 0,
             joined: Vec::new(),
             fragments: 0,
         }
@@ -61,19 +70,20 @@ impl Default for Records {
 
 impl Records {
     /// Where to read to: it has room for the rest of the fragment that is coming.
-    pub fn room(&mut self) -> &mut BytesMut {
+    pub fn room(&mut self) -> Limit<&mut BytesMut> {
         let (length, missing) = (self.buffer.len(), self.missing());
         let grown = self.held >= self.size;
         let fits = |buffer: &BytesMut, least: usize| buffer.capacity() - length >= least.max(missing);
-        if grown && fits(&self.buffer, self.size / 2) {
-            return &mut self.buffer;
+        if !(grown && fits(&self.buffer, self.size / 2)) {
+            // All slices may be gone: then the buffer begins anew.
+            let whole = grown && self.buffer.try_reclaim(self.size.saturating_sub(length));
+            if !((whole || grown) && fits(&self.buffer, ROOM_MIN)) {
+                self.replace(missing);
+            }
         }
-        // All slices may be gone: then the buffer begins anew.
-        let whole = grown && self.buffer.try_reclaim(self.size.saturating_sub(length));
-        if !((whole || grown) && fits(&self.buffer, ROOM_MIN)) {
-            self.replace(missing);
-        }
-        &mut self.buffer
+        let room = self.buffer.capacity() - self.buffer.len();
+        let most = if missing >= LONG { missing } else { room };
+        (&mut self.buffer).limit(most.min(room))
     }
 
     /// Tells that bytes were read to the room.
@@ -107,6 +117,7 @@ impl Records {
             if self.buffer.len() < MARK + length {
                 return Ok(None);
             }
+            self.expected = if length >= LONG { MARK + length } else { 0 };
             self.buffer.advance(MARK);
             let fragment = self.buffer.split_to(length);
             let last = mark & LAST_FRAGMENT != 0;
@@ -126,9 +137,12 @@ impl Records {
         }
     }
 
-    /// Bytes that the fragment at hand still lacks; 0 if its length is not known yet.
+    /// Bytes that the fragment at hand still lacks. If its length is not known yet, a long one is
+    /// taken to be followed by its like.
     fn missing(&self) -> usize {
-        let Some(mark) = self.buffer.first_chunk::<MARK>() else { return 0 };
+        let Some(mark) = self.buffer.first_chunk::<MARK>() else {
+            return self.expected.saturating_sub(self.buffer.len());
+        };
         let length = (u32::from_be_bytes(*mark) & !LAST_FRAGMENT) as usize;
         // `take` has refused a longer one.
         (MARK + length.min(RECORD_MAX)).saturating_sub(self.buffer.len())
