@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::VolumeId;
-use stele_media::{Buffer, MediaError, MediaFault, Priority};
+use stele_media::{Buffer, MediaError, MediaFault, Priority, Shared};
 
 use crate::engine::Engine;
 use crate::formats::entry::{Binding, LOST, ZERO};
@@ -400,9 +400,16 @@ fn all_good(read: &[Option<Units>], wanted: Strips) -> bool {
     wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
 }
 
-/// The digests of whole strips given as pieces of whole units.
-pub fn digests_of(binding: Binding, shape: &Shape, strip: usize, data: &[u8]) -> Vec<u32> {
-    data.chunks(shape.unit_bytes).enumerate().map(|(unit, data)| binding.digest(strip, unit, data)).collect()
+/// The digests of all units of a stripe, strip by strip.
+pub fn digests_of(binding: Binding, shape: &Shape, strips: &[Shared]) -> Vec<u32> {
+    if shape.code().is_mirror() {
+        return binding.digests_of_copies(shape.width(), strips[0].chunks(shape.unit_bytes));
+    }
+    let of_strip = |(strip, data): (usize, &Shared)| {
+        let units = data.chunks(shape.unit_bytes).enumerate();
+        units.map(|(unit, data)| binding.digest(strip, unit, data)).collect::<Vec<_>>()
+    };
+    strips.iter().enumerate().flat_map(of_strip).collect()
 }
 
 /// Neighbouring numbers joined into ranges.

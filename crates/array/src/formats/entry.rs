@@ -148,6 +148,18 @@ impl Binding {
         }
     }
 
+    /// The digests of units that so many strips hold alike, strip by strip. Each unit is read once.
+    pub fn digests_of_copies<'a>(self, copies: usize, units: impl Iterator<Item = &'a [u8]> + Clone) -> Vec<u32> {
+        if self.kind == DigestKind::Crc32c {
+            let of_copy = |strip| units.clone().enumerate().map(move |(unit, data)| self.digest(strip, unit, data));
+            return (0..copies).flat_map(of_copy).collect();
+        }
+        let fingerprints: Vec<u64> = units.map(digest::fingerprint).collect();
+        let of_copy =
+            |strip| fingerprints.iter().enumerate().map(move |(unit, of)| self.of_fingerprint(strip, unit, *of));
+        (0..copies).flat_map(of_copy).collect()
+    }
+
     fn of_fingerprint(self, strip: usize, unit: usize, fingerprint: u64) -> u32 {
         of_unit(digest::bind_fingerprint(fingerprint, self.context_of(strip, unit)))
     }

@@ -73,6 +73,18 @@ pub fn contiguous(io: &Io, mut pieces: Vec<Shared>) -> Shared {
     buffer.freeze()
 }
 
+/// All strips of a stripe from those of its data. The copies of a mirror are the same memory.
+fn all_strips(io: &Io, shape: &Shape, data: Vec<Shared>) -> Vec<Shared> {
+    if shape.code().is_mirror() {
+        return data.into_iter().cycle().take(shape.width()).collect();
+    }
+    let mut parity: Vec<Buffer> = (0..shape.m).map(|_| io.buffer(shape.strip)).collect();
+    let sources: Vec<&[u8]> = data.iter().map(|strip| &strip[..]).collect();
+    let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+    shape.coder.encode(&sources, &mut outputs);
+    data.into_iter().chain(parity.into_iter().map(Buffer::freeze)).collect()
+}
+
 impl Engine {
     /// Log space that the destage of so many dirty blocks of one stripe may need at worst.
     pub fn destage_cost(&self, shape: &Shape, blocks: usize) -> u64 {
@@ -477,17 +489,8 @@ impl Engine {
         let strips: Vec<Shared> = (0..shape.k)
             .map(|strip| contiguous(&self.io, slice_of(pieces, strip * shape.strip, shape.strip)))
             .collect();
-        let mut parity: Vec<Buffer> = (0..shape.m).map(|_| self.io.buffer(shape.strip)).collect();
-        {
-            let data: Vec<&[u8]> = strips.iter().map(|strip| &strip[..]).collect();
-            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
-            shape.coder.encode(&data, &mut outputs);
-        }
-        let strips: Vec<Shared> = strips.into_iter().chain(parity.into_iter().map(Buffer::freeze)).collect();
-        let mut digests = Vec::with_capacity(shape.digests());
-        for (strip, data) in strips.iter().enumerate() {
-            digests.extend(digests_of(binding, &shape, strip, data));
-        }
+        let strips = all_strips(&self.io, &shape, strips);
+        let digests = digests_of(binding, &shape, &strips);
         let writes =
             strips.into_iter().enumerate().map(|(strip, data)| StripWrite { strip, at: 0, data: vec![data] }).collect();
         self.store_slot(volume, stripe, allocation, old, covers, digests, writes, Priority::Host).await
