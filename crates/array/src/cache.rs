@@ -90,7 +90,9 @@ pub struct Cache {
 impl Cache {
     /// `limit` bounds the clean part.
     pub fn new(limit: Bytes) -> Cache {
-        Cache { clean: Clean::new(limit.blocks()), ..Cache::default() }
+        let clean = Clean::new(limit.blocks());
+        // Moving the entries of a large cache into a larger table would stop everything else.
+        Cache { places: HashMap::with_capacity_and_hasher(clean.room(), FixedState), clean, ..Cache::default() }
     }
 
     /// Without the comparison of dirty blocks with their digests.

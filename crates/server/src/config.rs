@@ -2,6 +2,7 @@
 //! by every command.
 
 mod archive;
+pub mod machine;
 mod notification;
 mod site;
 mod size;
@@ -274,8 +275,9 @@ impl Messages {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Memory {
-    /// Cached blocks of volumes.
-    pub blocks: Size,
+    /// Cached blocks of volumes; see [`Memory::blocks`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<Size>,
     /// Cached pages of the slot table.
     pub table: Size,
     /// Dirty blocks held before writers wait.
@@ -293,7 +295,7 @@ pub struct Memory {
 impl Default for Memory {
     fn default() -> Memory {
         Memory {
-            blocks: Size(Bytes(128 << 20)),
+            blocks: None,
             table: Size(Bytes(64 << 20)),
             dirty: Size(Bytes(64 << 20)),
             flush_high: 50,
@@ -301,6 +303,13 @@ impl Default for Memory {
             flush_age: 2,
             catalog: Size(Bytes(64 << 20)),
         }
+    }
+}
+
+impl Memory {
+    /// The cache of volumes' blocks: as configured, else by the memory that the server may use.
+    pub fn blocks(&self, memory: Option<Bytes>) -> Bytes {
+        self.blocks.map_or_else(|| machine::share_of_blocks(memory), |size| size.0)
     }
 }
 

@@ -16,6 +16,10 @@ use stele_media::Shared;
 use super::{BlockPlace, FixedState};
 use crate::model::place::BlockKey;
 
+/// Blocks (64 GiB) for which tables are set aside at the start; a larger cache's grow.
+const ROOM_MAX: u64 = 16 << 20;
+/// Dead slots that are left in the queues in any case.
+const DEAD_MIN: u64 = 1024;
 /// Reads remembered per block.
 const READS_MAX: u8 = 3;
 
@@ -23,7 +27,7 @@ const READS_MAX: u8 = 3;
 struct Slot {
     /// Of one block. It is written again when no reader holds it, and else left to its readers.
     page: Shared,
-    /// None: dead, its place in a queue still to be passed.
+    /// None: free, or dead.
     key: Option<BlockKey>,
     reads: u8,
     /// Read ahead for this volume, and not asked for yet.
@@ -48,6 +52,10 @@ impl Slot {
 pub struct Clean {
     limit: u64,
     slots: Vec<Slot>,
+    /// Slots in no queue. They have no page.
+    free: Vec<u32>,
+    /// Slots whose block has gone, without a page, and still in a queue.
+    dead: usize,
     small: VecDeque<u32>,
     main: VecDeque<u32>,
     ghosts: HashSet<u64, FixedState>,
@@ -62,12 +70,26 @@ type Places = HashMap<BlockKey, BlockPlace, FixedState>;
 
 impl Clean {
     pub fn new(limit: u64) -> Clean {
-        Clean { limit: limit.max(8), ..Clean::default() }
+        let limit = limit.max(8);
+        let room = limit.min(ROOM_MAX) as usize;
+        // Set aside, and in use only as the cache fills.
+        let (slots, ghosts) = (Vec::with_capacity(room), HashSet::with_capacity_and_hasher(room, FixedState));
+        Clean { limit, slots, ghosts, ..Clean::default() }
     }
 
-    /// Blocks' worth of pages in use, dead ones included.
+    /// Blocks that its tables can hold before they grow.
+    pub fn room(&self) -> usize {
+        self.slots.capacity()
+    }
+
+    /// Blocks' worth of pages in use.
     pub fn held(&self) -> u64 {
-        self.slots.len() as u64
+        (self.slots.len() - self.free.len() - self.dead) as u64
+    }
+
+    #[cfg(test)]
+    pub fn slots_and_queued(&self) -> (usize, usize) {
+        (self.slots.len(), self.small.len() + self.main.len())
     }
 
     pub fn page(&self, index: u32) -> &Shared {
@@ -93,10 +115,30 @@ impl Clean {
         self.slots[index as usize].fill(data);
     }
 
-    /// The caller has already forgotten its place.
+    /// The caller has already forgotten its place. Its page is free for what is written next.
     pub fn remove(&mut self, index: u32) {
-        self.slots[index as usize].key = None;
+        let slot = &mut self.slots[index as usize];
+        (slot.key, slot.page) = (None, Shared::new());
         self.waste(index);
+        self.dead += 1;
+        if self.dead as u64 > self.held() + DEAD_MIN.min(self.limit) {
+            self.clear_queues();
+        }
+    }
+
+    /// Takes the dead out of the queues: blocks that are written again and again leave one each
+    /// time.
+    fn clear_queues(&mut self) {
+        for queue in [&mut self.small, &mut self.main] {
+            queue.retain(|index| {
+                let lives = self.slots[*index as usize].key.is_some();
+                if !lives {
+                    self.free.push(*index);
+                }
+                lives
+            });
+        }
+        self.dead = 0;
     }
 
     pub fn mark_ahead(&mut self, index: u32, handle: VolumeId) -> bool {
@@ -129,7 +171,7 @@ impl Clean {
     /// Whether there is room, or the block left lately. Else it is remembered as if it had left.
     pub fn admits(&mut self, key: BlockKey) -> bool {
         let hash = FixedState.hash_one(key);
-        if (self.slots.len() as u64) < self.limit || self.ghosts.contains(&hash) {
+        if self.held() < self.limit || self.ghosts.contains(&hash) {
             return true;
         }
         self.remember(hash);
@@ -177,22 +219,30 @@ impl Clean {
     }
 
     fn take_page(&mut self, places: &mut Places) -> Option<u32> {
-        if (self.slots.len() as u64) < self.limit {
-            self.slots.push(Slot::default());
-            return Some(self.slots.len() as u32 - 1);
+        if self.held() >= self.limit {
+            return self.evict(places);
         }
-        self.evict(places)
+        if self.free.is_empty() {
+            self.free.push(self.slots.len() as u32);
+            self.slots.push(Slot::default());
+        }
+        self.free.pop()
     }
 
     fn evict(&mut self, places: &mut Places) -> Option<u32> {
-        // Each turn frees a page, moves one from small to main, or lowers a read count: it ends.
+        // Each turn frees a page, takes a dead slot out, moves one from small to main, or lowers a
+        // read count: it ends.
         loop {
             let most = self.limit / 10 + (2 * self.waiting).min(self.limit / 4);
             let from_small = self.small.len() as u64 > most || self.main.is_empty();
             let queue = if from_small { &mut self.small } else { &mut self.main };
             let index = queue.pop_front()?;
             let slot = &mut self.slots[index as usize];
-            let Some(key) = slot.key else { return Some(index) };
+            let Some(key) = slot.key else {
+                self.dead -= 1;
+                self.free.push(index);
+                continue;
+            };
             if slot.reads > 0 {
                 slot.reads = if from_small { 0 } else { slot.reads - 1 };
                 self.main.push_back(index);

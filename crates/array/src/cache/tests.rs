@@ -209,3 +209,20 @@ fn blocks_of_long_reads_enter_a_full_cache_when_they_come_back() {
     cache.offer(key(limit), &content(limit), Worth::IfReadBefore);
     assert_eq!(cache.get(key(limit)), Some(Held::Good(&content(limit), Lsn(0))));
 }
+
+#[test]
+fn blocks_that_are_written_again_and_again_take_one_page_each() {
+    let mut cache = Cache::new(Bytes(64 << 20));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    let blocks = u64::from(PER_STRIPE);
+    for round in 0..3000 {
+        for block in 0..blocks {
+            cache.put_dirty(key(block), written(1 + round * blocks + block, round));
+        }
+        cache.settle(stripe(0), Lsn(u64::MAX));
+        assert_eq!(cache.clean_bytes(), blocks * BLOCK as u64, "round {round}");
+    }
+    let (slots, queued) = cache.clean.slots_and_queued();
+    assert!(slots < 1200 && queued < 1200, "{slots} slots, {queued} in queues");
+    assert!(matches!(cache.get(key(7)), Some(Held::Good(data, _)) if *data == content(2999)));
+}

@@ -26,11 +26,11 @@ impl SteleBlockServer {
         let drives: Vec<String> = (0..12).map(|number| format!("d{number}.img@{}", number / 2)).collect();
         let mut create = vec!["--size", "512MiB", "--data", "none"];
         drives.iter().for_each(|drive| create.extend(["--drive", drive]));
-        let blocks = format!("blocks = \"{cache}\"");
+        let blocks = format!("[memory]\nblocks = \"{cache}\"\n");
         let changes = [
             ("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n"),
             ("[iscsi]\n", "[iscsi]\nlisten = \"127.0.0.1:0\"\n"),
-            ("blocks = \"128MiB\"", &blocks),
+            ("[memory]\n", &blocks),
         ];
         let mut node = Node::create("block", &create, &changes)?;
         let said = node.serve()?;

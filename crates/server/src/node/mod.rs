@@ -47,7 +47,7 @@ use stele_ground::{Bytes, Duration, PoolId};
 
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
-use crate::config::{Config, Site};
+use crate::config::{Config, Site, machine};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::guard::VolumeGuard;
@@ -584,7 +584,7 @@ fn options(config: &Config, opening: Opening) -> OpenOptions {
         read_only: opening.read_only,
         override_quorum: opening.override_quorum,
         table_cache: config.memory.table.0,
-        block_cache: config.memory.blocks.0,
+        block_cache: config.memory.blocks(machine::memory_here()),
         dirty_limit: config.memory.dirty.0,
         flush_high: config.memory.flush_high,
         flush_low: config.memory.flush_low,

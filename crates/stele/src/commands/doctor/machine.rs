@@ -25,16 +25,12 @@ fn line(path: &Path) -> Option<String> {
 }
 
 pub fn memory(machine: &Machine, config: Option<&Config>) -> Finding {
-    let text = std::fs::read_to_string(machine.proc.join("meminfo")).unwrap_or_default();
-    let kib = |name: &str| -> Option<u64> {
-        let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        rest.split_whitespace().next()?.parse().ok()
-    };
-    let Some(whole) = kib("MemTotal").map(|kib| kib << 10) else { return Finding::unknown("memory", "/proc/meminfo") };
+    let whole = stele_server::config::machine::memory(&machine.proc, &machine.sys);
+    let Some(Bytes(whole)) = whole else { return Finding::unknown("memory", "/proc/meminfo") };
     let usual = stele_server::config::Memory::default();
     let memory = config.map_or(&usual, |config| &config.memory);
-    let caches = [memory.blocks, memory.table, memory.dirty, memory.catalog];
-    let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0.0));
+    let caches = [memory.blocks(Some(Bytes(whole))), memory.table.0, memory.dirty.0, memory.catalog.0];
+    let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
     let needed = caches.saturating_add(BESIDE_CACHES);
     let told =
         format!("{} of memory; caches of {} and the rest take up to {}", Bytes(whole), Bytes(caches), Bytes(needed));

@@ -1,0 +1,71 @@
+//! How much memory a server may use where its configuration does not say.
+
+use std::fs;
+use std::path::Path;
+
+use stele_ground::{Bytes, GIB, MIB};
+
+/// The memory of this machine, as [`memory`] tells it.
+pub fn memory_here() -> Option<Bytes> {
+    memory(Path::new("/proc"), Path::new("/sys"))
+}
+
+/// Memory of a machine; less where the control group of this process, or one above it, is
+/// limited. `proc` and `sys` are the machine's `/proc` and `/sys`.
+///
+/// None where `/proc` does not tell.
+pub fn memory(proc: &Path, sys: &Path) -> Option<Bytes> {
+    let text = fs::read_to_string(proc.join("meminfo")).ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    let groups = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let limit = |group: &Path| -> Option<u64> {
+        // A group without a limit says "max".
+        fs::read_to_string(sys.join("fs/cgroup").join(group).join("memory.max")).ok()?.trim().parse().ok()
+    };
+    let limits = Path::new(group).ancestors().filter_map(limit);
+    Some(Bytes(limits.fold(kib << 10, u64::min)))
+}
+
+/// The cache of volumes' blocks on a machine with so much memory: an eighth of it, within bounds.
+pub fn share_of_blocks(memory: Option<Bytes>) -> Bytes {
+    Bytes(memory.map_or(0, |memory| memory.0 / 8 / MIB * MIB).clamp(128 * MIB, 16 * GIB))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_group_or_one_above_it_bounds_the_memory() {
+        let dir = std::env::temp_dir().join(format!("stele-memory-{}", std::process::id()));
+        let (proc, sys) = (dir.join("proc"), dir.join("sys"));
+        let write = |path: &Path, text: &str| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(memory(&proc, &sys), None);
+        write(&proc.join("meminfo"), "MemTotal:       8000000 kB\nMemFree: 1 kB\n");
+        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        write(&proc.join("self/cgroup"), "1:cpu:/other\n0::/system.slice/stele.service\n");
+        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        let group = sys.join("fs/cgroup/system.slice");
+        write(&group.join("stele.service/memory.max"), "max\n");
+        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        write(&group.join("memory.max"), "2147483648\n");
+        assert_eq!(memory(&proc, &sys), Some(Bytes(2 * GIB)));
+        write(&group.join("stele.service/memory.max"), "1073741824\n");
+        assert_eq!(memory(&proc, &sys), Some(Bytes(GIB)));
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn blocks_get_an_eighth_of_the_memory_within_bounds() {
+        let of = |memory: u64| share_of_blocks(Some(Bytes(memory))).0;
+        assert_eq!(share_of_blocks(None), Bytes(128 * MIB));
+        assert_eq!(of(512 * MIB), 128 * MIB);
+        assert_eq!(of(24 * GIB + 12_345), 3 * GIB);
+        assert_eq!(of(1024 * GIB), 16 * GIB);
+    }
+}
