@@ -17,7 +17,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use stele_archive::Retention;
-use stele_ground::Duration;
+use stele_ground::{Duration, Instant};
 
 use super::Share;
 use super::around::Around;
@@ -43,9 +43,13 @@ const LOW: u64 = 80;
 const CONTENTS_MAX: usize = 50_000;
 /// Groups that one transaction of a removal drops.
 pub(super) const GROUPS_MAX: usize = 4096;
-/// Times that a writer waits for the archive to take content out of a full cache, before its client
-/// is asked to wait.
-const WAITS_MAX: u32 = 20;
+/// How long a writer waits for the archive to take content out of a full cache, before its client
+/// is asked to try again. Clients take a server that answers nothing for a minute for dead.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Rounds after which a refusal of the archive is a waiting writer's answer.
+const REFUSED_ROUNDS: u32 = 2;
+/// Times that a file which is being changed is tried.
+const STORES_MAX: u32 = 20;
 
 /// Characters of a path that a version's metadata carries; a longer one is left out.
 pub(super) const PATH_MAX: usize = 6_000;
@@ -72,6 +76,13 @@ impl Worked {
         self.evicted += other.evicted;
         self.more |= other.more;
     }
+}
+
+/// A writer's waiting for room in the cache.
+#[derive(Default)]
+pub(super) struct Waiting {
+    since: Option<Instant>,
+    rounds: u32,
 }
 
 /// Who stores a file.
@@ -270,7 +281,7 @@ impl Share {
 
     /// Archives a file now. Answers once it is archived.
     pub async fn archive_now(&self, inode: Inode) -> Result<()> {
-        for _ in 0..WAITS_MAX {
+        for _ in 0..STORES_MAX {
             match self.store_file(inode.0, Storing::Beside).await? {
                 Stored::Done(_) => return Ok(()),
                 Stored::Later => tokio::task::yield_now().await,
@@ -484,14 +495,16 @@ impl Share {
     }
 
     /// Waits until the cache may have room. `waited` counts the calls of one write.
-    pub(super) async fn wait_for_room(&self, waited: &mut u32) -> Result<()> {
+    pub(super) async fn wait_for_room(&self, waiting: &mut Waiting) -> Result<()> {
+        let now = self.surroundings.now().monotonic;
+        let waited = now.since(*waiting.since.get_or_insert(now));
         let changed = self.room.notified();
         self.ask_for_room();
         let (refusal, nothing) = self.step(|core| {
             let nothing = core.active.len() + core.orphans.len() == 0 && core.clock.is_empty();
             Ok((core.refusal.as_ref().map(|(_, error)| error.clone()), nothing))
         })?;
-        if nothing || *waited >= WAITS_MAX {
+        if nothing || waited >= PATIENCE {
             return Err(match refusal {
                 Some(FileError::OverQuota) => FileError::OverQuota,
                 Some(FileError::NoSpace) => FileError::NoSpace,
@@ -501,10 +514,11 @@ impl Share {
                 }
             });
         }
-        if matches!(refusal, Some(FileError::NoSpace | FileError::OverQuota)) && *waited >= 2 {
+        let refused = matches!(refusal, Some(FileError::NoSpace | FileError::OverQuota));
+        if refused && waiting.rounds >= REFUSED_ROUNDS {
             return Err(refusal.unwrap_or(FileError::NoSpace));
         }
-        *waited += 1;
+        waiting.rounds += 1;
         changed.await;
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::Share;
+use super::archiving::Waiting;
 use super::around::{Around, Watched, guarded};
 use super::core::{Core, Grown, SavedRow};
 use super::reading::broken;
@@ -184,7 +185,7 @@ impl Share {
         let now = self.step(|core| Ok(core.attributes(inode.0)?.size))?;
         if size > now && !now.is_multiple_of(BLOCK) {
             // Bytes behind the end may be no zeros.
-            let mut waited = 0;
+            let mut waiting = Waiting::default();
             let first = now / BLOCK * BLOCK;
             let cached = self.step(|core| {
                 core.load(inode.0, first, first + BLOCK)?;
@@ -194,7 +195,7 @@ impl Share {
             })?;
             if cached {
                 while !self.step(|core| core.allocate(inode.0, first, first + BLOCK))? {
-                    self.wait_for_room(&mut waited).await?;
+                    self.wait_for_room(&mut waiting).await?;
                 }
                 self.pad(inode.0, now, Arc::clone(&held)).await?;
                 // The zeros are durable before the size behind them is. Where the block is recorded

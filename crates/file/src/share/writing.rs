@@ -19,6 +19,7 @@ use stele_media::{Op, Priority};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::Share;
+use super::archiving::Waiting;
 use super::core::{Grown, Source, zeros};
 use super::reading::broken;
 use super::records::{ACTIVE, BLOCK, SLOT, inode_key};
@@ -50,7 +51,7 @@ enum Place {
 /// Bytes before the end of a file that can only grow, in which writes that were sent earlier may
 /// still arrive, unless they are archived.
 const LATE_MAX: u64 = 8 << 20;
-/// Times that a write tries anew after the file was archived or the cache made room.
+/// Times that a write tries anew after the file was archived.
 const ATTEMPTS: usize = 64;
 
 impl Share {
@@ -65,8 +66,9 @@ impl Share {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         let forced = stability != Stability::Unstable || self.bypasses();
-        let mut waited = 0;
-        for _ in 0..ATTEMPTS {
+        let (mut waiting, mut attempts) = (Waiting::default(), 0);
+        while attempts < ATTEMPTS {
+            attempts += 1;
             // Where a caller went away, a row may look open whose transaction failed.
             self.refresh().await?;
             let (found, open, gate) = self.step(|core| {
@@ -128,7 +130,8 @@ impl Share {
                 Place::Other => continue,
                 Place::Full => {
                     drop(held);
-                    self.wait_for_room(&mut waited).await?;
+                    attempts -= 1;
+                    self.wait_for_room(&mut waiting).await?;
                     continue;
                 }
             };

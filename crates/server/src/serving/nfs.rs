@@ -27,6 +27,8 @@ use crate::node::Node;
 /// Connections beyond this wait in the listener's backlog. One address has at most
 /// [`stele_file::nfs::places::CONNECTIONS_PER_ADDRESS`] of them; a further one is closed.
 const CONNECTIONS_MAX: usize = 1024;
+/// Between two rounds while a writer waits for room.
+const WORK_WHEN_PRESSED: Duration = Duration::from_millis(5);
 /// Between two rounds while the cache is nearly full.
 const WORK_WHEN_FULL: Duration = Duration::from_millis(20);
 /// Between two rounds of background work of a share that has nothing urgent to do.
@@ -177,7 +179,8 @@ async fn repeat(node: &Node, share: &Arc<Share>, part: Part) {
             Part::Room => share.room_round().await,
         };
         let wait = match worked {
-            Ok(worked) if worked.more || share.is_pressed() => Duration::from_millis(1),
+            Ok(worked) if worked.more => Duration::from_millis(1),
+            Ok(_) if share.is_pressed() => WORK_WHEN_PRESSED,
             Ok(_) if share.is_nearly_full() => WORK_WHEN_FULL,
             Ok(_) => WORK_EVERY,
             Err(error) => {

@@ -116,6 +116,41 @@ async fn a_full_cache_of_unarchived_content_refuses_writers_and_loses_nothing() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_writer_waits_for_room_by_the_clock_and_not_by_rounds() {
+    let stage = Stage::new(8).with_cache(16 << 20);
+    let share = stage.share().await;
+    file(&share, "a", &content(1, 15 << 20)).await;
+    let create = crate::Creation::Unchecked(Changes::default());
+    let other = share.create(&Caller::ROOT, share.root(), b"b", create).await.unwrap().file.inode;
+    let (root, data) = (Caller::ROOT, content(2, 2 << 20));
+    let write = || share.write(&root, other, 0, vec![data.clone()], crate::Stability::Unstable);
+    {
+        let mut writing = std::pin::pin!(write());
+        for _ in 0..200 {
+            tokio::select! {
+                biased;
+                result = &mut writing => panic!("it waits no longer: {result:?}"),
+                () = tokio::task::yield_now() => share.room.notify_waiters(),
+            }
+        }
+        stage.pass(21);
+        share.room.notify_waiters();
+        let result = writing.await;
+        assert!(matches!(result, Err(FileError::Retry(_))), "{result:?}");
+    }
+    let working = async {
+        loop {
+            stage.pass(1);
+            share.work().await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    };
+    let result = tokio::select! { result = write() => result, () = working => unreachable!() };
+    assert!(result.is_ok(), "{result:?}");
+    assert!(read(&share, other).await == data);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_refused_again_and_again_is_named() {
     let stage = Stage::new(9);
     let share = stage.share().await;
