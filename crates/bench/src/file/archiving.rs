@@ -69,7 +69,7 @@ fn large(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
     }
     let data = content(PIECE as usize);
     for part_file in &parts {
-        client.fill(part_file, part, &data)?;
+        client.fill(part_file, part, &data).map_err(|error| format!("writing the large file: {error}"))?;
     }
     archived(stele, "large", parts.len() as u64)?;
     let megabytes = LARGE as f64 / 1e6;
@@ -89,7 +89,8 @@ fn large(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), String> {
 
 fn read(client: &mut NfsClient, files: &[Vec<u8>], length: u64) -> Result<(), String> {
     for file in files {
-        client.many(length / PIECE, 8, |index| Call::read(file, index * PIECE, PIECE as u32))?;
+        let calls = client.many(length / PIECE, 8, |index| Call::read(file, index * PIECE, PIECE as u32));
+        calls.map_err(|error| format!("reading the large file: {error}"))?;
     }
     Ok(())
 }

@@ -412,6 +412,14 @@ impl Core {
         Ok(true)
     }
 
+    /// Whether there are slots enough for a range of whole blocks.
+    pub fn has_room(&mut self, inode: u64, start: u64, end: u64) -> Result<bool> {
+        self.load(inode, start, end)?;
+        let content = self.contents.get(&inode).ok_or(FileError::Stale)?;
+        let missing = (start / SLOT..end.div_ceil(SLOT)).filter(|slot| content.slot(*slot).place == 0).count();
+        Ok(missing as u64 <= self.slots.count() - self.slots.used())
+    }
+
     /// The attributes with what writes changed.
     pub fn attributes(&mut self, inode: u64) -> Result<Attributes> {
         let row = self.view.row(inode)?;

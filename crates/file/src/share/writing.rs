@@ -81,6 +81,14 @@ impl Share {
             if length == 0 {
                 return Ok((Changed { before: found.clone(), after: found }, Stability::File));
             }
+            // Opened before there is room, the file would be archived again meanwhile.
+            if !open
+                && !self.step(|core| core.has_room(inode.0, offset / BLOCK * BLOCK, end.next_multiple_of(BLOCK)))?
+            {
+                attempts -= 1;
+                self.wait_for_room(&mut waiting).await?;
+                continue;
+            }
             if !open {
                 // Alone: others see the row as open before it is durable, and write once they have
                 // the gate.

@@ -151,6 +151,27 @@ async fn a_writer_waits_for_room_by_the_clock_and_not_by_rounds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_archived_file_is_not_opened_before_there_is_room() {
+    let stage = Stage::new(10).with_cache(16 << 20);
+    let share = stage.share().await;
+    let archived = file(&share, "a", &content(1, 4096)).await;
+    settle(&stage, &share).await;
+    file(&share, "b", &content(2, 15 << 20)).await;
+    assert_eq!(share.status().unwrap().open, 1);
+    let root = Caller::ROOT;
+    let mut writing =
+        std::pin::pin!(share.write(&root, archived, 0, vec![content(3, 2 << 20)], crate::Stability::Unstable));
+    for _ in 0..20 {
+        tokio::select! {
+            biased;
+            result = &mut writing => panic!("there is no room for it: {result:?}"),
+            () = tokio::time::sleep(std::time::Duration::from_millis(1)) => share.room.notify_waiters(),
+        }
+    }
+    assert_eq!(share.status().unwrap().open, 1, "it would be archived again and again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_that_is_refused_again_and_again_is_named() {
     let stage = Stage::new(9);
     let share = stage.share().await;
