@@ -5,9 +5,9 @@
 //! block; each is digested when it is written and verified when a drive is read. Ganesha's
 //! directory keeps one copy without digests, and a flush there costs nothing.
 //!
-//! Both have read the file once before they are measured. The rounds alternate; the medians are shown, and Stele's spread. The server's CPU time is that
-//! of its process. The blocking limit is the rate of empty calls, one at a time, on the same
-//! connection.
+//! Both have read the file once before they are measured. The rounds alternate; the medians are
+//! shown, and Stele's spread. The server's CPU time is that of its process. The blocking limit is
+//! the rate of empty calls, one at a time, on the same connection.
 //!
 //! Archiving, retrieval and memory have no peer: no file server archives.
 

@@ -6,8 +6,8 @@ use crate::support::{Place, content};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Caches ([memory] blocks, table, dirty, catalog), in MiB; the first as configured here, the others
-/// by default.
+/// Caches ([memory] blocks, table, dirty, catalog), in MiB; the first as configured here, the
+/// others by default.
 const CACHES: u64 = 128 + 64 + 64 + 64;
 const BESIDE_CACHES: u64 = 512;
 
