@@ -33,9 +33,11 @@ async fn hang(server: &Server, method: &str, target: &str, length: u64, sent: us
 #[test]
 fn memory_stays_bounded_whatever_is_uploaded() {
     let place = Place::new("memory");
-    drop(place.up());
+    let first = place.up();
+    let keys = first.keys();
+    drop(first);
     place.edit_config(|text| text.replace("[memory]\n", "[memory]\nblocks = \"128MiB\"\n"));
-    let server = place.serve();
+    let server = place.serve().with_keys(keys);
     place.json(&["bucket", "create", "records"]);
     let held = runtime().block_on(async {
         let server = &server;
