@@ -145,7 +145,7 @@ struct Side {
 impl Side {
     fn new(mut client: NfsClient, process: u32) -> Result<Side, String> {
         let file = client.make(FILE).map_err(|error| format!("making a file: {error}"))?;
-        client.fill(&file, LENGTH, &content(256 << 10)).map_err(|error| format!("filling a file: {error}"))?;
+        client.fill(&file, LENGTH, &content(LONG as usize)).map_err(|error| format!("filling a file: {error}"))?;
         let mut side = Side { client, process, file, seed: 1 };
         // So that both have it in their caches.
         side.transfer(false, false, LONG, LENGTH / u64::from(LONG), 8)?;

@@ -494,7 +494,7 @@ impl Share {
         }
     }
 
-    /// Waits until the cache may have room. `waited` counts the calls of one write.
+    /// Waits until the cache may have room. `waiting` is that of one write.
     pub(super) async fn wait_for_room(&self, waiting: &mut Waiting) -> Result<()> {
         let now = self.surroundings.now().monotonic;
         let waited = now.since(*waiting.since.get_or_insert(now));
