@@ -79,6 +79,10 @@ pub fn walk(
     let mut scan = Scan { job, roots, before, batch: Vec::new(), batch_bytes: 0, send, device: None };
     let failed = |error: Errno| BackupError::io("open", Path::new("/"), &error.into());
     let top = walk::open_top().map_err(failed)?;
+    if roots.iter().any(Vec::is_empty) {
+        // The walk visits all but the top itself.
+        scan.device = Some(rustix::fs::fstat(&top).map_err(failed)?.st_dev as u64);
+    }
     let names = scan.names(&top, b"").map_err(failed)?;
     let mut levels = vec![Level { folder: top, names, path: Vec::new() }];
     while let Some(level) = levels.last_mut() {
@@ -295,3 +299,6 @@ fn is_cache(folder: &DirectoryHandle) -> bool {
     let mut start = [0; CACHE_SIGNATURE.len()];
     rustix::io::pread(&file, &mut start, 0) == Ok(start.len()) && start == CACHE_SIGNATURE
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,7 @@ fn files_that_cannot_be_saved_are_listed_and_the_rest_is_saved() {
     }
 }
 
-fn job<'a>(
+pub fn job<'a>(
     indexed: &'a Indexed,
     options: &'a BackupOptions,
     progress: &'a BackupProgress,
