@@ -139,11 +139,19 @@ pub struct Nbd {
     pub tls_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of authorities; one of them must have signed the certificate of every client.
+    /// PEM file of authorities; one of them must have signed the certificate of every TCP client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_authority: Option<PathBuf>,
-    /// Whether TCP clients must use TLS.
+    /// Whether TCP clients must use TLS also without an authority.
     pub tls_required: bool,
+}
+
+impl Nbd {
+    /// Whether TCP clients must use TLS. Where an authority signs the clients' certificates, a
+    /// connection in the clear would need none.
+    pub fn requires_tls(&self) -> bool {
+        self.tls_required || self.client_authority.is_some()
+    }
 }
 
 /// Volumes as iSCSI targets: the address for initiators. `stele volume export` chooses the volumes.

@@ -395,4 +395,13 @@ fn tls_is_made_where_it_is_asked_for_and_certificates_decide_who_may_come() {
     bad("nbdinfo", &[&with_certificate(&other)]);
     let listed = good("nbdinfo", &["--list", &plain]);
     assert!(listed.contains("\"vm\"") && !listed.contains("safe") && !listed.contains("mine"), "{listed}");
+
+    // An authority keeps out clients without a certificate, also without `tls_required`.
+    let authority = format!("{more}client_authority = \"{}\"\n", keys.path("ca-cert.pem"));
+    let host = Host::new("block-authority", &authority);
+    assert!(host.url.starts_with("nbds://"), "{}", host.url);
+    bad("nbdinfo", &[&host.url.replace("nbds://", "nbd://")]);
+    let seen = good("nbdinfo", &[&with_certificate(&host.url)]);
+    assert!(seen.contains("with TLS"), "{seen}");
+    good("nbdinfo", &[&host.unix("vm")]);
 }

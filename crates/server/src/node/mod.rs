@@ -413,7 +413,7 @@ impl Node {
         let listen = *places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner);
         let iscsi = *places.iscsi_listen.lock().unwrap_or_else(PoisonError::into_inner);
         match export.protocol {
-            Protocol::Nbd => block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.tls_required),
+            Protocol::Nbd => block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.requires_tls()),
             Protocol::Iscsi => block::iscsi_urls(export, iscsi),
         }
     }

@@ -257,7 +257,7 @@ impl Services {
             directory: node.exports.directory.clone(),
             pool: Arc::clone(&node.pool),
             tls: self.nbd_tls()?,
-            tls_required: node.config.nbd.tls_required,
+            tls_required: node.config.nbd.requires_tls(),
         };
         if let Some(listen) = node.config.nbd.listen {
             let (listener, address) = s3::listen(listen, "[nbd] listen").await?;

@@ -5,11 +5,16 @@ use std::sync::atomic::Ordering::SeqCst;
 use stele_archive::store::NoGuard;
 use stele_archive::{Archive, Foundation, MasterKey, Options};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, WriteMode};
+use stele_block::{Export, Protocol};
 use stele_catalog::MemoryCatalog;
 use stele_ground::{Bytes, MIB};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 
 use super::*;
+use crate::config::Nbd;
 use crate::node::surroundings::System;
+use crate::node::testing::Scene;
 use crate::serving::ending;
 
 /// A node with an archive on drives that give no answer while the flag is set.
@@ -42,14 +47,11 @@ pub async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
     Arc::new(node)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_ends_in_its_time_though_no_drive_answers() {
-    let hangs = Arc::new(AtomicBool::new(false));
-    let node = node(&hangs).await;
-    hangs.store(true, SeqCst);
-    let services = Services {
-        site: Site::find(Some(Path::new("/nonexistent")), None),
-        node: Arc::clone(&node),
+/// Services of a node of which none has begun.
+fn services(site: Site, node: &Arc<Node>) -> Services {
+    Services {
+        site,
+        node: Arc::clone(node),
         places: ServerAddresses::default(),
         latest: snapshot::Latest::default(),
         head_places: Arc::default(),
@@ -58,7 +60,15 @@ async fn a_stop_ends_in_its_time_though_no_drive_answers() {
         stop_commands: watch::Sender::new(false),
         frontend: None,
         rest: None,
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_in_its_time_though_no_drive_answers() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let node = node(&hangs).await;
+    hangs.store(true, SeqCst);
+    let services = services(Site::find(Some(Path::new("/nonexistent")), None), &node);
     let stopped = timeout(Duration::from_secs(120), services.stop_within(Duration::from_millis(1))).await;
     assert!(stopped.is_ok(), "the stop waits for drives without end");
     let sent = async {
@@ -100,4 +110,54 @@ fn the_times_of_a_stop_are_those_of_the_manual_and_of_the_unit() {
     let unit = read("contrib/package/stele.service");
     let patience = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
     assert!(patience.parse::<u32>().unwrap() >= all + 10, "the unit kills after {patience} s, a stop takes {all} s");
+}
+
+/// The answer of an NBD listener to the option LIST in the clear: the type of its first reply.
+async fn listed_in_the_clear<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> u32 {
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).await.unwrap();
+    stream.write_all(b"\0\0\0\x01IHAVEOPT\0\0\0\x03\0\0\0\0").await.unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).await.unwrap();
+    u32::from_be_bytes(reply[12..16].try_into().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_authority_of_nbd_clients_keeps_out_tcp_in_the_clear() {
+    const ACK: u32 = 1;
+    const TLS_REQUIRED: u32 = (1 << 31) + 5;
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let check = async |authority: bool, required: bool, expected: u32, scheme: &str| {
+        let mut scene = Scene::new(&format!("nbd-authority-{authority}-{required}"));
+        let (certificate, key) = (scene.dir().join("nbd.pem"), scene.dir().join("nbd.key"));
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        Arc::get_mut(&mut scene.node).unwrap().config.nbd = Nbd {
+            socket: None,
+            listen: Some(([127, 0, 0, 1], 0).into()),
+            client_authority: authority.then(|| certificate.clone()),
+            tls_certificate: Some(certificate),
+            tls_key: Some(key),
+            tls_required: required,
+        };
+        let mut services = services(Site::find(Some(scene.dir()), None), &scene.node);
+        services.serve_nbd().await.unwrap();
+        let tcp = TcpStream::connect(services.places.nbd.as_deref().unwrap()).await.unwrap();
+        assert_eq!(listed_in_the_clear(tcp).await, expected, "authority {authority}, required {required}");
+        let unix = UnixStream::connect(services.places.nbd_socket.as_deref().unwrap()).await.unwrap();
+        assert_eq!(listed_in_the_clear(unix).await, ACK, "the unix socket stays open to its users");
+        let export = Export {
+            name: "vm".to_owned(),
+            volume: "vm".to_owned(),
+            protocol: Protocol::Nbd,
+            read_only: false,
+            access: Default::default(),
+            iscsi: Default::default(),
+        };
+        let urls = scene.node.block_urls(&export);
+        assert!(urls[0].starts_with(scheme), "{urls:?}");
+    };
+    check(false, false, ACK, "nbd://").await;
+    check(false, true, TLS_REQUIRED, "nbds://").await;
+    check(true, false, TLS_REQUIRED, "nbds://").await;
 }
