@@ -8,11 +8,13 @@ use stele_catalog::{Direction, KeyRange, Table, Transaction};
 use super::*;
 use crate::record::settings::EXPIRY;
 use crate::record::{EXPIRE_AGAIN, RETAINED, SETTINGS, VERSIONS};
+use crate::space::BLOCK;
 use crate::testing::{officer, put_as};
 
 const DAY: u64 = 86_400_000;
 /// More than the time between two turns.
 const TURN: u64 = 301_000;
+const ALL: usize = 1_000_000;
 
 fn world() -> World {
     World::sized(7, 24 << 20, 256 << 10)
@@ -41,6 +43,10 @@ async fn fill(archive: &Archive, bucket: &str, count: usize, time: u64) {
     for n in 0..count {
         put_for(archive, bucket, &format!("key {n}"), RetentionMode::Compliance, time).await;
     }
+}
+
+async fn fill_one(archive: &Archive, bucket: &str, n: usize) {
+    put_for(archive, bucket, &format!("key {n}"), RetentionMode::Compliance, DAY).await;
 }
 
 async fn opened_again(world: &World, archive: Archive) -> Archive {
@@ -233,6 +239,59 @@ async fn an_action_that_changes_under_a_page_is_not_missed() {
             return;
         }
     }
+}
+
+/// Deletions and notices of one page meet the end of a segment. The one that prepares the next
+/// segment goes on while the others wait for it.
+#[test]
+fn a_page_goes_on_where_a_segment_ends() {
+    // Room for none, for a few and for most of the certificates.
+    for room in [200, 4000, 12_000] {
+        let (world, gate) = World::gated(9, 24 << 20, 256 << 10);
+        let archive = gate.drive(store(&world), ALL).unwrap();
+        for n in 0..40 {
+            gate.drive(fill_one(&archive, ["told", "gone"][n % 2], n), ALL).unwrap();
+        }
+        let store = archive.store();
+        while store.appender().tail().is_some_and(|(_, tail)| tail + room < store.segments().size - BLOCK) {
+            gate.drive(put(&archive, "kept", "filler", b"a few words"), ALL).unwrap().unwrap();
+        }
+        let (segment, _) = store.appender().tail().unwrap();
+        world.stage.pass(2 * DAY);
+        gate.close();
+        let report = gate.drive(archive.step(), ALL).unwrap().unwrap();
+        assert_eq!((report.expired, report.notified, report.alarms.len()), (20, 20, 0), "{room}: {report:?}");
+        assert_ne!(store.appender().tail().unwrap().0, segment, "{room}: the segment ended");
+    }
+}
+
+/// The refused notice of one version is taken back under the lock for which the next one waits.
+#[test]
+fn a_refused_notice_does_not_wait_for_the_next_of_its_key() {
+    let mut refused = 0;
+    for polls in 0.. {
+        let (world, gate) = World::gated(9, 24 << 20, 256 << 10);
+        let archive = gate.drive(store(&world), ALL).unwrap();
+        for _ in 0..3 {
+            gate.drive(fill_one(&archive, "told", 0), ALL).unwrap();
+        }
+        world.stage.pass(2 * DAY);
+        gate.close();
+        let mut step = Box::pin(archive.step());
+        let ended = gate.drive(&mut step, polls);
+        let quota = Quota { bytes: Some(1 << 30), ..Quota::default() };
+        gate.drive(archive.change_bucket(&admin(), "told", BucketChange::Quota(quota)), ALL).unwrap().unwrap();
+        let is_over = ended.is_some();
+        let first = ended.unwrap_or_else(|| gate.drive(step, ALL).unwrap()).unwrap();
+        world.stage.pass(TURN);
+        let second = gate.drive(archive.step(), ALL).unwrap().unwrap();
+        assert_eq!((first.notified + second.notified, first.alarms.len()), (3, 0), "after {polls} polls");
+        refused += usize::from(second.notified > 0);
+        if is_over {
+            break;
+        }
+    }
+    assert!(refused > 1, "the change came between two notices {refused} times");
 }
 
 /// What can keep a version, or all of them, while a page of expiration is under way.

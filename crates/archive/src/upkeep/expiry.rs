@@ -19,8 +19,8 @@
 //! under its key's lock, and [`Store::commit_end`] ends it. Only versions that are deleted or
 //! notified of count against the rate; those looked at are bounded by the page.
 //!
-//! Many versions are judged and noted at once, each under its key's lock, and those that are ready
-//! commit together. What may come between note and commit:
+//! Many versions are judged, noted and committed at once, each by itself under its key's lock. What
+//! may come between note and commit:
 //!
 //! - A hold, an extension or another class waits for the key's lock, and finds the version gone.
 //!   One that was under way before changed the row, which the commit requires unchanged. So does a
@@ -30,16 +30,15 @@
 //!   note says nothing: a rebuild believes the certificate of a disposal only of an object that is
 //!   gone.
 //!
-//! Commits that were submitted before a pause or a freeze take place. The next group looks again.
+//! Commits that were submitted before a pause or a freeze take place. Each version looks anew.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
 use stele_catalog::{CatalogError, Direction, KeyRange, Snapshot, Transaction};
 
 use crate::audit::Event;
@@ -56,7 +55,6 @@ use crate::record::settings::{EXPIRY, ExpiryRow};
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{BUCKETS, EXPIRE_AGAIN, RETAINED, SETTINGS, VERSIONS, decode, encode, keys};
 use crate::removal::Removed;
-use crate::retention::acts::Rules;
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
@@ -231,12 +229,14 @@ impl Store {
         report: &mut StepReport,
     ) -> Result<Judged> {
         let mut judged = Judged::default();
-        let mut preparing = FuturesUnordered::new();
+        // Nothing else is awaited while any of these is under way: each may hold a lock for which
+        // another one waits.
+        let mut ending = FuturesUnordered::new();
         // Places in the page of versions that are not ended yet.
         let mut open = BTreeSet::new();
-        while !judged.stopped {
+        loop {
             while let Some(record) =
-                page.get(judged.looked).filter(|_| judged.tried < TRIED_MAX && open.len() < TOGETHER)
+                page.get(judged.looked).filter(|_| !judged.stopped && judged.tried < TRIED_MAX && open.len() < TOGETHER)
             {
                 match look(snapshot, &mut judged.buckets, record, now) {
                     Ok(Look::Stays(row)) => judged.stay.push((record.clone(), row)),
@@ -255,37 +255,19 @@ impl Store {
                         judged.tried += 1;
                         let place = judged.looked;
                         open.insert(place);
-                        preparing.push(async move { (place, self.prepare_end(at, now).await) });
+                        ending.push(async move { (place, self.end(at, now).await) });
                     }
                     Err(error) => self.note_expired(&mut judged, record, Err(error), report)?,
                 }
                 judged.looked += 1;
             }
-            // Those that are ready go together.
-            let Some(first) = preparing.next().await else { break };
-            let mut ready = vec![first];
-            while let Some(Some(more)) = preparing.next().now_or_never() {
-                ready.push(more);
-            }
-            let rules = self.rules();
-            let ends = ready.into_iter().map(|(place, prepared)| {
-                let rules = rules.clone();
-                async move {
-                    let ended = match prepared {
-                        Ok(Some(ending)) => self.commit_end(ending, rules).await,
-                        Ok(None) => Ok(Ended::Stays),
-                        Err(error) => Err(error),
-                    };
-                    (place, ended)
-                }
-            });
-            for (place, ended) in join_all(ends).await {
-                match (ended, page.get(place)) {
-                    (Ok(Ended::HeldBack), _) | (_, None) => judged.stopped = true,
-                    (ended, Some(record)) => {
-                        open.remove(&place);
-                        self.note_expired(&mut judged, record, ended, report)?;
-                    }
+            // Where it stopped, those under way come to their end.
+            let Some((place, ended)) = ending.next().await else { break };
+            match (ended, page.get(place)) {
+                (Ok(Ended::HeldBack), _) | (_, None) => judged.stopped = true,
+                (ended, Some(record)) => {
+                    open.remove(&place);
+                    self.note_expired(&mut judged, record, ended, report)?;
                 }
             }
         }
@@ -335,6 +317,14 @@ impl Store {
         }
     }
 
+    /// Judges a version and ends it.
+    async fn end(self: &Arc<Store>, at: VersionRef, now: Timestamp) -> Result<Ended> {
+        match self.prepare_end(at, now).await? {
+            Some(ending) => self.commit_end(ending).await,
+            None => Ok(Ended::Stays),
+        }
+    }
+
     /// Judges a version under its key's lock. If it goes, its certificate is noted. None: it stays.
     async fn prepare_end(self: &Arc<Store>, at: VersionRef, now: Timestamp) -> Result<Option<Ending>> {
         let caller = Caller::system("expiration");
@@ -377,10 +367,11 @@ impl Store {
         Ok(Some(Ending { at, bucket, found, lock, event, removal: Some((transaction, removed)) }))
     }
 
-    /// Ends a version, unless a pause or a freeze has come since it was judged. `rules`: the
-    /// store's identity as it was before this looks for a pause.
-    async fn commit_end(self: &Arc<Store>, ending: Ending, rules: Rules) -> Result<Ended> {
+    /// Ends a version, unless a pause or a freeze has come since it was judged.
+    async fn commit_end(self: &Arc<Store>, ending: Ending) -> Result<Ended> {
         let Ending { at, bucket, found, lock, event, removal } = ending;
+        // The store's identity as it is before this looks for a pause.
+        let rules = self.rules();
         // Nothing waits between this and the submission of the commit.
         if self.is_expiration_held() {
             return Ok(Ended::HeldBack);
