@@ -1,8 +1,9 @@
 //! The target of a restore: files, directories, links and special files below one directory.
 //!
 //! Other users may write in the target, and root restores what only root may have. So nothing is
-//! trusted by its path alone. Whatever is opened again must be the inode that the restore made, and
-//! a file that is there counts as complete only if no other user can have planted it.
+//! trusted by its path alone. Whatever is opened again must be the inode that the restore made. A
+//! file must have its owner too: a file system gives the inode of a removed file to the next one.
+//! And a file that is there counts as complete only if no other user can have planted it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,16 +31,22 @@ pub enum Present {
     Other,
 }
 
-/// Which inode a path had. If it has another one later, the file was exchanged.
+/// Which inode a path had, and its owner at that time. If it has another one later, the file was
+/// exchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     device: u64,
     inode: u64,
+    owner: u32,
 }
 
 impl Identity {
     fn of(stat: &Stat) -> Identity {
-        Identity { device: stat.st_dev, inode: stat.st_ino }
+        Identity { device: stat.st_dev, inode: stat.st_ino, owner: stat.st_uid }
+    }
+
+    fn is_inode_of(self, stat: &Stat) -> bool {
+        (self.device, self.inode) == (stat.st_dev, stat.st_ino)
     }
 }
 
@@ -149,8 +156,18 @@ impl Target {
         let wait = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
         let file = self.open_at(path, flags | wait).map_err(cannot)?;
         let stat = rustix::fs::fstat(&file).map_err(cannot)?;
-        match Identity::of(&stat) == known {
+        match known.is_inode_of(&stat) {
             true => Ok((file, stat)),
+            false => Err(exchanged(path)),
+        }
+    }
+
+    /// Opens a file that has not got its metadata yet, with at most so many names. One that another
+    /// user made of the freed inode has another owner.
+    fn open_owned(&self, path: &[u8], flags: OFlags, known: Identity, links: u64) -> Result<OwnedFd> {
+        let (file, stat) = self.open_known(path, flags, known)?;
+        match stat.st_uid == known.owner && stat.st_nlink <= links {
+            true => Ok(file),
             false => Err(exchanged(path)),
         }
     }
@@ -243,13 +260,13 @@ impl Target {
     }
 
     pub fn write_at(&self, path: &[u8], known: Identity, content: &[u8], offset: u64) -> Result<()> {
-        let (file, _) = self.open_known(path, OFlags::WRONLY, known)?;
+        let file = self.open_owned(path, OFlags::WRONLY, known, 1)?;
         write_all(&file, content, offset).map_err(|error| failed("write", path, error))
     }
 
     /// Sets the metadata of a file but for the times.
     pub fn set_attributes_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<Faults> {
-        let (opened, _) = self.open_known(path, OFlags::RDONLY, known)?;
+        let opened = self.open_owned(path, OFlags::RDONLY, known, metadata.links.max(1))?;
         Ok(self.set_attributes(opened.as_fd(), path, metadata))
     }
 

@@ -264,6 +264,39 @@ fn a_file_that_was_exchanged_meanwhile_is_not_touched() {
 }
 
 #[test]
+fn a_file_of_another_owner_under_the_same_inode_is_not_touched() {
+    if !is_root() {
+        return;
+    }
+    let folder = Temporary::new();
+    let target = Target::open(&folder.0).unwrap();
+    let is = Metadata { mode: 0o4755, ..Metadata::default() };
+    let path = folder.join("file");
+    let refuses = |known| {
+        let planted = picture(&folder.0);
+        assert!(target.write_at(b"file", known, b"content", 0).is_err());
+        assert!(target.set_attributes_at(b"file", known, &is).is_err());
+        assert_eq!(picture(&folder.0), planted);
+    };
+    let made = target.make_file(b"file", 100).unwrap();
+    // The file system gave the inode of the removed file to that of another user.
+    give(&path, STRANGER);
+    refuses(made);
+    give(&path, 0);
+    std::fs::hard_link(&path, folder.join("second")).unwrap();
+    refuses(made);
+    std::fs::remove_file(folder.join("second")).unwrap();
+    // The same of a file that an earlier restore completed.
+    std::fs::File::options().write(true).open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let Ok(Present::Complete(found)) = target.present(b"file", 100, &is) else { panic!("it is complete") };
+    give(&path, STRANGER);
+    refuses(found);
+    give(&path, 0);
+    target.write_at(b"file", made, b"content", 0).unwrap();
+    assert_eq!(target.set_attributes_at(b"file", made, &is).unwrap().len(), 0);
+}
+
+#[test]
 fn files_have_their_times_only_when_they_are_on_the_drive() {
     let (repository, _) = repository(1);
     let folder = data();
