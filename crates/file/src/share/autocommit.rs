@@ -4,6 +4,10 @@
 //! passes but the place, so that a change of the setting counts for all files, and a start forgets
 //! nothing.
 //!
+//! A start does not know which files clients have open, nor which writes they still hold. Clients
+//! claim their opens again, and send unstable writes again, once they have reached the server. So
+//! the passes begin only after a while.
+//!
 //! Failure model: the system clock may be wrong and be set right later. A change time that was
 //! taken from a clock that was behind makes a file look older than it is, and a commit cannot be
 //! undone. So a change of such a share never gets a time before the compliance clock's. After a
@@ -24,6 +28,10 @@ use crate::{Attributes, FileError, Inode, Result};
 const PAGE: usize = 1024;
 /// Between two passes, at least.
 const REST_MIN: Duration = Duration::from_secs(1);
+/// From the first round of a start to the first file that is committed. Longer than the grace
+/// period of NFS, and than the five minutes after which Linux looks again for a server that is
+/// down.
+pub(super) const RETURN: Duration = Duration::from_secs(360);
 /// A step of the system clock counts from this part of the patience on, and from this duration on.
 /// Smaller ones make a file look no more than that much older than it is, and a clock that is
 /// corrected often keeps no file from being committed.
@@ -32,12 +40,16 @@ const STEP_MIN: Duration = Duration::from_secs(2);
 
 impl Share {
     pub(super) async fn commit_idle(&self, worked: &mut Worked) -> Result<()> {
+        let monotonic = self.surroundings.now().monotonic;
+        let first = self.step(|core| Ok(*core.pass.first.get_or_insert(monotonic)))?;
         let Some(patience) = self.settings().retention.commit_after else { return Ok(()) };
         if !self.terms().await?.commits {
             return Ok(());
         }
         let Some(now) = self.idle_clock(patience)? else { return Ok(()) };
-        let monotonic = self.surroundings.now().monotonic;
+        if monotonic.since(first) < RETURN {
+            return Ok(());
+        }
         let due = self.step(|core| core.idle_files(now, monotonic, patience))?;
         for inode in due {
             match self.commit_left_alone(Inode(inode), patience).await {

@@ -115,6 +115,8 @@ pub struct Pass {
     pub next: u64,
     /// When the last one ended; none while one is under way.
     pub ended: Option<Instant>,
+    /// The first round since the share was opened.
+    pub first: Option<Instant>,
 }
 
 /// Changes by writes, over the row.

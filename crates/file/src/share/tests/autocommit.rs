@@ -89,3 +89,53 @@ async fn small_corrections_of_the_clock_keep_no_file_from_being_committed() {
     }
     assert!(committed(&share, inode));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_a_client_has_open_survives_a_restart() {
+    let stage = stage(4);
+    let share = stage.share().await;
+    stage.pass_return(&share).await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    share.opened(inode, true).await.expect("opened");
+    stage.pass(2 * HOUR);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "a client has it open");
+    drop(share);
+    let share = stage.share().await;
+    rounds(&share).await;
+    // Most of the grace period.
+    stage.pass(40);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "the client has had no time to claim it");
+    share.opened(inode, true).await.expect("claimed");
+    stage.pass(HOUR);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "a client has it open again");
+    share.closed(inode, true).await;
+    // Beyond the rest between two passes.
+    stage.pass(HOUR);
+    rounds(&share).await;
+    assert!(committed(&share, inode), "it was left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_sends_its_unstable_writes_again_after_a_crash() {
+    let stage = stage(5);
+    let share = stage.share().await;
+    stage.pass_return(&share).await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    stage.pass(2 * HOUR);
+    write(&share, inode, 10_000, &content(2, 100)).await;
+    drop(share);
+    stage.cache.power_on();
+    let share = stage.share().await;
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "its last writes are with the client alone");
+    stage.pass(300);
+    rounds(&share).await;
+    write(&share, inode, 10_000, &content(2, 100)).await;
+    share.commit(inode).await.expect("a commit");
+    stage.pass(HOUR - 60);
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "it was changed less than an hour ago");
+}

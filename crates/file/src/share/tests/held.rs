@@ -142,6 +142,7 @@ async fn a_date_that_is_set_while_a_file_is_committed_is_not_undone() {
     let mut stage = Stage::new(6).committing();
     stage.settings.retention.commit_after = Some(Duration::from_secs(60));
     let share = stage.share().await;
+    stage.pass_return(&share).await;
     let inode = file(&share, "a", &content(1, 64 << 10)).await;
     let root = Caller::ROOT;
     stage.pass(61);
@@ -293,6 +294,7 @@ async fn a_long_upload_keeps_no_room_from_writers_and_no_commit_back() {
     let mut stage = Stage::new(13).committing().with_cache(16 << 20);
     stage.settings.retention.commit_after = Some(Duration::from_secs(60));
     let share = stage.share().await;
+    stage.pass_return(&share).await;
     let clean = file(&share, "clean", &content(1, 13 << 20)).await;
     settle(&stage, &share).await;
     let long = file(&share, "long", &content(2, 1 << 20)).await;

@@ -55,6 +55,7 @@ async fn a_file_that_is_left_alone_is_committed() {
     let mut stage = Stage::new(2).committing();
     stage.settings.retention.commit_after = Some(Duration::from_secs(60));
     let share = stage.share().await;
+    stage.pass_return(&share).await;
     let data = content(1, 10_000);
     let left = file(&share, "left", &data).await;
     let empty = file(&share, "empty", &content(1, 0)).await;
@@ -101,6 +102,7 @@ async fn a_file_that_changes_during_a_pass_is_not_committed() {
         let mut stage = Stage::new(5).committing().late();
         stage.settings.retention.commit_after = Some(Duration::from_secs(60));
         let share = stage.share().await;
+        stage.pass_return(&share).await;
         for name in ["first", "second"] {
             file(&share, name, &content(1, 10_000)).await;
         }

@@ -16,6 +16,7 @@ use stele_ground::{Bytes as Size, Dice, Instant};
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
 
 use crate::files::Files;
+use crate::share::autocommit::RETURN;
 use crate::share::{Ground, Root, Settings, Share};
 use crate::{Caller, Changes, Creation, Inode, Moment, Stability};
 
@@ -363,6 +364,12 @@ impl Stage {
         let mut state = self.clock.state.lock().expect("no test panics with the clock");
         state.1.monotonic = Instant(state.1.monotonic.0 + seconds * 1_000_000_000);
         state.1.wall = Timestamp(state.1.wall.0 + seconds * 1_000);
+    }
+
+    /// Clients have come back since the start: files that are left alone are committed.
+    pub async fn pass_return(&self, share: &Share) {
+        share.commit_round().await.expect("the first round");
+        self.pass(RETURN.0 / 1_000_000_000);
     }
 
     /// Sets the system clock ahead. No time has passed.
