@@ -110,6 +110,8 @@ struct Job<'a> {
     progress: &'a RestoreProgress,
     target: Target,
     issues: Mutex<(u64, Vec<Issue>)>,
+    /// Those of the files with several names that are complete, by the first name.
+    complete: Mutex<BTreeMap<Vec<u8>, Identity>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -175,13 +177,14 @@ pub fn run(
 }
 
 fn run_in(
-    target: Target,
+    mut target: Target,
     indexed: &Indexed,
     description: &Description,
     options: &RestoreOptions,
     progress: &RestoreProgress,
 ) -> Result<Restored> {
-    let job = Job { indexed, options, progress, target, issues: Mutex::default() };
+    target.draw(&*indexed.surroundings);
+    let job = Job { indexed, options, progress, target, issues: Mutex::default(), complete: Mutex::default() };
     let mut restore = Restore::new(&job);
     let mut found_any = options.within.is_empty();
     if found_any && options.include.is_empty() && options.exclude.is_empty() {
@@ -311,9 +314,12 @@ impl<'a, 'b> Restore<'a, 'b> {
         match &entry.content {
             Content::File { .. } => self.file(path, entry),
             _ => {
-                if let Some(faults) = job.settle(&path, job.target.make_other(&path, &entry))? {
+                if let Some((identity, faults)) = job.settle(&path, job.target.make_other(&path, &entry))? {
                     self.done.others += 1;
                     job.note(&path, Ok(faults))?;
+                    if entry.metadata.links > 1 {
+                        lock(&job.complete).insert(path, identity);
+                    }
                 }
                 Ok(())
             }
@@ -408,8 +414,9 @@ impl<'a, 'b> Restore<'a, 'b> {
     /// all others.
     fn without_chunks(&mut self, path: Vec<u8>, size: u64, metadata: Metadata, identity: Identity) -> Result<()> {
         let set = self.job.target.set_attributes_at(&path, identity, &metadata);
+        let failed = AtomicBool::new(set.is_err());
         self.job.note(&path, set)?;
-        let (left, failed, unmade) = Default::default();
+        let (left, unmade) = Default::default();
         let (single, replaces, identity) = (false, false, identity.into());
         self.push(File { path, metadata, size, left, single, replaces, failed, unmade, identity })
     }
@@ -430,9 +437,17 @@ impl<'a, 'b> Restore<'a, 'b> {
     /// Links and the metadata of directories.
     fn finish(mut self) -> Result<Restored> {
         let job = self.job;
+        let complete = std::mem::take(&mut *lock(&job.complete));
         for (first, path) in &self.links {
-            job.settle(path, job.target.link(first, path))?;
-            self.done.files += 1;
+            // The target may have a file of its own under the first name, or half of one.
+            let Some(known) = complete.get(first) else {
+                let first = String::from_utf8_lossy(first);
+                job.issue(path, format!("it is a further name of {first}, which was not restored"));
+                continue;
+            };
+            if job.settle(path, job.target.link(first, *known, path))?.is_some() {
+                self.done.files += 1;
+            }
         }
         for (path, identity, metadata) in self.directories.iter().rev() {
             job.note(path, job.target.finish_directory(path, *identity, metadata))?;

@@ -70,9 +70,13 @@ pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     // Crash points: before the sync, files without their times are written again. Behind it, those
     // with them are whole.
     job.target.sync()?;
-    for file in files.iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
-        if let Some(identity) = file.identity.get() {
-            job.settle(&file.path, job.target.set_times_at(&file.path, *identity, &file.metadata))?;
+    for file in files.into_iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
+        let Some(known) = file.identity.get() else { continue };
+        let complete = job.settle(&file.path, job.target.set_times_at(&file.path, *known, &file.metadata))?;
+        if let Some(identity) = complete
+            && file.metadata.links > 1
+        {
+            lock(&job.complete).insert(file.path, identity);
         }
     }
     Ok(())
@@ -251,6 +255,7 @@ impl Files<'_, '_> {
         debug_assert!(file.size > 0);
         let Some(identity) = file.identity.get() else { return Ok(()) };
         let set = self.job.target.set_attributes_at(&file.path, *identity, &file.metadata);
+        file.failed.store(set.is_err(), Ordering::Relaxed);
         self.job.note(&file.path, set)
     }
 }

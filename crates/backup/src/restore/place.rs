@@ -17,8 +17,9 @@ use rustix::io::Errno;
 
 use super::{Job, lock};
 use crate::chunker::CHUNK_MAX;
-use crate::crypt::Kind;
+use crate::crypt::{Kind, hex};
 use crate::error::{BackupError, Result};
+use crate::repository::Surroundings;
 use crate::tree::{Content, Entry, Metadata, Piece, Stamp};
 
 /// What the target has under a path.
@@ -53,6 +54,9 @@ impl Identity {
 /// Owners, attributes and modes that could not be set. The content is there all the same.
 pub type Faults = Vec<BackupError>;
 
+/// What a killed restore may leave begins with this.
+const TEMPORARY: &str = ".stele-restore";
+
 /// The attribute that gives rights to those who run the file.
 const CAPABILITIES: &[u8] = b"security.capability";
 
@@ -68,6 +72,8 @@ pub struct Target {
     is_root: bool,
     /// The restore made the directory.
     pub is_new: bool,
+    /// The name of what is made in place of something else.
+    temporary: String,
     /// The directory that was used last.
     last: Mutex<Option<Folder>>,
     /// After so many calls the drive fails to store what was written.
@@ -101,10 +107,18 @@ impl Target {
             user: user.as_raw(),
             is_root: user.is_root(),
             is_new,
+            temporary: TEMPORARY.to_owned(),
             last: Mutex::new(None),
             #[cfg(test)]
             syncs_left: u32::MAX.into(),
         })
+    }
+
+    /// Makes the temporary name one that no other user can know.
+    pub fn draw(&mut self, surroundings: &dyn Surroundings) {
+        let mut random = [0; 8];
+        surroundings.entropy(&mut random);
+        self.temporary = format!("{TEMPORARY}-{}", hex(&random));
     }
 
     /// The target itself.
@@ -233,7 +247,7 @@ impl Target {
             .and_then(|folder| rustix::fs::unlinkat(&*folder, OsStr::from_bytes(name), AtFlags::empty()));
         match removed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(Errno::ISDIR) => Err(BackupError::Exists("a directory is where a file belongs".to_owned())),
+            Err(Errno::ISDIR) => Err(is_directory()),
             Err(error) => Err(failed("replace", path, error)),
         }
     }
@@ -280,8 +294,8 @@ impl Target {
     }
 
     /// Sets the times of a file, behind [`Target::sync`]: they say that its content is on the
-    /// drive.
-    pub fn set_times_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<()> {
+    /// drive. Gives its identity with the owner that it has now.
+    pub fn set_times_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<Identity> {
         // It may be a file that not even its owner may read.
         let (opened, stat) = self.open_known(path, OFlags::PATH | OFlags::NOFOLLOW, known)?;
         let cannot = |error| failed("set the times of", path, error);
@@ -290,7 +304,8 @@ impl Target {
             let (file, _) = self.open_known(path, OFlags::RDONLY, known)?;
             rustix::fs::fdatasync(file).map_err(|error| failed("force to the drive", path, error))?;
         }
-        set_times(opened.as_fd(), metadata).map_err(cannot)
+        set_times(opened.as_fd(), metadata).map_err(cannot)?;
+        Ok(Identity::of(&stat))
     }
 
     /// Sets owner, attributes and mode. Owner first: setting it clears bits of the mode and
@@ -314,32 +329,54 @@ impl Target {
         if outcome == Err(Errno::PERM) && !self.is_root { Ok(()) } else { outcome }
     }
 
-    /// Makes a symbolic link or a special file, in place of what is there.
-    pub fn make_other(&self, path: &[u8], entry: &Entry) -> Result<Faults> {
-        let (folder_path, name) = split(path);
-        let cannot = |error| failed("create", path, error);
-        if self.stat(path).map_err(cannot)?.is_some() {
-            self.remove(path)?;
+    /// Makes something in place of what is at the path, which stays if that fails. `make` gets the
+    /// directory, and the name of the path or a temporary one that then takes its place.
+    fn in_place<T>(&self, path: &[u8], make: impl FnOnce(&OwnedFd, &OsStr) -> Result<T>) -> Result<T> {
+        let (folder, name) = split(path);
+        let cannot = |error| failed("replace", path, error);
+        let folder = self.folder(folder).map_err(cannot)?;
+        let name = OsStr::from_bytes(name);
+        match self.stat(path).map_err(cannot)? {
+            None => return make(&folder, name),
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => return Err(is_directory()),
+            Some(_) => {}
         }
-        let folder = self.folder(folder_path).map_err(cannot)?;
-        let (is, name) = (&entry.metadata, OsStr::from_bytes(name));
+        let temporary = OsStr::new(&self.temporary);
+        let placed = make(&folder, temporary).and_then(|made| {
+            rustix::fs::renameat(&*folder, temporary, &*folder, name).map_err(cannot)?;
+            Ok(made)
+        });
+        if placed.is_err() {
+            let _ = rustix::fs::unlinkat(&*folder, temporary, AtFlags::empty());
+        }
+        placed
+    }
+
+    /// Makes a symbolic link or a special file, in place of what is there.
+    pub fn make_other(&self, path: &[u8], entry: &Entry) -> Result<(Identity, Faults)> {
+        self.in_place(path, |folder, name| self.make_node(folder, name, path, entry))
+    }
+
+    fn make_node(&self, folder: &OwnedFd, name: &OsStr, path: &[u8], entry: &Entry) -> Result<(Identity, Faults)> {
+        let cannot = |error| failed("create", path, error);
+        let is = &entry.metadata;
         let (kind, device) = match &entry.content {
             Content::Symlink(_) => (FileType::Symlink, 0),
             Content::Fifo => (FileType::Fifo, 0),
             Content::Socket => (FileType::Socket, 0),
             Content::CharacterDevice(device) => (FileType::CharacterDevice, *device),
             Content::BlockDevice(device) => (FileType::BlockDevice, *device),
-            Content::Directory | Content::File { .. } => return Ok(Faults::new()),
+            Content::Directory | Content::File { .. } => return Err(cannot(Errno::INVAL)),
         };
         match &entry.content {
-            Content::Symlink(target) => rustix::fs::symlinkat(OsStr::from_bytes(target), &*folder, name),
-            _ => rustix::fs::mknodat(&*folder, name, kind, Mode::RUSR | Mode::WUSR, device),
+            Content::Symlink(target) => rustix::fs::symlinkat(OsStr::from_bytes(target), folder, name),
+            _ => rustix::fs::mknodat(folder, name, kind, Mode::RUSR | Mode::WUSR, device),
         }
         .map_err(cannot)?;
         // From here on by the inode: a path could lead to another file, and through a symbolic link
         // out of the target.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let node = rustix::fs::openat(&*folder, name, flags, Mode::empty()).map_err(cannot)?;
+        let node = rustix::fs::openat(folder, name, flags, Mode::empty()).map_err(cannot)?;
         let stat = rustix::fs::fstat(&node).map_err(cannot)?;
         let same = FileType::from_raw_mode(stat.st_mode) == kind && stat.st_rdev == device;
         if !same || stat.st_uid != self.user || stat.st_nlink != 1 {
@@ -349,6 +386,7 @@ impl Target {
         let (user, group) = (Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
         let owner = rustix::fs::chownat(&node, "", user, group, AtFlags::EMPTY_PATH);
         let mode = mode(is, owner.is_ok());
+        let identity = Identity { owner: if owner.is_ok() { is.user } else { stat.st_uid }, ..Identity::of(&stat) };
         let mut faults = Faults::new();
         faults.extend(self.forgive(owner).err().map(|error| failed("set the owner of", path, error)));
         for (xattr, value) in &is.xattrs {
@@ -360,24 +398,33 @@ impl Target {
             faults.extend(set.err().map(|error| failed("set the mode of", path, error)));
         }
         faults.extend(set_times(node.as_fd(), is).err().map(|error| failed("set the times of", path, error)));
-        Ok(faults)
+        Ok((identity, faults))
     }
 
-    /// Makes a further path of a file.
-    pub fn link(&self, first: &[u8], path: &[u8]) -> Result<()> {
+    /// Makes a further path of a file that was restored, in place of what is there.
+    pub fn link(&self, first: &[u8], known: Identity, path: &[u8]) -> Result<()> {
         let cannot = |error| failed("link", path, error);
-        let (from, to) = (self.stat(first).map_err(cannot)?, self.stat(path).map_err(cannot)?);
-        match (from, to) {
-            (Some(from), Some(to)) if (from.st_dev, from.st_ino) == (to.st_dev, to.st_ino) => return Ok(()),
-            (_, Some(_)) => self.remove(path)?,
-            _ => {}
+        // While it is open, no other file gets its inode.
+        let _file = self.open_owned(first, OFlags::PATH | OFlags::NOFOLLOW, known, u64::MAX)?;
+        if self.stat(path).map_err(cannot)?.is_some_and(|stat| known.is_inode_of(&stat)) {
+            return Ok(());
         }
-        let ((first_folder, first_name), (folder, name)) = (split(first), split(path));
-        let first_folder = self.folder(first_folder).map_err(cannot)?;
-        let folder = self.folder(folder).map_err(cannot)?;
-        let (first_name, name) = (OsStr::from_bytes(first_name), OsStr::from_bytes(name));
-        rustix::fs::linkat(&*first_folder, first_name, &*folder, name, AtFlags::empty()).map_err(cannot)
+        let (first_folder, first_name) = split(first);
+        let (first_folder, first_name) = (self.folder(first_folder).map_err(cannot)?, OsStr::from_bytes(first_name));
+        self.in_place(path, |folder, name| {
+            rustix::fs::linkat(&*first_folder, first_name, folder, name, AtFlags::empty()).map_err(cannot)?;
+            let linked = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(cannot)?;
+            if known.is_inode_of(&linked) {
+                return Ok(());
+            }
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
+            Err(exchanged(first))
+        })
     }
+}
+
+fn is_directory() -> BackupError {
+    BackupError::Exists("a directory is where a file belongs".to_owned())
 }
 
 fn exchanged(path: &[u8]) -> BackupError {

@@ -392,8 +392,8 @@ fn files_that_had_one_inode_in_turn_are_not_joined() {
     let (target, progress) = (Temporary::new(), RestoreProgress::default());
     let options = RestoreOptions { verify: false, ..options(&target.0, &folder.0) };
     let opened = Target::open(&target.0).unwrap();
-    let job =
-        Job { indexed: &indexed, options: &options, progress: &progress, target: opened, issues: Mutex::default() };
+    let (issues, complete) = (Mutex::default(), Mutex::default());
+    let job = Job { indexed: &indexed, options: &options, progress: &progress, target: opened, issues, complete };
     let mut restore = Restore::new(&job);
     let mut walk = Walk::new(&indexed, &saved.description, &options.within);
     while let Some(found) = walk.step().unwrap() {
@@ -512,6 +512,7 @@ fn a_file_stays_until_there_is_content_for_it() {
     let folder = Temporary::new();
     folder.write("data/small", random(1, 200));
     folder.write("data/large", random(2, 40_000));
+    std::fs::hard_link(folder.join("data/large"), folder.join("data/second")).unwrap();
     for is_gone in [false, true] {
         let (repository, store) = repository(1);
         let saved = save(&repository, &folder.0).unwrap();
@@ -527,12 +528,47 @@ fn a_file_stays_until_there_is_content_for_it() {
         let target = Temporary::new();
         target.write("data/small", b"mine");
         target.write("data/large", b"mine");
+        target.write("data/second", b"mine");
         let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
-        assert_eq!(done.problems, 2, "{is_gone}: {:?}", done.issues);
-        for name in ["data/small", "data/large"] {
+        assert_eq!(done.problems, 3, "{is_gone}: {:?}", done.issues);
+        assert_eq!(done.issues[2].path, b"data/second", "{is_gone}: {:?}", done.issues);
+        for name in ["data/small", "data/large", "data/second"] {
             assert_eq!(std::fs::read(target.join(name)).unwrap(), b"mine", "{is_gone} {name}");
         }
     }
+}
+
+#[test]
+fn a_file_stays_until_a_link_or_node_can_take_its_place() {
+    let folder = Temporary::new();
+    let target = Target::open(&folder.0).unwrap();
+    let is = Metadata { mode: 0o600, ..Metadata::default() };
+    let (path, set) = (folder.write("second", b"mine"), target.write_whole(b"first", b"whole", &is).unwrap());
+    let known = target.set_times_at(b"first", set.0, &is).unwrap();
+    std::fs::rename(folder.join("first"), folder.join("aside")).unwrap();
+    folder.write("first", b"exchanged");
+    let before = picture(&folder.0);
+    assert!(target.link(b"first", known, b"second").is_err());
+    let node = |content| Entry { name: b"second".to_vec(), metadata: is.clone(), content };
+    // A name that no directory entry can have, and a device that only root may make.
+    assert!(target.make_other(b"second", &node(Content::Symlink(vec![b'x'; 5000]))).is_err());
+    if is_root() {
+        give(&folder.0, STRANGER);
+        std::thread::scope(|scope| {
+            let make = || {
+                let user = rustix::fs::Uid::from_raw(STRANGER);
+                rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+                assert!(target.make_other(b"second", &node(Content::CharacterDevice(259))).is_err());
+            };
+            scope.spawn(make).join().unwrap();
+        });
+    }
+    assert_eq!(picture(&folder.0), before);
+    target.link(b"aside", known, b"second").unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+    target.make_other(b"second", &node(Content::Symlink(b"to".to_vec()))).unwrap();
+    assert_eq!(std::fs::read_link(&path).unwrap(), Path::new("to"));
+    assert_eq!(picture(&folder.0).len(), 3, "a temporary name stays");
 }
 
 #[test]
