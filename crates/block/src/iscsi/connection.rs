@@ -24,7 +24,7 @@ use super::transfer::Gathering;
 use crate::scsi::{Answer, Ask, Exec, ExecStep, NexusId, Reply, Sense, decode};
 
 /// Largest number of immediate commands under way besides the window's.
-const IMMEDIATE_MAX: usize = 64;
+pub(super) const IMMEDIATE_MAX: usize = 64;
 /// Largest number of data bytes of one connection that are requested, with the drive, or not yet
 /// sent.
 const UNDER_WAY_MAX: u64 = 32 << 20;
@@ -93,9 +93,10 @@ pub struct Connection {
     pub crowded: bool,
     pub(super) unnumbered: usize,
     pub(super) asks: Vec<(u32, Ask)>,
-    pub(super) awaiting: Vec<Awaiting>,
+    /// Task management functions by their tickets.
+    pub(super) awaiting: HashMap<u32, Awaiting>,
     /// Tickets, with the number of our tasks that they wait for.
-    pub(super) aborting: Vec<(u32, usize)>,
+    pub(super) aborting: HashMap<u32, usize>,
     /// Our address as the initiator uses it, for SendTargets.
     pub(super) local: String,
     pub(super) closing: bool,
@@ -129,8 +130,8 @@ impl Connection {
             crowded: false,
             unnumbered: 0,
             asks: Vec::new(),
-            awaiting: Vec::new(),
-            aborting: Vec::new(),
+            awaiting: HashMap::new(),
+            aborting: HashMap::new(),
             local,
             closing: false,
             expects: false,

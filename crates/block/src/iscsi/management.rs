@@ -1,10 +1,13 @@
 //! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered once the
 //! tasks that it ended have left the drive. No part of an aborted write therefore happens after the
 //! answer to its abort.
+//!
+//! Limits: [`FUNCTIONS_MAX`] functions of a connection wait, [`SETS_MAX`] of them for more than one
+//! task. A further one is rejected, and has no effect.
 
-use super::connection::{Connection, Phase, REJECT_PROTOCOL, Task, lun_of};
+use super::connection::{Connection, IMMEDIATE_MAX, Phase, REJECT_PROTOCOL, Task, lun_of};
 use super::pdu::{Header, NO_TAG, opcode};
-use super::shared::{Scope, Shared};
+use super::shared::{Scope, Shared, WINDOW};
 use crate::scsi::{Reset, Sense};
 
 const ABORT_TASK: u8 = 1;
@@ -20,10 +23,17 @@ const NO_TASK: u8 = 1;
 const NO_UNIT: u8 = 2;
 const NO_REASSIGNMENT: u8 = 4;
 const UNSUPPORTED: u8 = 5;
+const REJECTED: u8 = 255;
+
+/// Largest number of functions that wait: an initiator may abort each command that it has under
+/// way.
+pub(super) const FUNCTIONS_MAX: usize = WINDOW as usize + IMMEDIATE_MAX;
+/// Largest number of these that end sets of tasks. Each of them has a ticket at every task of every
+/// connection that it concerns.
+pub(super) const SETS_MAX: usize = 8;
 
 /// A function that waits for tasks to end.
 pub struct Awaiting {
-    ticket: u32,
     tag: u32,
     function: u8,
 }
@@ -37,6 +47,9 @@ impl Connection {
         if matches!(function, ABORT_TASK..=UNIT_RESET) && lun_of(header.lun()) != Some(0) {
             return self.managed(shared, tag, NO_UNIT);
         }
+        if self.has_too_many(function) {
+            return self.managed(shared, tag, REJECTED);
+        }
         let nexus = self.nexus();
         let ticket = match function {
             ABORT_TASK => {
@@ -47,7 +60,7 @@ impl Connection {
                     return self.managed(shared, tag, if ended { COMPLETE } else { NO_TASK });
                 }
                 let ticket = shared.ticket(self.place.serial);
-                self.aborting.push((ticket, 1));
+                self.aborting.insert(ticket, 1);
                 self.abandon(shared, task, Some(ticket));
                 ticket
             }
@@ -60,8 +73,15 @@ impl Connection {
             REASSIGN => return self.managed(shared, tag, NO_REASSIGNMENT),
             _ => return self.managed(shared, tag, UNSUPPORTED),
         };
-        self.awaiting.push(Awaiting { ticket, tag, function });
+        self.awaiting.insert(ticket, Awaiting { tag, function });
         self.hear(shared);
+    }
+
+    /// Whether functions wait in such number that this one must not join them.
+    fn has_too_many(&self, function: u8) -> bool {
+        let ends_set = |function: u8| function != ABORT_TASK;
+        let sets = || self.awaiting.values().filter(|awaiting| ends_set(awaiting.function)).count();
+        self.awaiting.len() >= FUNCTIONS_MAX || ends_set(function) && sets() >= SETS_MAX
     }
 
     /// Ends the tasks, and the commands sent before the function whose turn has not come.
@@ -72,10 +92,9 @@ impl Connection {
 
     /// The tasks that a function waited for have ended.
     pub(super) fn settled(&mut self, shared: &mut Shared, ticket: u32) {
-        let Some(at) = self.awaiting.iter().position(|awaiting| awaiting.ticket == ticket) else {
+        let Some(Awaiting { tag, function }) = self.awaiting.remove(&ticket) else {
             return self.answer_settled(shared, ticket);
         };
-        let Awaiting { tag, function, .. } = self.awaiting.swap_remove(at);
         let nexus = self.nexus();
         match function {
             UNIT_RESET => shared.reset(Reset::Unit, nexus),
@@ -117,7 +136,7 @@ impl Connection {
         let tags: Vec<u32> = self.tasks.keys().copied().collect();
         // One more than the number of tasks, so that the ticket is not settled before all tasks are
         // notified.
-        self.aborting.push((ticket, tags.len() + 1));
+        self.aborting.insert(ticket, tags.len() + 1);
         for tag in tags {
             self.abandon(shared, tag, Some(ticket));
         }
@@ -136,13 +155,11 @@ impl Connection {
     }
 
     pub(super) fn one_less(&mut self, shared: &mut Shared, ticket: u32) {
-        let Some(at) = self.aborting.iter().position(|(number, _)| *number == ticket) else { return };
-        if let Some((_, left)) = self.aborting.get_mut(at) {
-            *left = left.saturating_sub(1);
-            if *left == 0 {
-                self.aborting.swap_remove(at);
-                shared.settle(ticket);
-            }
+        let Some(left) = self.aborting.get_mut(&ticket) else { return };
+        *left = left.saturating_sub(1);
+        if *left == 0 {
+            self.aborting.remove(&ticket);
+            shared.settle(ticket);
         }
     }
 

@@ -3,8 +3,9 @@
 use stele_ground::Duration;
 
 use super::neighbours::Site;
-use super::turns::Host;
+use super::turns::{Host, reset};
 use super::*;
+use crate::iscsi::management::{FUNCTIONS_MAX, SETS_MAX};
 
 #[test]
 fn data_in_the_smallest_pieces_takes_no_more_memory_than_in_one() {
@@ -72,4 +73,43 @@ fn an_initiator_that_does_not_send_what_was_asked_for_is_given_up() {
     let mut idle = Host::new(site.log_in("iqn.h:two", "a"), 1 << 20).ready();
     idle.now = idle.now + Duration::from_secs(3600);
     assert!(!idle.turn().end, "who owes nothing may stay idle");
+}
+
+/// Sends functions beside a write that is with the volume. Returns the number of those that are
+/// rejected at once, after a check that all others are answered when the write has ended.
+fn rejected(function: u8, count: u32) -> usize {
+    let site = Site::new();
+    let volume = site.serve("a", |_| {});
+    let mut host = Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready();
+    let responses = |host: &mut Host| {
+        while host.turn().again {}
+        host.turn();
+        let managed = host.heard().into_iter().filter(|frame| frame.header.opcode() == opcode::MANAGED);
+        managed.map(|frame| frame.header.u8(2)).collect::<Vec<u8>>()
+    };
+    volume.with(|state| state.hold = true);
+    host.send(command(2, 2, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
+    host.turn();
+    let manage = |tag: u32| {
+        let mut header = reset(tag, function);
+        header.put32(20, 2);
+        header
+    };
+    (100..100 + count).for_each(|tag| host.send(manage(tag), &[]));
+    let early = responses(&mut host);
+    assert!(early.iter().all(|response| *response == 255), "{early:?}");
+    volume.let_go();
+    assert_eq!(responses(&mut host), vec![0; count as usize - early.len()]);
+    host.send(manage(99), &[]);
+    assert_ne!(responses(&mut host), [255], "there is room again");
+    early.len()
+}
+
+#[test]
+fn a_flood_of_task_management_functions_is_rejected() {
+    assert_eq!(rejected(1, FUNCTIONS_MAX as u32), 0, "each command may be aborted by itself");
+    assert_eq!(rejected(1, 10_000), 10_000 - FUNCTIONS_MAX);
+    for function in [2, 4, 5, 6] {
+        assert_eq!(rejected(function, SETS_MAX as u32 + 100), 100);
+    }
 }
