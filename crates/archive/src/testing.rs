@@ -409,6 +409,14 @@ impl World {
         (world, gate)
     }
 
+    /// As `gated`, with a gate for the volume and another one for the catalog.
+    pub fn gated_apart(seed: u64, volume: u64, segment: u64) -> (World, Gate, Gate) {
+        let mut world = World::sized(seed, volume, segment);
+        let (volume, catalog) = (world.bench.gate.clone(), Gate::default());
+        world.catalog = Arc::new(WaitingCatalog { inner: Arc::default(), gate: catalog.clone() });
+        (world, volume, catalog)
+    }
+
     pub fn foundation(&self) -> crate::Foundation {
         crate::Foundation {
             catalog: Arc::clone(&self.catalog),

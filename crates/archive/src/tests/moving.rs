@@ -1,6 +1,7 @@
 //! Writers whose bucket changes, or is moved by reclamation, while they work.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 
@@ -174,6 +175,77 @@ async fn a_segment_without_needed_records_is_freed_though_others_cannot_be_empti
     for n in (0..60).filter(|n| !((20..40).contains(n) || n % 6 != 0)) {
         assert!(get(&archive, "plain", &format!("{n:02}")).await.unwrap() == content(n, 20_000));
     }
+}
+
+/// Polls until nothing is left to do on the volume. None: it waits for the catalog.
+fn go_on<T>(gate: &Gate, mut future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+            return Some(answer);
+        }
+        if !gate.step() {
+            return None;
+        }
+    }
+}
+
+/// The volume runs full after so many polls of a step, whose records go to two segments. From then
+/// on the catalog answers late: while the next step looks for a segment to empty. Returns whether
+/// the step had come to its end before, and how many commits were under way.
+fn full_while_moving(polls: usize) -> (bool, usize) {
+    let (world, gate, commits) = World::gated_apart(5, 2 * MIB, 256 << 10);
+    let archive = gate.drive(world.create(), ALL).unwrap();
+    gate.drive(archive.create_bucket(&admin(), "plain", NewBucket::default()), ALL).unwrap().unwrap();
+    // A segment, and half of the next one.
+    for n in 0..17 {
+        gate.drive(put(&archive, "plain", &format!("{n:02}"), &content(n, 20_000)), ALL).unwrap().unwrap();
+    }
+    for n in 8..17 {
+        let request = DeleteRequest { bucket: "plain".into(), key: format!("{n:02}"), ..DeleteRequest::default() };
+        gate.drive(archive.delete(&admin(), request), ALL).unwrap().unwrap();
+    }
+    gate.close();
+    let mut step = pin!(archive.step());
+    let ended = gate.drive(step.as_mut(), polls);
+    commits.close();
+    world.bench.set_full(true);
+    let is_over = ended.is_some();
+    let answer = ended.or_else(|| go_on(&gate, step.as_mut()));
+    world.bench.set_full(false);
+    let mut next = pin!(archive.step());
+    let is_next = answer.is_some() && go_on(&gate, next.as_mut()).is_none();
+    let mut under_way = 0;
+    while commits.step() {
+        under_way += 1;
+    }
+    commits.open();
+    // A step may fail for want of room.
+    drop(answer.unwrap_or_else(|| gate.drive(step, ALL).unwrap()));
+    if is_next {
+        gate.drive(next, ALL).unwrap().unwrap();
+    }
+    while gate.drive(archive.step(), ALL).unwrap().unwrap().more {}
+    for n in 0..8 {
+        let stored = gate.drive(get(&archive, "plain", &format!("{n:02}")), ALL).unwrap();
+        assert!(stored.unwrap() == content(n, 20_000), "object {n} after {polls} polls");
+    }
+    (is_over, under_way)
+}
+
+#[test]
+fn no_segment_is_freed_while_a_copy_in_it_is_committed() {
+    let (mut polls, mut most) = (0, 0);
+    loop {
+        let (is_over, under_way) = full_while_moving(polls);
+        most = most.max(under_way);
+        if is_over {
+            break;
+        }
+        polls += 1;
+    }
+    assert!(polls > 3, "a step waits more often than that");
+    assert!(most > 1, "{most} commits were under way");
 }
 
 /// Whether a scrub came to its end within so many polls, before an emptied segment was freed.

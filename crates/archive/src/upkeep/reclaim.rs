@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use futures_util::StreamExt;
 use stele_catalog::{Snapshot, Transaction};
@@ -83,20 +84,33 @@ impl Store {
             };
             kept.map_err(|error| (error, lone.then_some(at)))
         };
-        let long = futures_util::stream::iter(long).map(&keep).buffer_unordered(MOVING);
-        let short = futures_util::stream::iter(short).map(&keep).buffer_unordered(MOVING_SHORT);
-        let mut outcomes = pin!(long.chain(short));
+        let full = AtomicBool::new(false);
+        let has_room = |_: &(u32, RecordHeader)| !full.load(Relaxed);
+        let long = futures_util::stream::iter(long.into_iter().take_while(has_room));
+        let short = futures_util::stream::iter(short.into_iter().take_while(has_room));
+        let moving = long.map(&keep).buffer_unordered(MOVING).chain(short.map(&keep).buffer_unordered(MOVING_SHORT));
+        let mut outcomes = pin!(moving);
+        let mut no_space = None;
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 Ok(true) => reclaimed.kept += 1,
                 Ok(false) => reclaimed.dropped += 1,
-                Err((error @ (ArchiveError::Stopped(_) | ArchiveError::NoSpace(_)), _)) => return Err(error),
+                Err((error @ ArchiveError::Stopped(_), _)) => return Err(error),
+                // No further record is moved. Those under way come to their end: until the commit
+                // of a copy is answered, the segment of the copy looks as if it were not needed.
+                Err((error @ ArchiveError::NoSpace(_), _)) => {
+                    full.store(true, Relaxed);
+                    no_space = no_space.or(Some(error));
+                }
                 Err((ArchiveError::Damaged { .. }, Some(at))) => drop(damaged.insert(at)),
                 Err((error, _)) => {
                     tracing::warn!("segment {segment} is kept: {error}");
                     failed = true;
                 }
             }
+        }
+        if let Some(error) = no_space {
+            return Err(error);
         }
         // A power cut or a kill tears writes that were not acknowledged. No row refers to those.
         let needed = self.referred_among(segment, &damaged)?;
