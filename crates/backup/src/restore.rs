@@ -127,6 +127,14 @@ impl Job<'_> {
         }
     }
 
+    /// Takes over the gaps of the volume that the snapshot has.
+    fn list_gaps(&self, description: &Description) {
+        let (count, issues) = &mut *lock(&self.issues);
+        *count = count.saturating_add(description.problems);
+        let room = ISSUES_MAX.saturating_sub(issues.len());
+        issues.extend(description.issues.iter().take(room).cloned());
+    }
+
     /// Lists the error under the path, unless it is one that ends the restore.
     fn settle<T>(&self, path: &[u8], outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
@@ -191,6 +199,7 @@ fn run_in(
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
     }
     let mut walk = Walk::new(indexed, description, &options.within);
+    let mut has_listed_gaps = false;
     loop {
         // Behind a damaged chunk of the tree the walk goes on with the next one.
         let found = match walk.step() {
@@ -211,7 +220,14 @@ fn run_in(
             continue;
         }
         match choose(options, found) {
-            Choice::Restored(found) => restore.entry(found)?,
+            Choice::Restored(found) => {
+                let is_volume = matches!(found.entry.content, Content::File { volume: Some(_), .. });
+                if is_volume && !has_listed_gaps {
+                    job.list_gaps(description);
+                    has_listed_gaps = true;
+                }
+                restore.entry(found)?;
+            }
             Choice::Pending(found) => {
                 restore.pending.retain(|above| is_within(&found.path, &above.path));
                 restore.pending.push(found);

@@ -8,7 +8,7 @@ use crate::backup::{BackupProgress, Saved, Source, run};
 use crate::repository::Repository;
 use crate::restore::volume::{self as restore, VolumeWriter};
 use crate::store::{Folder, Store};
-use crate::testing::{options, random, repository};
+use crate::testing::{Temporary, options, random, repository};
 use crate::verify;
 
 const BLOCK: u64 = 64 << 10;
@@ -271,6 +271,10 @@ fn what_cannot_be_read_is_listed_and_all_else_is_saved() {
     assert!(second.description.issues.iter().all(|is| is.path == b"stele-volumes/vm"));
     array.bad.remove(&(6 * 16));
     restored(&repository, &second, &array, 2);
+    let target = Temporary::new();
+    let as_file = crate::testing::restore(&repository, &second, "/".as_ref(), &target.0).unwrap();
+    assert_eq!((as_file.files, as_file.problems), (1, 3));
+    assert_eq!(as_file.issues, second.description.issues);
     // The next backup goes on from the complete one, although the other one is later, and reads
     // what changed since.
     array.bad.clear();
