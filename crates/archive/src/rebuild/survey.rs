@@ -56,7 +56,8 @@ pub(super) struct Survey {
     pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
     /// Object, stream, first frame: the piece.
     pub pieces: BTreeMap<(u64, u64, u32), Extent>,
-    pub tombstones: BTreeMap<Bytes, TombstoneRow>,
+    /// By version: the sequence of the note, and the certificate.
+    pub tombstones: BTreeMap<Bytes, (u64, TombstoneRow)>,
     /// By number: the sequence of the note, and the record.
     pub audit: BTreeMap<u64, (u64, Vec<u8>)>,
     pub highest: u64,
@@ -317,7 +318,10 @@ impl Survey {
             }
             Kind::Tombstone => {
                 let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], note)?;
-                self.tombstones.insert(at.record_key(), row);
+                let key = at.record_key();
+                if self.tombstones.get(&key).is_none_or(|(before, _)| *before < sequence) {
+                    self.tombstones.insert(key, (sequence, row));
+                }
             }
             Kind::Identity => {
                 let note: IdentityNote = decode(SETTINGS, &[], note)?;

@@ -174,7 +174,8 @@ impl<'a> Filling<'a> {
     async fn put_tombstones(&mut self) -> Result<()> {
         // A certificate is noted before its removal is committed. While the version's key exists,
         // the version was not disposed of.
-        for (key, row) in self.survey.tombstones.iter().filter(|(_, row)| !self.claimed.contains(&row.object)) {
+        let gone = self.survey.tombstones.iter().filter(|(_, (_, row))| !self.claimed.contains(&row.object));
+        for (key, (_, row)) in gone {
             self.out.put(TOMBSTONES, key.clone(), encode(row)).await?;
         }
         Ok(())

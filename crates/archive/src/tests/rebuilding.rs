@@ -5,10 +5,14 @@ use std::sync::Arc;
 use stele_catalog::{Catalog, Direction, KeyRange, MemoryCatalog, Table, Transaction};
 
 use super::*;
+use crate::record::TOMBSTONES;
 use crate::record::segment::SegmentUse;
-use crate::testing::{MIB, put_as};
+use crate::retention::rules::Cause;
+use crate::store::lookup;
+use crate::testing::{MIB, put_as, records};
 
 const SEGMENT: u64 = 256 << 10;
+const DAY: u64 = 86_400_000;
 
 fn locked_bucket() -> NewBucket {
     NewBucket { object_lock: true, versioning: true, ..NewBucket::default() }
@@ -66,6 +70,47 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
     archive.close().await.unwrap();
     drop(archive);
     (world, info, lost * SEGMENT..(lost + 1) * SEGMENT, keys)
+}
+
+/// A removal that was noted and refused, an extension, and the removal that took place. The first
+/// certificate's note is then copied behind the second one.
+#[tokio::test]
+async fn a_rebuild_takes_the_newest_certificate_of_a_version() {
+    let world = World::sized(36, 16 * MIB, SEGMENT);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "locked", locked_bucket()).await.unwrap();
+    let store = archive.store();
+    let segment = || store.appender().tail().unwrap().0;
+    let first = segment();
+    let mut number = 0;
+    let mut fill = async || {
+        let before = segment();
+        while segment() == before {
+            number += 1;
+            retained(&archive, &format!("fill {number}"), 400, 60_000).await;
+        }
+    };
+    let info = retained(&archive, "kept", 1, 5000).await;
+    world.stage.pass(2 * DAY);
+    let (caller, bucket) = (Caller::system("expiration"), store.buckets().by_name("locked").unwrap());
+    let found = lookup::newest(&*store.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
+    drop(store.remove(Transaction::new(), &caller, &bucket, "kept", &found, Cause::Expired).await.unwrap());
+    fill().await;
+    let until = store.compliance_now().plus_days(3);
+    let longer = Some(Retention { mode: RetentionMode::Compliance, until });
+    archive.set_retention(&admin(), "locked", "kept", Some(info.version), longer, false).await.unwrap();
+    world.stage.pass(4 * DAY);
+    let (key, version) = (info.key.clone(), Some(info.version));
+    let request = DeleteRequest { bucket: "locked".into(), key, version, ..DeleteRequest::default() };
+    archive.delete(&admin(), request).await.unwrap();
+    fill().await;
+    assert!(store.reclaim(first).await.unwrap().retired);
+    archive.close().await.unwrap();
+    let certified = records(&*world.catalog, TOMBSTONES);
+    assert_eq!(certified.len(), 1);
+    let world = anew(world);
+    rebuild(&world, Rebuild::default()).await.unwrap();
+    assert_eq!(records(&*world.catalog, TOMBSTONES), certified);
 }
 
 /// A store whose class `staff` was activated by a note in a segment that is lost. `early`: class
@@ -418,7 +463,6 @@ async fn of_two_buckets_of_one_name_the_newer_has_it() {
 /// The clock's alarm of a session is known to a rebuild only through an orderly close.
 #[tokio::test]
 async fn a_rebuild_never_lifts_a_freeze_of_the_clock() {
-    const DAY: u64 = 86_400_000;
     // (how the session ends, the clock jumps and is set right again, the rebuilt clock is frozen)
     for (what, jumps, in_order, frozen) in [
         ("an orderly close", false, true, false),
