@@ -60,6 +60,9 @@ const TEMPORARY: &str = ".stele-restore";
 /// The attribute that gives rights to those who run the file.
 const CAPABILITIES: &[u8] = b"security.capability";
 
+/// Those of access control lists. A new file gets them from its directory, if that has a default.
+const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+
 type Folder = (Vec<u8>, Arc<OwnedFd>);
 
 pub struct Target {
@@ -315,6 +318,8 @@ impl Target {
         let mode = mode(is, owner.is_ok());
         let mut faults = Faults::new();
         faults.extend(self.forgive(owner).err().map(|error| failed("set the owner of", path, error)));
+        let list = |names: &mut [u8]| rustix::fs::flistxattr(file, names);
+        faults.extend(remove_lists(path, is, list, |name| rustix::fs::fremovexattr(file, name)));
         for (name, value) in &is.xattrs {
             let set = rustix::fs::fsetxattr(file, OsStr::from_bytes(name), value, XattrFlags::empty());
             faults.extend(set.err().map(|error| xattr_failed(path, name, error)));
@@ -394,6 +399,8 @@ impl Target {
             faults.extend(set.err().map(|error| xattr_failed(path, xattr, error)));
         }
         if kind != FileType::Symlink {
+            let list = |names: &mut [u8]| rustix::fs::listxattr(&by_inode, names);
+            faults.extend(remove_lists(path, is, list, |name| rustix::fs::removexattr(&by_inode, name)));
             let set = rustix::fs::chmod(&by_inode, mode);
             faults.extend(set.err().map(|error| failed("set the mode of", path, error)));
         }
@@ -430,6 +437,39 @@ fn is_directory() -> BackupError {
 fn exchanged(path: &[u8]) -> BackupError {
     let path = Path::new(OsStr::from_bytes(path));
     BackupError::Failed(format!("{} was exchanged while it was being restored", path.display()))
+}
+
+/// Removes access control lists that the snapshot does not have. The mode would open those that
+/// were inherited. Nearly every file has none, and then this is one call.
+fn remove_lists(
+    path: &[u8],
+    is: &Metadata,
+    list: impl Fn(&mut [u8]) -> rustix::io::Result<usize>,
+    remove: impl Fn(&OsStr) -> rustix::io::Result<()>,
+) -> Faults {
+    let mut names = [0; 1024];
+    let listed = match list(&mut names) {
+        Ok(length) => names.get(..length),
+        // There are more names than that.
+        Err(Errno::RANGE) => None,
+        Err(Errno::NOTSUP) => return Faults::new(),
+        Err(error) => return vec![failed("list the extended attributes of", path, error)],
+    };
+    let mut faults = Faults::new();
+    for name in ACCESS_LISTS {
+        let may_be = listed.is_none_or(|names| names.split(|byte| *byte == 0).any(|listed| listed == name));
+        if !may_be || is.xattrs.iter().any(|(known, _)| known == name) {
+            continue;
+        }
+        match remove(OsStr::from_bytes(name)) {
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+            Err(error) => {
+                let action = format!("remove the extended attribute {} of", String::from_utf8_lossy(name));
+                faults.push(failed(&action, path, error));
+            }
+        }
+    }
+    faults
 }
 
 /// Rights of an owner are for that owner alone.
@@ -526,3 +566,6 @@ fn read_exact(file: &OwnedFd, mut buffer: &mut [u8], mut offset: u64) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests;
