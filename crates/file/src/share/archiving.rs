@@ -61,6 +61,7 @@ pub struct Worked {
     pub archived_bytes: u64,
     /// Files that were committed because they were left alone.
     pub committed: u64,
+    /// Removed files that were cleared away, in whole or in part.
     pub cleared: u64,
     pub evicted: u64,
     /// There is more to do at once.
@@ -130,7 +131,7 @@ impl Share {
         Ok(worked)
     }
 
-    /// Clears away removed files, and makes room in the cache. A boxed future, as the other rounds:
+    /// Makes room in the cache, and clears away removed files. A boxed future, as the other rounds:
     /// its code is compiled in this crate, and not where it is polled.
     pub fn room_round(&self) -> BoxFuture<'_, Result<Worked>> {
         Box::pin(self.make_room())
@@ -139,16 +140,20 @@ impl Share {
     async fn make_room(&self) -> Result<Worked> {
         let _turn = self.tidying.lock().await;
         let mut worked = Worked::default();
+        // First: writers wait for it, and deleting versions takes long.
+        let evicted = self.evict(&mut worked).await;
+        if worked.evicted > 0 {
+            self.room.notify_waiters();
+        }
         let cleared = self.clear_orphans(&mut worked).await;
         self.abort_left().await;
-        self.evict(&mut worked).await?;
         let left = self.clear_leftovers(&mut worked, false).await;
         self.step(|core| {
             core.trim(CONTENTS_MAX);
             Ok(())
         })?;
         self.room.notify_waiters();
-        cleared.and(left).map(|_| worked)
+        evicted.and(cleared).and(left).map(|_| worked)
     }
 
     /// Commits files that were left alone.
@@ -519,7 +524,9 @@ impl Share {
             return Err(refusal.unwrap_or(FileError::NoSpace));
         }
         waiting.rounds += 1;
-        changed.await;
+        // A round may take longer than the writer's patience. The clock decides again.
+        let left = std::time::Duration::from_nanos(PATIENCE.0 - waited.0);
+        drop(tokio::time::timeout(left, changed).await);
         Ok(())
     }
 

@@ -62,7 +62,11 @@ impl Share {
         let mut given = 0;
         for _ in 0..queued.min(FILES_AT_ONCE) {
             let Some(inode) = self.step(|core| Ok(core.next_archived()))? else { return Ok(()) };
-            given += u64::from(self.give_back_noting(inode).await);
+            if self.give_back_noting(inode).await {
+                given += 1;
+                // Reading the others back takes a while.
+                self.room.notify_waiters();
+            }
         }
         worked.evicted += given;
         // Where none came free, the next attempt is no better at once.

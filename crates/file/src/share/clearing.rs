@@ -3,7 +3,8 @@
 //! Where a bucket keeps versions, the share says what becomes of those of a removed file: they stay
 //! behind a delete marker, or they go with the file. The archive decides about each deletion. While
 //! retention, a legal hold or a matter keeps a version, all versions of the file stay, and the file
-//! is tried again each hour.
+//! is tried again each hour. Each deletion is a transaction of its own. So a file of many versions
+//! goes in parts, one in each round of background work.
 //!
 //! A pass over all versions finds those that were left behind, by a share that kept them then, or
 //! by a rebuild of the catalog. It takes a file's versions away only if a delete marker lies above
@@ -37,6 +38,8 @@ const CLEARED_AT_ONCE: usize = 64;
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 /// Versions that one listing asks for. Few in tests, so that there are several pages.
 const PAGE: usize = if cfg!(test) { 3 } else { 1000 };
+/// Versions of a file that one round deletes.
+const DELETED_AT_ONCE: usize = if cfg!(test) { 4 } else { 1000 };
 /// Between two pages of the pass over all versions, and from its end to the next one.
 const PAGE_EVERY: Duration = Duration::from_secs(1);
 const PASS_EVERY: Duration = Duration::from_secs(86_400);
@@ -73,6 +76,13 @@ impl Leftovers {
 /// Why the archive keeps versions of a file. None: they are gone, or hidden as the share wants it.
 type Kept = Option<String>;
 
+/// How far the versions of a removed file are.
+enum Clearing {
+    Ended(Kept),
+    /// Some are gone. The rest goes with the next rounds, behind a delete marker.
+    Begun,
+}
+
 impl Share {
     /// Clears away removed files that are due.
     pub(super) async fn clear_orphans(&self, worked: &mut Worked) -> Result<()> {
@@ -92,8 +102,12 @@ impl Share {
         let before = worked.cleared;
         while let Some((inode, result)) = under_way.next().await {
             match result {
-                Ok(None) => worked.cleared += 1,
-                Ok(Some(reason)) => {
+                Ok(Clearing::Ended(None)) => worked.cleared += 1,
+                Ok(Clearing::Begun) => {
+                    worked.cleared += 1;
+                    worked.more = true;
+                }
+                Ok(Clearing::Ended(Some(reason))) => {
                     tracing::info!(share = %self.name, inode, reason, "a removed file keeps its versions; it is tried again in an hour");
                     self.step(|core| {
                         core.kept.insert(inode, now);
@@ -113,21 +127,21 @@ impl Share {
     /// Takes a file without names away: its versions, its slots, its row. Each step can be
     /// repeated. The slots go in any case; the row stays while the archive keeps a version, so that
     /// the file is tried again.
-    async fn clear(&self, inode: u64) -> Result<Kept> {
+    async fn clear(&self, inode: u64) -> Result<Clearing> {
         let (gate, saving) = match self.step(|core| {
             let content = core.content(inode)?.1;
             Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
         }) {
             // It is gone already, or it never had content.
             Err(FileError::Stale | FileError::IsDirectory | FileError::Invalid(_)) => {
-                return self.forget_orphan(inode).await.map(|()| None);
+                return self.forget_orphan(inode).await.map(|()| Clearing::Ended(None));
             }
             other => other?,
         };
         let _held = gate.write_owned().await;
         let _turn = saving.lock_owned().await;
-        let kept = match self.settings().removed_versions {
-            RemovedVersions::Keep => self.hide_versions(inode).await?,
+        let cleared = match self.settings().removed_versions {
+            RemovedVersions::Keep => Clearing::Ended(self.hide_versions(inode).await?),
             RemovedVersions::Delete => self.delete_versions(inode).await?,
         };
         loop {
@@ -138,10 +152,10 @@ impl Share {
             }
             self.drop_groups(inode, &part, false).await?;
         }
-        if kept.is_none() {
+        if matches!(cleared, Clearing::Ended(None)) {
             self.forget_orphan(inode).await?;
         }
-        Ok(kept)
+        Ok(cleared)
     }
 
     /// Lays a delete marker above the versions of a file, or deletes the version of a bucket that
@@ -155,9 +169,9 @@ impl Share {
         }
     }
 
-    /// Deletes all versions of a file that has no name. Where the archive keeps one of them, all
-    /// stay, behind a marker.
-    async fn delete_versions(&self, inode: u64) -> Result<Kept> {
+    /// Deletes the versions of a file that has no name, a bounded number of them at once. Where the
+    /// archive keeps one of them, all stay, behind a marker.
+    async fn delete_versions(&self, inode: u64) -> Result<Clearing> {
         let keys = [key_of(inode)];
         // The keys are let go at once: the archive decides about each deletion again. Asking spares
         // the audit log a refusal for each attempt.
@@ -167,33 +181,40 @@ impl Share {
         if let ([only], false, None) = (first.versions.as_slice(), first.truncated, &kept)
             && !only.delete_marker
         {
-            return self.delete(inode, Some(only.version)).await;
+            return self.delete(inode, Some(only.version)).await.map(Clearing::Ended);
         }
         let hidden = self.hide_versions(inode).await?;
         if hidden.is_some() || kept.is_some() {
-            return Ok(kept.or(hidden));
+            return Ok(Clearing::Ended(kept.or(hidden)));
         }
+        let mut places = DELETED_AT_ONCE;
         for markers in [false, true] {
-            if let Some(reason) = self.delete_each(inode, markers).await? {
-                return Ok(Some(reason));
+            let cleared = self.delete_each(inode, markers, &mut places).await?;
+            if !matches!(cleared, Clearing::Ended(None)) {
+                return Ok(cleared);
             }
         }
-        Ok(None)
+        Ok(Clearing::Ended(None))
     }
 
-    /// Deletes the versions of a file that are delete markers, or those that are none.
-    async fn delete_each(&self, inode: u64, markers: bool) -> Result<Kept> {
+    /// Deletes the versions of a file that are delete markers, or those that are none, and no more
+    /// than there are places.
+    async fn delete_each(&self, inode: u64, markers: bool, places: &mut usize) -> Result<Clearing> {
         let mut behind = None;
         loop {
             let page = self.versions_behind(inode, behind).await?;
             for version in page.versions.iter().filter(|version| version.delete_marker == markers) {
+                if *places == 0 {
+                    return Ok(Clearing::Begun);
+                }
+                *places -= 1;
                 if let Some(reason) = self.delete(inode, Some(version.version)).await? {
-                    return Ok(Some(reason));
+                    return Ok(Clearing::Ended(Some(reason)));
                 }
             }
             match page.next_version_marker {
                 Some(version) if page.truncated => behind = Some(version),
-                _ => return Ok(None),
+                _ => return Ok(Clearing::Ended(None)),
             }
         }
     }
@@ -257,7 +278,7 @@ impl Share {
         self.refresh().await?;
         let request = ListVersionsRequest {
             bucket: self.name.clone(),
-            key_marker: behind,
+            key_marker: behind.clone(),
             limit: PAGE,
             ..ListVersionsRequest::default()
         };
@@ -276,9 +297,11 @@ impl Share {
             }
             last = Some(&version.key);
         }
-        let ended = !page.truncated && left.len() < CLEARED_AT_ONCE;
-        let behind = last.filter(|_| !ended).cloned();
-        self.delete_leftovers(left, worked).await;
+        let whole = !page.truncated && left.len() < CLEARED_AT_ONCE;
+        // Where versions of a file are left, the same page comes again.
+        let again = self.delete_leftovers(left, worked).await;
+        let ended = whole && !again;
+        let behind = if again { behind } else { last.filter(|_| !ended).cloned() };
         self.step(|core| {
             let leftovers = &mut core.leftovers;
             (leftovers.behind, leftovers.looked, leftovers.ended) = (behind, Some(now), ended.then_some(now));
@@ -295,13 +318,16 @@ impl Share {
         })
     }
 
-    async fn delete_leftovers(&self, left: Vec<u64>, worked: &mut Worked) {
+    /// Answers whether versions of one of these files are left for another time.
+    async fn delete_leftovers(&self, left: Vec<u64>, worked: &mut Worked) -> bool {
+        let mut again = false;
         let mut under_way: FuturesUnordered<_> =
             left.into_iter().map(|inode| async move { (inode, self.delete_versions(inode).await) }).collect();
         while let Some((inode, result)) = under_way.next().await {
             match result {
-                Ok(None) => worked.cleared += 1,
-                Ok(Some(reason)) => {
+                Ok(Clearing::Ended(None)) => worked.cleared += 1,
+                Ok(Clearing::Begun) => again = true,
+                Ok(Clearing::Ended(Some(reason))) => {
                     tracing::debug!(share = %self.name, inode, reason, "a removed file keeps its versions");
                 }
                 Err(error) => {
@@ -309,6 +335,7 @@ impl Share {
                 }
             }
         }
+        again
     }
 
     /// Clears all removed files away that may go, those that were left behind and those that were

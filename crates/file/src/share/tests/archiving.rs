@@ -420,3 +420,27 @@ async fn archived_content_is_read_also_where_the_cache_takes_none() {
         assert_eq!(share.status().unwrap().missed_bytes, missed, "{fault:?}: it is not kept once the cache takes it");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_is_answered_in_time_while_a_round_goes_on() {
+    let stage = Stage::new(21).with_cache(16 << 20);
+    let share = stage.share().await;
+    file(&share, "a", &content(1, 13 << 20)).await;
+    settle(&stage, &share).await;
+    let root = Caller::ROOT;
+    let how = crate::Creation::Unchecked(Changes::default());
+    let other = share.create(&root, share.root(), b"b", how).await.unwrap().file.inode;
+    let data = vec![content(2, 4 << 20)];
+    let mut writing = Box::pin(share.write(&root, other, 0, data, crate::Stability::Unstable));
+    // No round ends, and none tells the writer of room.
+    for _ in 0..3 {
+        assert!(futures_util::poll!(writing.as_mut()).is_pending());
+        stage.pass(6);
+        tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    }
+    assert!(futures_util::poll!(writing.as_mut()).is_pending());
+    stage.pass(3);
+    tokio::time::advance(std::time::Duration::from_secs(3)).await;
+    let answer = futures_util::poll!(writing.as_mut());
+    assert!(matches!(answer, std::task::Poll::Ready(Err(FileError::Retry(_)))), "it waits without an end");
+}

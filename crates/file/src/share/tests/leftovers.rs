@@ -1,5 +1,6 @@
 //! Versions of removed files go where the share says so, and none goes while the archive keeps one.
 
+use futures_util::poll;
 use stele_archive::{
     Caller as Client, DeleteRequest, Expected, ListVersionsRequest, ObjectInfo, PutRequest, Retention, RetentionMode,
     Timestamp, VersionName,
@@ -10,7 +11,7 @@ use super::stage::{NAME, Stage, content, file, read, settle, write};
 use crate::files::{Files, Removal};
 use crate::share::reading::key_of;
 use crate::share::{RemovedVersions, Settings};
-use crate::{Caller, Inode, Share};
+use crate::{Caller, Changes, Creation, Inode, Share, Stability};
 
 const DAY: u64 = 86_400;
 
@@ -159,4 +160,61 @@ async fn leftovers_that_are_retained_or_not_hidden_stay() {
     }
     share.clear_all().await.expect("a pass");
     assert_eq!(versions(&stage).await, stored[2..], "what lies open is of no removed file");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removed_file_of_many_versions_keeps_no_writer_waiting() {
+    let mut stage = deleting(5).with_cache(16 << 20);
+    stage.bucket.default_retention = None;
+    let share = stage.share().await;
+    let log = versioned(&stage, &share, "log", 12).await;
+    let left = async || versions(&stage).await.iter().filter(|version| version.key == key_of(log.0)).count();
+    for number in 0..15 {
+        file(&share, &format!("f{number}"), &content(number, 1 << 20)).await;
+    }
+    while share.status().expect("a status").open > 0 {
+        stage.pass(11);
+        share.archive_round().await.expect("a round");
+    }
+    assert!(share.is_nearly_full() && left().await == 12);
+    remove(&share, "log").await;
+    let (root, how) = (Caller::ROOT, Creation::Unchecked(Changes::default()));
+    let other = share.create(&root, share.root(), b"other", how).await.expect("a file").file.inode;
+    let data = vec![content(2, 2 << 20)];
+    let mut writing = Box::pin(share.write(&root, other, 0, data, Stability::Unstable));
+    assert!(poll!(writing.as_mut()).is_pending(), "the cache has room");
+    stage.held.hold();
+    let mut round = Box::pin(share.room_round());
+    loop {
+        assert!(poll!(round.as_mut()).is_pending());
+        if poll!(writing.as_mut()).is_ready() {
+            break;
+        }
+        assert_eq!(left().await, 12, "the writer waits for the versions of a removed file");
+        stage.held.release_one().await;
+        tokio::task::yield_now().await;
+    }
+    stage.held.release().await;
+    let worked = round.await.expect("a round");
+    assert!(worked.more && left().await == 12 + 1 - 4, "a round deletes a part of them, behind a marker");
+    assert_eq!(share.status().expect("a status").removing, 1);
+    settle(&stage, &share).await;
+    assert_eq!((left().await, share.status().expect("a status").removing), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_versions_that_were_kept_before_go_in_parts() {
+    let mut stage = deleting(6);
+    stage.bucket.default_retention = None;
+    stage.settings.removed_versions = RemovedVersions::Keep;
+    let share = stage.share().await;
+    versioned(&stage, &share, "log", 12).await;
+    remove(&share, "log").await;
+    settle(&stage, &share).await;
+    assert_eq!(versions(&stage).await.len(), 12 + 1);
+    share.set_settings(Settings { removed_versions: RemovedVersions::Delete, ..share.settings() });
+    share.room_round().await.expect("a round");
+    assert_eq!(versions(&stage).await.len(), 12 + 1 - 4);
+    work_for(&stage, &share, 10).await;
+    assert_eq!(versions(&stage).await, []);
 }
