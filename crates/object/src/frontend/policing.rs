@@ -188,7 +188,7 @@ impl Frontend {
         if asked.form {
             facts.set("s3:authType", "POST");
         }
-        let header = |name: HeaderName| asked.headers.get(name).and_then(|value| value.to_str().ok());
+        let header = |name: HeaderName| value_of(asked.headers, &name);
         for (name, key) in [
             (USER_AGENT, "aws:UserAgent"),
             (REFERER, "aws:Referer"),
@@ -238,10 +238,8 @@ impl Frontend {
                 }
             }
         } else {
-            let header = |name: &'static str| {
-                let value = asked.headers.get(HeaderName::from_static(name))?;
-                value.to_str().ok().map(str::to_owned)
-            };
+            let header =
+                |name: &'static str| value_of(asked.headers, &HeaderName::from_static(name)).map(str::to_owned);
             mode = header("x-amz-object-lock-mode");
             until = header("x-amz-object-lock-retain-until-date");
             hold = header("x-amz-object-lock-legal-hold");
@@ -261,6 +259,12 @@ impl Frontend {
         }
         Ok(())
     }
+}
+
+/// The value of a header as the operation sees it: an empty one is none, for the wire crate too. A
+/// fact of an empty header would satisfy a policy that demands the header, without any effect.
+fn value_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
 }
 
 /// The tags that the request gives an object, by its header or its document.

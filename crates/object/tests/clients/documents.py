@@ -118,6 +118,8 @@ def policies():
         statement("Allow", "s3:GetObject", Condition={"StringEquals": {"s3:ExistingObjectTag/public": "yes"}}),
     )
     refused("an upload without encryption", "AccessDenied", s3.put_object, Bucket=BUCKET, Key="plain", Body=b"")
+    empty = {"Bucket": BUCKET, "Key": "plain", "Body": b"", "ServerSideEncryption": ""}
+    refused("... and with an empty header", "AccessDenied", s3.put_object, **empty)
     s3.put_object(Bucket=BUCKET, Key="sealed", Body=b"s", ServerSideEncryption="AES256")
     batch = {"Objects": [{"Key": "sealed"}, {"Key": "closed/b"}]}
     answer = s3.delete_objects(Bucket=BUCKET, Delete=batch)

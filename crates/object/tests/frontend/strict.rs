@@ -192,3 +192,42 @@ async fn a_form_carries_out_or_refuses_what_steles_own_headers_ask() {
     }
     assert_eq!(form("x-amz-meta-a", "b").send_unsigned(&server, false).await.status, 204);
 }
+
+/// The operations take an empty header for none, so it must not satisfy a policy that demands one.
+#[tokio::test]
+async fn an_empty_header_does_not_satisfy_a_policy() {
+    let server = server().await;
+    put(&server, "k", "kept").await;
+    let demand = async |condition: &str| {
+        let policy = format!(
+            r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Deny","Principal":"*","Action":["s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::bucket/*","Condition":{{"Null":{{"{condition}":"true"}}}}}}]}}"#
+        );
+        let change = BucketChange::Policy(Some(policy.into()));
+        server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    };
+    let cases = [
+        ("s3:if-match", "if-match"),
+        ("s3:if-none-match", "if-none-match"),
+        ("aws:Referer", "referer"),
+        ("aws:UserAgent", "user-agent"),
+        ("s3:object-lock-mode", "x-amz-object-lock-mode"),
+        ("s3:object-lock-legal-hold", "x-amz-object-lock-legal-hold"),
+        ("s3:object-lock-retain-until-date", "x-amz-object-lock-retain-until-date"),
+        ("s3:x-amz-acl", "x-amz-acl"),
+        ("s3:x-amz-metadata-directive", "x-amz-metadata-directive"),
+        ("s3:x-amz-server-side-encryption", "x-amz-server-side-encryption"),
+        ("s3:x-amz-server-side-encryption-customer-algorithm", "x-amz-server-side-encryption-customer-algorithm"),
+    ];
+    for (condition, header) in cases {
+        demand(condition).await;
+        for method in ["PUT", "DELETE"] {
+            let ask = Ask::new(&server, method, "/bucket/k").header(header, "");
+            check(&server, &format!("{method} with an empty {header}"), ask, 403, "AccessDenied").await;
+        }
+    }
+    demand("s3:if-none-match").await;
+    let ask = Ask::new(&server, "PUT", "/bucket/new").header("if-none-match", "*").body("x");
+    check(&server, "with the header", ask, 200, "").await;
+    let stored = Ask::new(&server, "GET", "/bucket/k").send(&server).await;
+    assert_eq!(stored.text(), "kept");
+}
