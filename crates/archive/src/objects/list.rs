@@ -22,8 +22,9 @@ use crate::store::scan::Scan;
 pub(crate) const LIMIT_MAX: usize = 1000;
 /// Deleted keys that a listing passes before it lets other requests have the processor.
 const PASSED_AT_ONCE: usize = 512;
-/// Deleted keys that a page passes before it ends, if its client can go on with a token.
-const PASSED_MAX: usize = 100_000;
+/// Deleted keys that a page passes before it ends, if its client can go on with a token. Tests pass
+/// a few.
+const PASSED_MAX: usize = if cfg!(test) { 4 } else { 100_000 };
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct ListRequest {
@@ -242,7 +243,9 @@ impl Archive {
                 if passed % PASSED_AT_ONCE == 0 {
                     tokio::task::yield_now().await;
                 }
-                if passed == PASSED_MAX && request.may_end_early {
+                // A token that is a common prefix would skip the keys under it.
+                let is_clear = || listing.folded(&key) != Some(&*key);
+                if passed >= PASSED_MAX && request.may_end_early && is_clear() {
                     page.truncated = true;
                     page.next_token = Some(to_base64(key.as_bytes()));
                     page.next_marker = Some(key);

@@ -197,3 +197,30 @@ async fn a_listing_over_deleted_keys_lets_others_have_the_processor() {
     let page = page.await.unwrap();
     assert_eq!(page.objects.iter().map(|info| info.key.as_str()).collect::<Vec<_>>(), ["there"]);
 }
+
+/// The last key that a page passes is a directory's own, and the directory has others.
+#[tokio::test]
+async fn a_page_that_ends_early_skips_no_directory() {
+    let world = World::new(9);
+    let archive = bucket(&world, NewBucket { versioning: true, ..NewBucket::default() }).await;
+    for key in ["a", "b", "c", "z/", "z/gone"] {
+        let request = DeleteRequest { bucket: "bucket".into(), key: key.into(), ..DeleteRequest::default() };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    put(&archive, "bucket", "z/there", b"x").await.unwrap();
+    let request = ListRequest { bucket: "bucket".into(), limit: 1000, may_end_early: true, ..ListRequest::default() };
+    for (delimiter, listed) in [(Some("/".to_owned()), "z/"), (None, "z/there")] {
+        let mut request = ListRequest { delimiter, ..request.clone() };
+        let (mut entries, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = archive.list(&admin(), request.clone()).await.unwrap();
+            entries.extend(page.objects.into_iter().map(|object| object.key).chain(page.common_prefixes));
+            pages += 1;
+            if !page.truncated {
+                break;
+            }
+            request.token = page.next_token;
+        }
+        assert_eq!((entries, pages), (vec![listed.to_owned()], 2));
+    }
+}
