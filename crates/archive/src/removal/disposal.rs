@@ -60,6 +60,9 @@ impl Store {
     /// note follows later.
     pub async fn note_tombstone(&self, bucket: &Bucket, at: VersionRef, row: TombstoneRow) -> Result<()> {
         let note = (at, row);
+        // The version is there, so an earlier removal was refused. Its certificate would be noted
+        // behind this one, and a rebuild would take it.
+        self.disposals().drop_refused(note.1.object);
         match self.note(Kind::Tombstone, Some(bucket), note.1.object, &note).await {
             Ok(place) => self.segments().add_kept(place),
             Err(ArchiveError::NoSpace(_)) => self.disposals().add_certificate(note.0, note.1),
@@ -71,16 +74,15 @@ impl Store {
     /// Notes the certificates for which there was no room.
     pub async fn note_left_tombstones(&self) -> Result<()> {
         loop {
-            let Some((at, row)) = self.disposals().next_certificate() else { return Ok(()) };
-            let object = row.object;
-            if let Some(bucket) = self.buckets().by_number(at.bucket) {
-                match self.note(Kind::Tombstone, Some(&bucket), object, &(at, row)).await {
+            let Some(note) = self.disposals().next_certificate() else { return Ok(()) };
+            if let Some(bucket) = self.buckets().by_number(note.0.bucket) {
+                match self.note(Kind::Tombstone, Some(&bucket), note.1.object, &note).await {
                     Ok(place) => self.segments().add_kept(place),
                     Err(ArchiveError::NoSpace(_)) => return Ok(()),
                     Err(error) => return Err(error),
                 }
             }
-            self.disposals().drop_certificate(object);
+            self.disposals().drop_certificate(&note.1);
         }
     }
 

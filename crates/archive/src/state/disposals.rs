@@ -129,7 +129,12 @@ impl Disposals {
         self.0.look(|queues| queues.certificates.front().cloned())
     }
 
-    pub fn drop_certificate(&self, object: u64) {
+    pub fn drop_certificate(&self, noted: &TombstoneRow) {
+        self.0.step(|queues| queues.certificates.retain(|(_, row)| row != noted));
+    }
+
+    /// Drops the certificates of removals of an object that were refused.
+    pub fn drop_refused(&self, object: u64) {
         self.0.step(|queues| queues.certificates.retain(|(_, row)| row.object != object));
     }
 }

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
-use stele_catalog::MemoryCatalog;
+use stele_catalog::{MemoryCatalog, Transaction};
 
 use super::receipts::{altered, key_of};
 use super::*;
 use crate::evidence::disposal::Removed;
+use crate::record::TOMBSTONES;
 use crate::record::audit::AuditRow;
-use crate::testing::{officer, put_as};
+use crate::retention::rules::Cause;
+use crate::store::lookup;
+use crate::testing::{officer, put_as, records};
 
 const DAY: u64 = 86_400_000;
 
@@ -153,6 +156,44 @@ async fn a_certificate_states_class_holds_approvals_and_key() {
     drop(archive);
     let archive = world.open().await;
     assert_eq!(certificate(&archive, &info).await.removal, later.removal);
+}
+
+/// The volume has no room for the certificate of a removal, which is refused. There is room again
+/// before the removal that takes place, or only after it.
+#[tokio::test]
+async fn no_certificate_of_a_refused_removal_is_noted_later() {
+    for room in [true, false] {
+        let mut world = World::new(5);
+        let archive = store(&world).await;
+        let info = put_retained(&archive, "key", RetentionMode::Governance, b"record").await;
+        let store = archive.store();
+        let bucket = store.buckets().by_name("records").unwrap();
+        let found = lookup::newest(&*store.snapshot().unwrap(), &bucket, "key").unwrap().unwrap();
+        world.bench.set_full(true);
+        let cause = Cause::Requested { bypass: true };
+        drop(store.remove(Transaction::new(), &admin(), &bucket, "key", &found, cause).await.unwrap());
+        world.stage.pass(1000);
+        world.bench.set_full(!room);
+        let request = DeleteRequest {
+            bucket: "records".into(),
+            key: "key".into(),
+            version: Some(info.version),
+            bypass_governance: true,
+            ..DeleteRequest::default()
+        };
+        let removed = archive.delete(&admin(), request).await;
+        assert_eq!(matches!(removed, Err(ArchiveError::KeyNotDestroyed(_))), !room, "{removed:?}");
+        world.bench.set_full(false);
+        // The key is destroyed at the next attempt.
+        world.stage.pass(400_000);
+        steps(&archive).await;
+        archive.close().await.unwrap();
+        let certified = records(&*world.catalog, TOMBSTONES);
+        assert_eq!(certified.len(), 1);
+        world.catalog = Arc::new(MemoryCatalog::new());
+        Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+        assert_eq!(records(&*world.catalog, TOMBSTONES), certified, "room: {room}");
+    }
 }
 
 #[tokio::test]
