@@ -14,7 +14,7 @@ async fn server() -> Server {
 }
 
 /// The digest in the form of `Content-MD5`.
-fn md5(text: &str) -> String {
+pub fn md5(text: &str) -> String {
     use md5::Digest;
     base64_simd::STANDARD.encode_to_string(md5::Md5::digest(text.as_bytes()))
 }
@@ -202,7 +202,7 @@ async fn an_empty_header_does_not_satisfy_a_policy() {
         let policy = format!(
             r#"{{"Version":"2012-10-17","Statement":[{{"Effect":"Deny","Principal":"*","Action":["s3:PutObject","s3:DeleteObject"],"Resource":"arn:aws:s3:::bucket/*","Condition":{{"Null":{{"{condition}":"true"}}}}}}]}}"#
         );
-        let change = BucketChange::Policy(Some(policy.into()));
+        let change = BucketChange::Policy(Some(policy));
         server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
     };
     let cases = [
