@@ -1,6 +1,6 @@
 //! One request while it is served: its caller, its payload, and its operation.
 
-use crate::frontend::Turn;
+use crate::frontend::KeyedPermit;
 use crate::metrics::Metrics;
 use crate::operation::Operation;
 use crate::payload::Payload;
@@ -41,7 +41,7 @@ pub struct Call {
     payload: Mutex<Option<Payload>>,
     operation: OnceLock<Operation>,
     // Held until the last byte of the answer has been handed over.
-    turn: Mutex<Option<Turn>>,
+    turn: Mutex<Option<KeyedPermit>>,
 }
 
 impl Call {
@@ -52,7 +52,7 @@ impl Call {
         private: bool,
         metrics: Arc<Metrics>,
         payload: Option<Payload>,
-        turn: Turn,
+        turn: KeyedPermit,
     ) -> Call {
         Call {
             id,

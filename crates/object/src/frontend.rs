@@ -14,6 +14,7 @@ mod admin;
 pub(crate) mod answer;
 mod cors;
 mod document;
+mod keyed;
 mod policing;
 mod posting;
 mod prepare;
@@ -23,8 +24,8 @@ mod subresource;
 mod turns;
 
 pub use admin::{SnapshotSource, admin};
-pub(crate) use turns::Turn;
-use turns::Turns;
+pub(crate) use keyed::KeyedPermit;
+use keyed::KeyedSemaphore;
 
 use crate::metrics::Metrics;
 use crate::objects::Objects;
@@ -44,13 +45,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use stele_archive::{Actor, Archive, Shares};
-use tokio::sync::Semaphore;
 
 /// The frontend's source of the time of day.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// The unit in bytes for accounting whole bodies.
-const DOCUMENT_UNIT: u64 = 64 * 1024;
 /// Largest number of refusals before the archive that the audit log records in a second. Further
 /// ones are only counted, so that unidentified senders cannot fill the log.
 const AUDITED_PER_SECOND: u64 = 20;
@@ -63,8 +61,9 @@ pub struct Frontend {
     connections: Connections,
     keys: SigningKeys,
     service: S3Service,
-    turns: Turns,
-    documents: Semaphore,
+    turns: KeyedSemaphore,
+    /// Memory for documents, in units.
+    documents: KeyedSemaphore,
     clock: Clock,
     snapshot: Option<SnapshotSource>,
     boot: u64,
@@ -101,8 +100,8 @@ impl Frontend {
             connections: Connections::new(&settings),
             keys: SigningKeys::default(),
             service: S3ServiceBuilder::new(wire).build(),
-            turns: Turns::new(settings.requests_max, settings.requests_per_key),
-            documents: Semaphore::new((settings.documents_bytes_max / DOCUMENT_UNIT) as usize),
+            turns: turns::turns(&settings),
+            documents: turns::document_memory(&settings),
             settings,
             clock,
             snapshot,

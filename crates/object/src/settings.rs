@@ -31,7 +31,8 @@ pub struct Settings {
     pub document_bytes_max: u64,
     /// Largest time for such a body to arrive.
     pub document_patience: Duration,
-    /// Largest sum of all bodies held completely at one time, in bytes.
+    /// Largest sum of all bodies held completely at one time, in bytes. One access key has a
+    /// quarter of it, but room for the largest body.
     pub documents_bytes_max: u64,
     /// Largest body of one request, in bytes: 5 GiB as on AWS.
     pub object_bytes_max: u64,

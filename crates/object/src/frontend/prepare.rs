@@ -3,8 +3,7 @@
 
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
-use super::{DOCUMENT_UNIT, Frontend};
-use super::{document, schema, subresource};
+use super::{Frontend, KeyedPermit, document, schema, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
 use crate::payload::{Payload, Source};
@@ -22,17 +21,16 @@ use hyper::{HeaderMap, Method, Request, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::time::SystemTime;
-use stele_archive::{ArchiveError, Caller, Credentials, IfRange, Timestamp};
-use tokio::sync::SemaphorePermit;
+use stele_archive::{Actor, ArchiveError, Caller, Credentials, IfRange, Timestamp};
 use tokio::time::timeout;
 
 /// A request for the wire crate. The permit accounts for a body that is held completely.
-pub struct Prepared<'f> {
+pub struct Prepared {
     pub call: Arc<Call>,
     pub request: s3s::HttpRequest,
     /// The request is an upload by a form, which wants an answer of its own.
     pub form: Option<FormAnswer>,
-    _held: Option<SemaphorePermit<'f>>,
+    _held: Option<KeyedPermit>,
 }
 
 /// A refused request with its body, which may have to be drained.
@@ -74,12 +72,7 @@ pub(super) type Admitted = (Target, Option<Claim>, Caller, Option<ChunkSigner>);
 
 impl Frontend {
     /// Prepares a request, or refuses it.
-    pub(super) async fn prepare(
-        &self,
-        request: Request<Incoming>,
-        peer: &Peer,
-        id: &str,
-    ) -> Result<Prepared<'_>, Unfit> {
+    pub(super) async fn prepare(&self, request: Request<Incoming>, peer: &Peer, id: &str) -> Result<Prepared, Unfit> {
         let (mut parts, incoming) = request.into_parts();
         let invited = parts.headers.contains_key(EXPECT);
         let mut payload = Payload::new(Source::Wire(incoming), 0, self.settings.pace).invited(invited);
@@ -134,7 +127,7 @@ impl Frontend {
             streamed = Some(payload);
         } else {
             let completes = parts.method == Method::POST && target.object && target.query.has("uploadId");
-            match self.document(&parts.headers, &mut payload, completes).await {
+            match self.document(&caller.actor, &parts.headers, &mut payload, completes).await {
                 Ok((document, permit)) => {
                     let length = HeaderValue::from(document.len());
                     parts.headers.insert(CONTENT_LENGTH, length);
@@ -346,28 +339,17 @@ impl Frontend {
         })
     }
 
-    // Reads a body completely, within its own limit and the common limit, and verifies its digests.
+    // Reads a body completely, within its own limit and those of its key and of all, and verifies its
+    // digests.
     async fn document(
         &self,
+        actor: &Actor,
         headers: &HeaderMap,
         payload: &mut Payload,
         completes: bool,
-    ) -> S3Result<(bytes::Bytes, Option<SemaphorePermit<'_>>)> {
+    ) -> S3Result<(bytes::Bytes, Option<KeyedPermit>)> {
         let limit = self.settings.document_bytes_max;
-        let units = payload.length().min(limit).div_ceil(DOCUMENT_UNIT);
-        let permit = match u32::try_from(units) {
-            Ok(0) | Err(_) => None,
-            Ok(units) => {
-                let waiting = self.documents.acquire_many(units);
-                match timeout(self.settings.queue_patience, waiting).await {
-                    Ok(Ok(permit)) => Some(permit),
-                    _ => {
-                        self.metrics.request_shed();
-                        return Err(refuse(S3ErrorCode::SlowDown, "Please reduce your request rate."));
-                    }
-                }
-            }
-        };
+        let permit = self.room(actor, payload.length()).await?;
         // A pace that is fair to an upload would let a few senders hold all document memory for
         // hours.
         let Ok(document) = timeout(self.settings.document_patience, payload.collect(limit)).await else {

@@ -1,70 +1,52 @@
-//! The requests that are served at once: in all, and of one access key.
+//! What a request waits for before it is served: its turn, and memory for its document. Both are
+//! bounded in all, and for one access key.
 //!
 //! A request holds its turn until the client has taken the answer, and a slow client is served for
-//! long. The bound of one access key leaves turns for the others, wherever its clients are. The
-//! bound of a host's connections, which is below that of all turns, does the same for clients
-//! without a key.
+//! long. It takes the memory of its whole document before the first byte arrives. The bounds of one
+//! access key leave turns and memory for the others, wherever its clients are. The bound of a
+//! host's connections, which is below that of all turns, does the same for clients without a key.
 
 use super::Frontend;
+use super::keyed::{KeyedPermit, KeyedSemaphore};
 use crate::refusal::refuse;
+use crate::settings::Settings;
 use s3s::{S3ErrorCode, S3Result};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use stele_archive::Actor;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// Keys above which those without a request are forgotten.
-const KEYS_KEPT: usize = 1024;
+/// The unit in bytes for accounting whole bodies.
+const DOCUMENT_UNIT: u64 = 64 * 1024;
+/// One access key has the memory for documents divided by this, but room for the largest document.
+const DOCUMENTS_OF_KEY: u64 = 4;
 
-/// A request's turn, until it is dropped.
-pub(crate) struct Turn {
-    _any: OwnedSemaphorePermit,
-    _of_key: Option<OwnedSemaphorePermit>,
+pub(super) fn turns(settings: &Settings) -> KeyedSemaphore {
+    KeyedSemaphore::new(settings.requests_max, settings.requests_per_key)
 }
 
-pub(super) struct Turns {
-    any: Arc<Semaphore>,
-    /// Of one key.
-    key_max: usize,
-    of_keys: Mutex<HashMap<String, Weak<Semaphore>>>,
-}
-
-impl Turns {
-    pub(super) fn new(all_max: usize, key_max: usize) -> Turns {
-        Turns { any: Arc::new(Semaphore::new(all_max)), key_max, of_keys: Mutex::default() }
-    }
-
-    /// The turns of a key, which live as long as a request holds one or waits for one.
-    fn of(&self, key: &str) -> Arc<Semaphore> {
-        let mut keys = self.of_keys.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = keys.get(key).and_then(Weak::upgrade) {
-            return known;
-        }
-        if keys.len() >= KEYS_KEPT {
-            keys.retain(|_, turns| turns.strong_count() > 0);
-        }
-        let new = Arc::new(Semaphore::new(self.key_max));
-        keys.insert(key.to_owned(), Arc::downgrade(&new));
-        new
-    }
-
-    /// First the key's own turn, so that a key at its bound waits for its own requests and takes no
-    /// place in the line.
-    async fn take(&self, actor: &Actor) -> Option<Turn> {
-        let _of_key = match actor {
-            Actor::Key(key) => Some(self.of(key).acquire_owned().await.ok()?),
-            _ => None,
-        };
-        Some(Turn { _any: self.any.clone().acquire_owned().await.ok()?, _of_key })
-    }
+pub(super) fn document_memory(settings: &Settings) -> KeyedSemaphore {
+    let all = settings.documents_bytes_max / DOCUMENT_UNIT;
+    let largest = settings.document_bytes_max.div_ceil(DOCUMENT_UNIT);
+    KeyedSemaphore::new(all as usize, (all / DOCUMENTS_OF_KEY).max(largest) as usize)
 }
 
 impl Frontend {
     /// Waits for a turn, at most for the queue's patience.
-    pub(crate) async fn turn(&self, actor: &Actor) -> S3Result<Turn> {
-        match timeout(self.settings.queue_patience, self.turns.take(actor)).await {
-            Ok(Some(turn)) => Ok(turn),
+    pub(crate) async fn turn(&self, actor: &Actor) -> S3Result<KeyedPermit> {
+        self.patiently(&self.turns, actor, 1).await
+    }
+
+    /// Waits as long for the memory of a document.
+    pub(super) async fn room(&self, actor: &Actor, length: u64) -> S3Result<Option<KeyedPermit>> {
+        let units = length.min(self.settings.document_bytes_max).div_ceil(DOCUMENT_UNIT);
+        match u32::try_from(units) {
+            Ok(0) | Err(_) => Ok(None),
+            Ok(units) => self.patiently(&self.documents, actor, units).await.map(Some),
+        }
+    }
+
+    async fn patiently(&self, stock: &KeyedSemaphore, actor: &Actor, count: u32) -> S3Result<KeyedPermit> {
+        match timeout(self.settings.queue_patience, stock.take(actor, count)).await {
+            Ok(Some(permit)) => Ok(permit),
             _ => {
                 self.metrics.request_shed();
                 Err(refuse(S3ErrorCode::SlowDown, "Please reduce your request rate."))

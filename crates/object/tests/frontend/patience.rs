@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::http::Ask;
 use super::server::Server;
+use super::strict::md5;
 use stele_ground::Bytes;
 use stele_object::{Pace, Peer, Settings, serve_connection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -295,6 +296,42 @@ async fn slow_requests_of_one_key_leave_turns_for_the_others() {
     assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
     let (mut stream, _task) = connect(&server);
     stream.write_all(&listed.signed().0.bytes()).await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.contains("<Code>SlowDown</Code>"), "the same key: {said}");
+}
+
+/// A document takes its memory before it arrives, and may take its time.
+#[tokio::test(start_paused = true)]
+async fn slow_documents_of_one_key_leave_memory_for_the_others() {
+    let many = Settings { connections_max: 64, requests_max: 64, requests_per_key: 32, ..settings() };
+    let server = Server::start(many, Bytes(64 << 20)).await;
+    let made = stele_archive::NewBucket::default();
+    server.archive.create_bucket(&stele_archive::Caller::local(0), "bucket", made).await.unwrap();
+    // Storing a key takes other threads. The clock must not run on while the test waits for them.
+    let other = server.key(stele_archive::Rights::all()).await;
+    let post = Ask::new(&server, "POST", "/bucket?delete").hash("UNSIGNED-PAYLOAD");
+    let mut slow = Vec::new();
+    for _ in 0..16 {
+        let (mut stream, task) = connect(&server);
+        let ask = post.clone().header("content-length", "8388608");
+        stream.write_all(&ask.signed().0.bytes()).await.unwrap();
+        slow.push((stream, task));
+    }
+    // Let each of them come as far as it can.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let begun = Instant::now();
+    let document = "<Delete><Object><Key>k</Key></Object></Delete>";
+    let small = Ask::new(&server, "POST", "/bucket?delete").header("connection", "close").body(document);
+    let small = small.header("content-md5", &md5(document));
+    let (mut stream, _task) = connect(&server);
+    stream.write_all(&small.clone().by(&other).signed().0.bytes()).await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "another key: {said}");
+    assert_eq!(begun.elapsed(), Duration::ZERO, "at once");
+    let (mut stream, _task) = connect(&server);
+    stream.write_all(&small.signed().0.bytes()).await.unwrap();
     let said = rest(&mut stream).await;
     assert!(said.contains("<Code>SlowDown</Code>"), "the same key: {said}");
 }
