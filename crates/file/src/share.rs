@@ -202,8 +202,8 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = &self.ticket {
-            self.share.locked().view.abandon(ticket);
+        if self.ticket.is_some() {
+            self.share.locked().view.abandon();
         }
     }
 }
@@ -337,16 +337,15 @@ impl Share {
             return Ok(());
         }
         let _turn = self.refreshing.lock().await;
-        if !self.locked().view.is_stale() {
-            return Ok(());
+        while self.locked().view.is_stale() {
+            let (abandoned, barrier) = self.step(|core| {
+                let (key, value) = (share_key(core.view.share), core.numbers.stored());
+                let barrier = Transaction::new().with_reserve().put(NUMBERS, key, value);
+                Ok((core.view.abandoned(), core.view.records().commit(barrier)))
+            })?;
+            barrier.await.map_err(failure)?;
+            self.locked().view.refresh(abandoned);
         }
-        let barrier = self.step(|core| {
-            let key = share_key(core.view.share);
-            let value = core.numbers.stored();
-            Ok(core.view.records().commit(stele_catalog::Transaction::new().with_reserve().put(NUMBERS, key, value)))
-        })?;
-        barrier.await.map_err(failure)?;
-        self.locked().view.reset();
         Ok(())
     }
 

@@ -104,8 +104,7 @@ impl ObjectView {
             There::File(inode, row) if !path.directory => {
                 let present = version.is_none() || version == Some(VersionId::Null);
                 if present && row.open {
-                    let view = self.clone();
-                    to_its_end(async move { view.archive_now(inode).await }).await?;
+                    self.archive_now(inode).await?;
                 }
                 // A hold that is acknowledged keeps the name: the file loses none until it is set.
                 let held = match access {
@@ -139,7 +138,9 @@ impl ObjectView {
 
     /// Stores what clients of files wrote, so that an object has a version and an entity tag.
     async fn archive_now(&self, inode: u64) -> Result<()> {
-        self.share.archive_now(Inode(inode)).await.map_err(|error| match error {
+        let share = Arc::clone(&self.share);
+        let archived = to_its_end(async move { Ok(share.archive_now(Inode(inode)).await) }).await?;
+        archived.map_err(|error| match error {
             FileError::TooLarge => ArchiveError::InvalidRequest(
                 "the file is larger than an object can be and is not archived; read it over a protocol of files".into(),
             ),

@@ -88,8 +88,10 @@ pub struct View {
     rows: Rows,
     /// Rises with each reset. A transaction of an earlier generation has nothing to settle here.
     generation: u64,
-    /// A transaction's outcome is not known.
-    stale: bool,
+    /// Transactions whose callers went away, and how many of them later ones have shown the outcome
+    /// of.
+    abandoned: u64,
+    refreshed: u64,
     /// A read had to wait for storage.
     waited: Cell<bool>,
     /// Stored records that ranges had.
@@ -130,7 +132,8 @@ impl View {
             pending: BTreeMap::new(),
             rows: Rows::default(),
             generation: 0,
-            stale: false,
+            abandoned: 0,
+            refreshed: 0,
             waited: Cell::default(),
             #[cfg(test)]
             ranged: std::cell::Cell::default(),
@@ -282,13 +285,26 @@ impl View {
         }
     }
 
-    /// A caller went away before its transaction was answered.
-    pub fn abandon(&mut self, ticket: &TransactionTicket) {
-        self.stale |= ticket.generation == self.generation;
+    /// A caller went away before its transaction was answered. It may take effect also where the
+    /// view was reset meanwhile: what was read since may be as it was before.
+    pub fn abandon(&mut self) {
+        self.abandoned += 1;
     }
 
+    /// The outcome of a transaction is not known.
     pub fn is_stale(&self) -> bool {
-        self.stale
+        self.abandoned > self.refreshed
+    }
+
+    /// Transactions that were abandoned so far.
+    pub fn abandoned(&self) -> u64 {
+        self.abandoned
+    }
+
+    /// A transaction was answered that was submitted behind so many abandoned ones.
+    pub fn refresh(&mut self, abandoned: u64) {
+        self.reset();
+        self.refreshed = abandoned;
     }
 
     /// Another one after each reset.
@@ -298,12 +314,11 @@ impl View {
 
     /// No transaction is under way.
     pub fn is_settled(&self) -> bool {
-        !self.stale && self.pending.is_empty()
+        !self.is_stale() && self.pending.is_empty()
     }
 
-    pub fn reset(&mut self) {
+    fn reset(&mut self) {
         self.generation += 1;
-        self.stale = false;
         self.pending.clear();
         self.rows = Rows::default();
     }

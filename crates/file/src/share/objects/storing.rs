@@ -369,9 +369,9 @@ impl Alongside for NewContent {
 impl Drop for NewContent {
     fn drop(&mut self) {
         let under_way = self.under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(UnderWay { ticket, grown, .. }) = under_way.take() {
+        if let Some(UnderWay { grown, .. }) = under_way.take() {
             let mut core = self.share.locked();
-            core.view.abandon(&ticket);
+            core.view.abandon();
             if let Some(content) = core.contents.get_mut(&self.inode) {
                 content.grown = grown;
             }

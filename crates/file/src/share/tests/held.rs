@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use futures_util::poll;
+use stele_archive::{DeleteRequest, ShareObjects, VersionId, WriteCondition};
 use stele_ground::Duration;
 
 use super::objects::View;
@@ -394,4 +395,93 @@ async fn bytes_of_a_former_version_never_enter_the_cache_as_those_of_the_next() 
     while share.evict_file(inode.0).await.unwrap() {}
     share.keep(inode.0, epoch, 0, &former).await.unwrap();
     assert!(read(&share, inode).await == content(2, 64 << 10), "the file shows its former content");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_hides_no_transaction_whose_outcome_is_unknown() {
+    for abandoned_first in [true, false] {
+        let stage = Stage::new(16);
+        let share = stage.share().await;
+        let inode = file(&share, "a", &content(1, 64 << 10)).await;
+        let root = Caller::ROOT;
+        stage.held.hold();
+        let mut archiving = Box::pin(share.archive_now(inode));
+        loop {
+            assert!(poll!(archiving.as_mut()).is_pending());
+            if !share.row(inode).unwrap().open {
+                break;
+            }
+            stage.held.release_one().await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stage.held.waiting(), 1, "the row's transaction");
+        let how = Creation::Unchecked(mode(0o644));
+        let mut creating = Box::pin(share.create(&root, share.root(), b"x", how));
+        until_it_commits(&stage, creating.as_mut()).await;
+        // The archiving's caller goes away, and the creation fails, in either order.
+        if abandoned_first {
+            drop(archiving);
+            stage.held.refuse_last();
+            assert_eq!(creating.await.map(drop), Err(FileError::NoSpace));
+        } else {
+            stage.held.refuse_last();
+            assert_eq!(creating.await.map(drop), Err(FileError::NoSpace));
+            drop(archiving);
+        }
+        // Looked at before the row's transaction takes effect.
+        share.attributes(inode).await.unwrap();
+        stage.held.release().await;
+        write(&share, inode, 0, &content(2, 8192)).await;
+        share.commit(inode).await.unwrap();
+        while share.evict_file(inode.0).await.unwrap() {}
+        assert!(read(&share, inode).await[..8192] == content(2, 8192), "an acknowledged write is gone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_abandoned_behind_a_barrier_waits_for_another_one() {
+    let stage = Stage::new(17);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 100)).await;
+    let root = Caller::ROOT;
+    stage.held.hold();
+    share.locked().view.abandon();
+    let mut changing = Box::pin(share.set_attributes(&root, inode, mode(0o600), None));
+    until_it_commits(&stage, changing.as_mut()).await;
+    share.locked().view.abandon();
+    stage.held.release_one().await;
+    until_it_commits(&stage, changing.as_mut()).await;
+    assert!(share.locked().view.is_stale(), "the first barrier says nothing of what came behind it");
+    stage.held.release().await;
+    changing.await.unwrap();
+    assert!(!share.locked().view.is_stale());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_archived_also_where_its_client_goes_away() {
+    let view = View::new(Stage::new(18)).await;
+    let stage = &view.stage;
+    let deleted = file(&view.share, "deleted", &content(1, 64 << 10)).await;
+    let stored = file(&view.share, "stored", &content(2, 64 << 10)).await;
+    let request = DeleteRequest {
+        bucket: NAME.into(),
+        key: "deleted".into(),
+        version: Some(VersionId::Null),
+        ..DeleteRequest::default()
+    };
+    let present = WriteCondition { etag: Some("*".into()), ..WriteCondition::default() };
+    let data = content(3, 10);
+    stage.held.hold();
+    let mut deleting = Box::pin(view.objects.delete(&view.client, request));
+    until_it_commits(stage, deleting.as_mut()).await;
+    let mut storing = Box::pin(view.put_if("stored", &data, present));
+    until_it_commits(stage, storing.as_mut()).await;
+    drop((deleting, storing));
+    stage.held.release().await;
+    for inode in [deleted, stored] {
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(view.share.state(inode).unwrap().version.is_some(), "archiving ended amid its steps");
+    }
 }

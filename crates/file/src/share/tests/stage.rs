@@ -166,6 +166,13 @@ impl Held {
         }
     }
 
+    /// The last transaction that waits is answered as refused for want of space.
+    pub fn refuse_last(&self) {
+        if let Some((_, answerer)) = self.locked().queue.pop_back() {
+            drop(answerer.send(Err(CatalogError::Full("the test says so".into()))));
+        }
+    }
+
     /// Transactions that wait are answered as refused for want of space, and later ones take effect
     /// at once.
     pub fn refuse(&self) {
