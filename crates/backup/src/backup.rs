@@ -30,8 +30,10 @@ use crate::filter::Filter;
 use crate::index::Gathered;
 use crate::packer::Packer;
 use crate::references::Ordinals;
+use crate::repository::epochs::{Epoch, Session};
 use crate::repository::footers::mark;
 use crate::repository::{Indexed, Repository};
+use crate::segment::SegmentId;
 use crate::snapshot::{Counts, Description, ISSUES_MAX, Issue, Snapshot, SnapshotId};
 use crate::store::Name;
 use crate::tree::{Entry, Metadata, Piece};
@@ -206,6 +208,17 @@ pub enum Source<'a> {
     Volume { name: String, reader: &'a dyn volume::VolumeReader },
 }
 
+/// A backup whose segments are durable, and whose snapshot is to be stored.
+struct Made {
+    snapshot: Snapshot,
+    parent: Option<SnapshotId>,
+    indexed: Indexed,
+    /// The segments that it stored itself.
+    stored: Vec<SegmentId>,
+    unreadable: usize,
+    volume: Option<volume::Figures>,
+}
+
 /// Makes a backup. Files that cannot be read are listed in its description; everything else is an
 /// error.
 pub fn run(
@@ -231,7 +244,6 @@ pub fn run(
         ..Description::default()
     };
     request.check()?;
-    let paths = &request.paths;
     if let Some(until) = options.locked_until {
         // The header needs the lock in any case. A store or a key that cannot lock is found before
         // the work, and before there is a session that would hold prune back.
@@ -239,7 +251,35 @@ pub fn run(
     }
     let (session, epoch) = repository.begin_session()?;
     let session = Arc::new(session);
-    let (indexed, loaded) = repository.index(&epoch, options.cache.as_deref())?;
+    // Until the commit no snapshot needs what was stored. From then on the session stays if
+    // something fails: the snapshot may be there, although its answer was lost.
+    let made = make(repository, &session, &epoch, source, request, options, progress);
+    let Made { snapshot, parent, indexed, stored, unreadable, volume } = made.inspect_err(|_| session.abandon())?;
+    let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
+    // The segments of a locked snapshot were there when they were locked, and nothing removes them.
+    if options.locked_until.is_none() {
+        session.confirm(&id, &snapshot.references)?;
+    }
+    // The snapshot is there. A session that could not be ended only delays the removal of segments.
+    let _ = session.end();
+    if volume.is_some() {
+        volume::confirm(&indexed, &id, &stored, progress)?;
+    }
+    Ok(Saved { id, parent, description: snapshot.description, unreadable, volume })
+}
+
+/// Stores all that the snapshot of `request` needs.
+fn make(
+    repository: &Repository,
+    session: &Arc<Session>,
+    epoch: &Epoch,
+    source: Source<'_>,
+    request: Description,
+    options: &BackupOptions,
+    progress: &BackupProgress,
+) -> Result<Made> {
+    let paths = &request.paths;
+    let (indexed, loaded) = repository.index(epoch, options.cache.as_deref())?;
     for segment in &loaded.unmarked {
         // What this backup stores again in their place is needed by earlier snapshots, and prune
         // must know.
@@ -261,7 +301,7 @@ pub fn run(
         progress.files_expected.store(description.counts.files, Ordering::Relaxed);
         progress.bytes_expected.store(description.counts.bytes, Ordering::Relaxed);
     }
-    let packer = Packer::new(indexed.clone(), options.sessions, Some(Arc::clone(&session)));
+    let packer = Packer::new(indexed.clone(), options.sessions, Some(Arc::clone(session)));
     parent.as_ref().map_or(Ok(()), |(id, _)| packer.expect(id))?;
     let job = Job {
         indexed: &indexed,
@@ -287,9 +327,9 @@ pub fn run(
                 })
             })?
         }
-        Source::Stream { name, reader } => read::stream(&job, &name, reader, &session)?,
+        Source::Stream { name, reader } => read::stream(&job, &name, reader, session)?,
         Source::Volume { name, reader } => {
-            let (tree, done) = volume::save(&job, &name, reader, base.as_ref(), &session)?;
+            let (tree, done) = volume::save(&job, &name, reader, base.as_ref(), session)?;
             figures = Some(done);
             tree
         }
@@ -304,21 +344,11 @@ pub fn run(
     let description = Description { finished, counts, problems, issues, tree, ..request };
     progress.check()?;
     session.check()?;
-    let snapshot = Snapshot { references: packed.references, description };
-    let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
-    // The segments of a locked snapshot were there when they were locked, and nothing removes them.
-    if options.locked_until.is_none() {
-        session.confirm(&id, &snapshot.references)?;
-    }
-    // The snapshot is there. A session that could not be ended only delays the removal of segments.
-    let _ = session.end();
-    if figures.is_some() {
-        volume::confirm(&indexed, &id, &packed.stored, progress)?;
-    }
-    Ok(Saved {
-        id,
+    Ok(Made {
+        snapshot: Snapshot { references: packed.references, description },
         parent: parent.map(|(id, _)| id),
-        description: snapshot.description,
+        indexed,
+        stored: packed.stored,
         unreadable: loaded.unreadable.len(),
         volume: figures,
     })

@@ -323,6 +323,7 @@ fn a_stop_ends_a_backup_and_leaves_the_repository_whole() {
     let stopped = run(&repository, Source::Files, &options(&folder.0), &progress);
     assert_eq!(stopped.map(drop), Err(BackupError::Stopped));
     assert_eq!(repository.snapshots(), Ok(Vec::new()));
+    assert_eq!(repository.sessions().unwrap().0, [], "its session would hold prune back");
     save(&repository, &folder.0).unwrap();
 }
 

@@ -11,8 +11,9 @@
 //!    the chunk.
 //! 2. S was condemned later, in epoch C: then the session began in an epoch before C. While it
 //!    lives, no prune that finds C or a later epoch removes S. When it ends, its snapshot is
-//!    committed, and prune reads the snapshots after it read the sessions. This holds for a planted
-//!    epoch too, whatever it says about the time of the condemnation.
+//!    committed, and prune reads the snapshots after it read the sessions. Or the backup failed
+//!    before the commit, and there will be none. This holds for a planted epoch too, whatever it
+//!    says about the time of the condemnation.
 //! 3. The agent died: its session ends after [`SESSION_SECONDS`] without a renewal. A living agent
 //!    that could not renew for half of that time has lapsed for good: it renews no more, and does
 //!    not commit. It measures with its own clock and with the store's, because a virtual machine
@@ -164,11 +165,11 @@ impl Closed {
         let mut id = [0; 16];
         self.surroundings.entropy(&mut id);
         let state = SessionState { epoch: self.epoch()?.number, ended: false };
-        let renewal = Renewal { measured: self.surroundings.elapsed(), dated: self.store.now()? };
+        let renewal = Renewal { measured: self.surroundings.elapsed(), dated: self.store.now()?, is_last: false };
         let session = Session { closed: self.clone(), id, state, renewal: Mutex::new(renewal) };
         self.store.create(&session.name(), &state.encode())?;
         // Only now: a prune that condemns from here on sees the session.
-        let epoch = self.epoch()?;
+        let epoch = self.epoch().inspect_err(|_| session.abandon())?;
         Ok((session, epoch))
     }
 
@@ -216,6 +217,8 @@ struct Renewal {
     measured: u64,
     /// By the store's clock, read before the renewal.
     dated: u64,
+    /// Whether the session has ended.
+    is_last: bool,
 }
 
 impl Session {
@@ -228,14 +231,17 @@ impl Session {
     }
 
     /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it
-    /// meanwhile.
+    /// meanwhile. One that has ended stays so too: threads of a failed backup may go on for a while.
     pub fn keep_alive(&self) -> Result<()> {
         let mut renewal = self.renewal();
+        if renewal.is_last {
+            return Ok(());
+        }
         let measured = self.closed.surroundings.elapsed();
         if measured.saturating_sub(renewal.measured) >= RENEWAL_SECONDS {
             let dated = self.check_since(*renewal)?;
             self.closed.store.replace(&self.name(), &self.state.encode())?;
-            *renewal = Renewal { measured, dated };
+            *renewal = Renewal { measured, dated, is_last: false };
         }
         Ok(())
     }
@@ -297,9 +303,20 @@ impl Session {
 
     /// The last renewal of the session is its end.
     pub fn end(&self) -> Result<()> {
-        let _renewal = self.renewal();
+        let mut renewal = self.renewal();
+        renewal.is_last = true;
         let ended = SessionState { ended: true, ..self.state };
         self.closed.store.replace(&self.name(), &ended.encode())
+    }
+
+    /// Ends the session of a backup that failed before its snapshot was on its way to the store. No
+    /// snapshot will need what it stored, and what other backups need of that, their own sessions
+    /// protect. If that fails, the session ends after its day.
+    pub fn abandon(&self) {
+        if let Err(BackupError::Full(_)) = self.end() {
+            // In a full store there may be no room for an end, and prune must make some.
+            let _ = self.closed.store.remove(&self.name());
+        }
     }
 
     /// Ends the session and removes its object, as the next prune would do.

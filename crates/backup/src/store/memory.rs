@@ -17,6 +17,8 @@ struct State {
     changes_left: Option<u64>,
     /// Whether objects may be removed.
     append_only: bool,
+    /// Whether there is no room for any object.
+    full: bool,
     /// The locks of objects: until when. They outlast the objects' replacement, as they do in a
     /// bucket with versions.
     locks: BTreeMap<Name, u64>,
@@ -103,6 +105,10 @@ impl Memory {
             .collect()
     }
 
+    pub fn set_full(&self, full: bool) {
+        self.state().full = full;
+    }
+
     pub fn set_append_only(&self, append_only: bool) {
         self.state().append_only = append_only;
     }
@@ -165,6 +171,10 @@ impl State {
         }
     }
 
+    fn has_room(&self) -> Result<()> {
+        if self.full { Err(BackupError::Full("the quota is used up".to_owned())) } else { Ok(()) }
+    }
+
     /// Whether the store is still there when the object is read.
     fn is_there(&self, name: &Name) -> Result<()> {
         match self.failing.as_ref() == Some(name) {
@@ -199,6 +209,7 @@ impl Store for Memory {
         if state.objects.contains_key(name) {
             return Err(BackupError::Exists(format!("{} exists already", name.text())));
         }
+        state.has_room()?;
         state.change()?;
         let now = state.now;
         state.objects.insert(name.clone(), (bytes.to_vec(), now));
@@ -213,6 +224,7 @@ impl Store for Memory {
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
         let mut state = self.state();
+        state.has_room()?;
         state.change()?;
         let now = state.now;
         state.objects.insert(name.clone(), (bytes.to_vec(), now));

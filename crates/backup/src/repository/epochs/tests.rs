@@ -57,6 +57,35 @@ fn a_session_that_lapsed_never_lives_again() {
 }
 
 #[test]
+fn a_session_that_was_abandoned_never_lives_again() {
+    let (made, store) = repository(1);
+    let surroundings = crate::testing::stage(2);
+    let opened = Closed::open(store.clone(), surroundings.clone()).unwrap();
+    for is_full in [false, true] {
+        let (session, _) = opened.begin_session().unwrap();
+        assert_eq!(made.sessions().unwrap().0.len(), 1);
+        store.set_full(is_full);
+        session.abandon();
+        store.set_full(false);
+        // A thread that still stored a segment.
+        surroundings.elapsed.fetch_add(RENEWAL_SECONDS, std::sync::atomic::Ordering::Relaxed);
+        session.keep_alive().unwrap();
+        assert_eq!(made.sessions().unwrap().0, [], "full: {is_full}");
+    }
+    // Without the right to remove, a session in a full store ends after its day.
+    let (session, _) = opened.begin_session().unwrap();
+    store.set_full(true);
+    store.set_append_only(true);
+    session.abandon();
+    assert_eq!(made.sessions().unwrap().0.len(), 1);
+    // One that cannot learn the epoch ends too.
+    store.set_full(false);
+    store.store_behind(Folder::Sessions, Name::epoch(7), b"no epoch".to_vec());
+    assert!(opened.begin_session().is_err());
+    assert_eq!(made.sessions().unwrap().0.len(), 1, "a beginning that failed left a session");
+}
+
+#[test]
 fn a_gap_that_only_the_store_saw_ends_a_session() {
     let (made, store) = repository(1);
     let (session, _) = made.begin_session().unwrap();
