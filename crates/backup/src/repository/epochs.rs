@@ -231,7 +231,7 @@ impl Session {
     }
 
     /// Renews the session if it is time. One that has lapsed stays so: prune may have ended it
-    /// meanwhile. One that has ended stays so too: threads of a failed backup may go on for a while.
+    /// meanwhile. One that has ended stays so too, while threads of a failed backup still store.
     pub fn keep_alive(&self) -> Result<()> {
         let mut renewal = self.renewal();
         if renewal.is_last {
