@@ -164,6 +164,20 @@ impl Serving {
         Ok(())
     }
 
+    /// The drive at the index is one that the pool gave up, and was not written to elsewhere since.
+    pub async fn was_given_up(&self, index: usize) -> bool {
+        let arrived = self.arrived_at(index).map(|attached| attached.geometry.size);
+        let Some(size) = arrived.or_else(|| self.rejected_at(index).map(|rejected| rejected.size)) else {
+            return false;
+        };
+        let Reading::Label(label) = read_label(&self.engine.io, index, size).await else { return false };
+        let number = label.number;
+        let entry = self.engine.drives.labels.configuration().drives.get(usize::from(number.0)).cloned();
+        entry.is_some_and(|entry| {
+            entry.state == DriveState::Failed && self.engine.check_is(number, &entry, &label, "it").is_ok()
+        })
+    }
+
     /// Name and size of what is attached at the index.
     fn attached_at(&self, index: usize, entry: &DriveEntry) -> (String, Bytes) {
         if let Some(number) = self.engine.drives.labels.number(index) {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, VolumeId};
 
+use crate::drives::label::DriveState;
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
@@ -73,9 +74,52 @@ impl Serving {
                 engine.drain_dirty().await;
                 engine.checkpoint().await.map(|()| Reply::Done)
             }
-            Command::WashLog => engine.wash_log().await.map(|()| Reply::Done),
+            Command::WashLog => self.wash_log().await.map(|()| Reply::Done),
             Command::Close => self.close().await.map(|()| Reply::Done),
         }
+    }
+
+    /// Leaves nothing on any drive's log of what was written before, and written over since.
+    async fn wash_log(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        let upto = engine.log.next_lsn();
+        engine.drain_dirty().await;
+        // The group with the first checkpoint's record may hold records from before it; that with
+        // the second's does not.
+        engine.checkpoint().await?;
+        engine.checkpoint().await?;
+        if engine.oldest_needed() < upto {
+            return Err(ArrayError::Degraded(
+                "some writes are still in the log only, and it was not washed; return missing drives, and try again"
+                    .into(),
+            ));
+        }
+        let drives = self.drives_to_wash().await;
+        let known = engine.drives.labels.configuration().drives.clone();
+        let known = known.iter().filter(|entry| entry.state != DriveState::Retired).count();
+        engine.log.wash(&drives).await?;
+        if drives.len() < known {
+            tracing::warn!("the logs of {} drives were not washed: they are not here", known - drives.len());
+        }
+        Ok(())
+    }
+
+    /// The attached drives of the pool that answer, those too that it gave up: they held the log
+    /// once. Any other belongs elsewhere, or holds what was written apart from this pool.
+    async fn drives_to_wash(&self) -> Vec<usize> {
+        let engine = &self.engine;
+        let mut drives = Vec::new();
+        for index in (0..engine.io.drives()).filter(|index| !engine.io.is_gone(*index)) {
+            let washes = match engine.drives.labels.number(index) {
+                Some(number) => !engine.hospital.is_silent(number),
+                None => self.was_given_up(index).await,
+            };
+            if washes {
+                drives.push(index);
+            }
+        }
+        drives
     }
 
     async fn close(self: &Rc<Self>) -> Result<(), ArrayError> {
@@ -126,30 +170,6 @@ impl Engine {
             return Err(ArrayError::Invalid("the pool has one shard, which rolls back by itself".to_owned()));
         }
         labels.commit(|configuration| configuration.rolling_back = snapshot).await
-    }
-
-    /// Leaves nothing on any drive's log of what was written before, and written over since.
-    async fn wash_log(self: &Rc<Self>) -> Result<(), ArrayError> {
-        self.check_writable()?;
-        let upto = self.log.next_lsn();
-        self.drain_dirty().await;
-        // The group with the first checkpoint's record may hold records from before it; that with
-        // the second's does not.
-        self.checkpoint().await?;
-        self.checkpoint().await?;
-        if self.oldest_needed() < upto {
-            return Err(ArrayError::Degraded(
-                "some writes are still in the log only, and it was not washed; return missing drives, and try again"
-                    .into(),
-            ));
-        }
-        let drives: Vec<usize> = (0..self.io.drives()).filter(|index| !self.io.is_gone(*index)).collect();
-        let known = self.drives.labels.configuration().drives.len();
-        self.log.wash(&drives).await?;
-        if drives.len() < known {
-            tracing::warn!("the logs of {} drives were not washed: they are not here", known - drives.len());
-        }
-        Ok(())
     }
 
     async fn create_volume(self: &Rc<Self>, spec: VolumeSpec) -> Result<VolumeStatus, ArrayError> {

@@ -133,13 +133,15 @@ fn protection_and_deletion_do_not_overtake_each_other() {
     assert!(matches!(&replies[..], [Some(Ok(_)), Some(Err(crate::model::ArrayError::Missing(_)))]), "{replies:?}");
 }
 
-/// How many drives hold these bytes, wherever.
+/// Whether the drive holds these bytes, wherever.
+fn holds(fixture: &Fixture, drive: usize, bytes: &[u8]) -> bool {
+    let whole = fixture.test_drives.peek(drive, 0, 64 << 20);
+    whole.chunks_exact(8).enumerate().any(|(at, word)| word == &bytes[..8] && whole[8 * at..].starts_with(bytes))
+}
+
+/// How many drives hold them.
 fn holders(fixture: &Fixture, drives: usize, bytes: &[u8]) -> usize {
-    let holds = |drive: &usize| {
-        let whole = fixture.test_drives.peek(*drive, 0, 64 << 20);
-        whole.chunks_exact(8).enumerate().any(|(at, word)| word == &bytes[..8] && whole[8 * at..].starts_with(bytes))
-    };
-    (0..drives).filter(holds).count()
+    (0..drives).filter(|drive| holds(fixture, *drive, bytes)).count()
 }
 
 #[test]
@@ -166,6 +168,26 @@ fn a_washed_log_holds_nothing_that_was_written_over() {
         assert!(fixture.read(volume, 0, length).expect("read").iter().all(|byte| *byte == 0));
         assert!(fixture.read(volume, length as u64, 32 * KIB).expect("read") == other[length..length + 32 * KIB]);
     }
+}
+
+/// It may hold old records still, and is the pool's.
+#[test]
+fn a_wash_reaches_a_drive_that_was_given_up_before_the_opening() {
+    let mut fixture = Fixture::new(6, 6, 1);
+    let volume = fixture.create_volume(spec("v", "2+1", 8 << 20)).id;
+    let secret = pattern(99, 4 * KIB);
+    for content in [pattern(7, 64 * KIB), secret.clone(), vec![0; 4 * KIB]] {
+        fixture.write(volume, 0, &content).expect("written");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+    }
+    let member = (0..6).find(|drive| holds(&fixture, *drive, &secret[..64])).expect("the ring remembers it");
+    fixture.command(Command::FailDrive { drive: member as u32 }).expect("given up");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    assert_eq!(fixture.status().drives[member].health, crate::model::DriveHealth::Failed);
+    assert!(holds(&fixture, member, &secret[..64]));
+    fixture.command(Command::WashLog).expect("washed");
+    assert!(!holds(&fixture, member, &secret[..64]));
 }
 
 #[test]

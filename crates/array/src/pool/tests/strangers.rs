@@ -40,3 +40,27 @@ fn drives_that_do_not_belong_are_named_and_the_pool_opens_without_them() {
     assert!(notes.iter().any(|note| note.contains("restore its size")), "{notes:?}");
     assert!(fixture.read(volume, 0, 1 << 20).expect("read") == pattern(1, 1 << 20));
 }
+
+/// The ring's place on a drive that is not the pool's holds what belongs to others: another pool's
+/// log, a file system, what was written under an override apart from this pool.
+#[test]
+fn a_wash_leaves_alone_what_is_on_drives_that_do_not_belong() {
+    let mut fixture = Fixture::new(4, 4, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
+    fixture.command(Command::Close).expect("closed");
+    let mut stranger = Fixture::of_pool(4, 4, 2, 9);
+    let theirs = stranger.create_volume(spec("theirs", "2+1", 4 << 20)).id;
+    stranger.write(theirs, 0, &pattern(2, 12 << 10)).expect("written");
+    stranger.crash().expect("opened");
+    fixture.test_drives.drives.push(stranger.test_drives.drives[0].clone());
+    fixture.test_drives.drives.push(TestDrive::default());
+    fixture.test_drives.damage(5, 0, 8 << 20);
+    fixture.test_drives.drives.push(fixture.test_drives.drives[2].clone());
+    fixture.open().expect("opened");
+    let others = |fixture: &Fixture| (4..7).map(|drive| fixture.test_drives.peek(drive, 0, 64 << 20)).collect();
+    let (before, own): (Vec<Vec<u8>>, _) = (others(&fixture), fixture.test_drives.peek(0, 4 << 20, 1 << 20));
+    fixture.command(Command::WashLog).expect("washed");
+    assert!(others(&fixture) == before, "a drive that is not the pool's was written to");
+    assert!(fixture.test_drives.peek(0, 4 << 20, 1 << 20) != own, "nothing was washed");
+}
