@@ -74,8 +74,9 @@ struct IoState {
     /// Runs of background work that wait for their turn beside hosts.
     held: BTreeMap<(Priority, u64), Request>,
     arrivals: u64,
-    /// Requests handed out of the line since a less urgent one had its turn.
+    /// Requests handed out of the line since a less urgent one had its turn, and runs.
     turns: u32,
+    run_turns: u32,
     out: usize,
     /// Of those, long ones.
     long_out: u32,

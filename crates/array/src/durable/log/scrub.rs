@@ -65,14 +65,14 @@ impl Log {
             (after.checked_sub(1).and_then(|at| state.live.get(at)).copied()?, state.members.clone())
         };
         for member in members {
-            if let Some(group) = self.group_on(member, live, Priority::Host).await {
+            if let Some(group) = self.group_on(member, live).await {
                 return Some(group);
             }
         }
         None
     }
 
-    async fn group_on(&self, member: DriveNumber, live: Live, priority: Priority) -> Option<(Header, Shared)> {
+    async fn group_on(&self, member: DriveNumber, live: Live) -> Option<(Header, Shared)> {
         let expected = Expected {
             pool: self.0.labels.configuration().pool,
             sequence: live.sequence,
@@ -83,21 +83,23 @@ impl Log {
         };
         let ring = self.state().ring;
         let index = self.0.labels.index(member)?;
-        let mut reader = RingReader::new(&self.0.io, index, ring, priority).only_what_is_asked();
+        // As urgent as a host's: nothing is trimmed while a group is looked at, and behind the runs of
+        // a rebuild a long group could wait until hosts have no room in the log.
+        let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Host).only_what_is_asked();
         reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc)
     }
 
     /// Whether the member has the group whole. One that has not is asked once more: a passing error
     /// is no damage.
     async fn group_asked_twice(&self, member: DriveNumber, live: Live, pass: &mut Pass) -> Option<(Header, Shared)> {
-        let first = self.group_on(member, live, Priority::Scrub).await;
+        let first = self.group_on(member, live).await;
         if first.is_some() || live.sequence < self.state().thin_below {
             return first;
         }
         if pass.waited_for.insert(member) {
             self.0.io.sleep(ASK_AGAIN).await;
         }
-        self.group_on(member, live, Priority::Scrub).await
+        self.group_on(member, live).await
     }
 
     async fn scrub_group(&self, live: Live, pass: &mut Pass) {
@@ -128,7 +130,7 @@ impl Log {
         for member in bad {
             let Some(index) = self.0.labels.index(member) else { continue };
             let io = &self.0.io;
-            let write = io.write(index, LOG_AT + live.offset, vec![bytes.clone()], Priority::Scrub).await;
+            let write = io.write(index, LOG_AT + live.offset, vec![bytes.clone()], Priority::Host).await;
             let written = match write {
                 Ok(()) => io.flush(index).await,
                 failed => failed,

@@ -2,8 +2,9 @@
 //!
 //! A trimmed group stays in the ring until the head comes round again, which on an idle pool is
 //! never. What was written over on its volume can still be read there, a destroyed key too. Washing
-//! writes zeros over every byte that no live group occupies, on every drive that is there, members
-//! or not: a drive may have been one.
+//! writes zeros over every byte that no live group occupies, on every drive of the pool that is
+//! there, members of the log or not: a drive may have been one. The caller says which drives those
+//! are, since a ring's place on any other drive holds another pool's records.
 //!
 //! It goes through the ring in fixed pieces. Of each, what is live at that moment was written after
 //! the washing began, and the rest is overwritten, while no group departs into that piece. So one
@@ -51,8 +52,10 @@ impl Log {
         failure.map_or(Ok(washed), |error| Err(ArrayError::Degraded(format!("a drive's log was not washed: {error}"))))
     }
 
+    /// As urgent as a host's: behind the runs of a rebuild it would wait for long, and a group that
+    /// is to depart into the piece with it.
     async fn overwrite(&self, index: usize, at: u64, zeros: Shared) -> Result<(), MediaError> {
-        self.0.io.write(index, LOG_AT + at, vec![zeros], Priority::Scrub).await
+        self.0.io.write(index, LOG_AT + at, vec![zeros], Priority::Host).await
     }
 
     /// Keeps groups from departing into a piece, and answers what of it is free: places and

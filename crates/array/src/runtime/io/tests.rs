@@ -307,6 +307,26 @@ fn beside_hosts_a_drive_has_one_run_at_a_time() {
     assert_eq!(order, [Priority::Rebuild, Priority::Scrub, Priority::Scrub], "the most urgent first");
 }
 
+/// A log waits for what is washed of it, and a rebuild beside hosts goes on for days.
+#[test]
+fn runs_of_a_rebuild_without_end_stop_no_run_that_is_less_urgent() {
+    let (tasks, io) = started();
+    io.note_host();
+    let mut run = ask(&tasks, &io, 1, RUN, Priority::Rebuild);
+    assert!(ask(&tasks, &io, 1, RUN, Priority::Scrub).is_empty());
+    for _ in 0..TURN {
+        assert!(ask(&tasks, &io, 1, RUN, Priority::Rebuild).is_empty());
+        let (drive, request) = run.pop().expect("one is out");
+        answer(&io, drive, request);
+        tasks.run_ready();
+        run = requests(&io);
+        if run[0].1.priority == Priority::Scrub {
+            return;
+        }
+    }
+    panic!("the scrub has no turn");
+}
+
 #[test]
 fn a_run_waits_for_what_hosts_have_out_and_not_for_ever() {
     let (tasks, io) = started();

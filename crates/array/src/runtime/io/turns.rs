@@ -7,8 +7,10 @@
 //! A drive breaks off nothing. What a host asks for waits until the drive has passed over all of a
 //! run. Behind several runs that the drive chooses first it waits several times as long. While
 //! hosts are active a drive has one run of background work at a time. It gets none while it has
-//! much to do for hosts, unless it has done much for them since the last.
+//! much to do for hosts, unless it has done much for them since the last. A rebuild that always has
+//! another run waiting must not keep a scrub's away: runs take turns too.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use stele_ground::Duration;
@@ -50,32 +52,38 @@ impl IoState {
         !beside_hosts || self.runs_out == 0 && (self.hosts_out <= HOSTS_OUT || self.passed >= HOSTS_PASS)
     }
 
-    /// The most urgent run that was held back, if it may go out now.
+    /// The next run that was held back, if one may go out now.
     pub(super) fn next_run(&mut self, beside_hosts: bool) -> Option<Request> {
-        match self.takes_run(beside_hosts) {
-            true => self.held.pop_first().map(|(_, request)| request),
-            false => None,
+        if !self.takes_run(beside_hosts) {
+            return None;
         }
+        let next = next_of(&self.held, &mut self.run_turns)?;
+        self.held.remove(&next)
     }
 
-    /// The most urgent of those that wait, or when it is their turn the oldest of the less urgent.
+    /// The next of those that wait.
     pub(super) fn next_waiting(&mut self) -> Option<Request> {
-        let (first, _) = self.waiting.first_key_value()?;
-        let mut next = *first;
-        // What an acknowledgement hangs on ends by itself when the log is full, and yields to
-        // nothing.
-        if next.0 != Priority::Urgent {
-            self.turns = (self.turns + 1) % TURN;
-            let mut class = next.0;
-            while self.turns == 0
-                && let Some((lower, _)) = self.waiting.range((Excluded((class, u64::MAX)), Unbounded)).next()
-            {
-                if class == first.0 || lower.1 < next.1 {
-                    next = *lower;
-                }
-                class = lower.0;
-            }
-        }
+        let next = next_of(&self.waiting, &mut self.turns)?;
         self.waiting.remove(&next)
     }
+}
+
+/// The most urgent, or when it is their turn the oldest of the less urgent.
+fn next_of(line: &BTreeMap<(Priority, u64), Request>, turns: &mut u32) -> Option<(Priority, u64)> {
+    let (&first, _) = line.first_key_value()?;
+    // What an acknowledgement hangs on ends by itself when the log is full, and yields to nothing.
+    if first.0 == Priority::Urgent {
+        return Some(first);
+    }
+    *turns = (*turns + 1) % TURN;
+    let (mut next, mut class) = (first, first.0);
+    while *turns == 0
+        && let Some((&lower, _)) = line.range((Excluded((class, u64::MAX)), Unbounded)).next()
+    {
+        if class == first.0 || lower.1 < next.1 {
+            next = lower;
+        }
+        class = lower.0;
+    }
+    Some(next)
 }
