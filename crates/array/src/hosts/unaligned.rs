@@ -67,6 +67,7 @@ impl Engine {
             None => self.reserve_for_host(cost).await?,
         };
         loop {
+            self.check_can_wait(volume, stripe)?;
             self.wait_for_room(BLOCK).await?;
             self.admit(volume, stripe).await?;
             // The lock keeps destages away, so that between reading and appending nothing but the

@@ -73,6 +73,28 @@ fn a_stripe_that_waits_takes_writes_until_too_many_wait() {
     assert!(refused.iter().all(|error| error.contains("wait in the log already")), "{refused:?}");
 }
 
+/// Writes of less than a block wait in the log as whole blocks do.
+#[test]
+fn too_many_parts_of_blocks_do_not_wait_and_other_volumes_go_on() {
+    let mut scene = scene_of(10, 1, 128 * KIB, DigestUnit::Block);
+    let sectors = VolumeSpec { block: Bytes(512), ..spec("sectors", "8+2", 8 << 20) };
+    scene.data = scene.fixture.create_volume(sectors).id;
+    scene.model = pattern(3, 8 << 20);
+    scene.fixture.write(scene.data, 0, &scene.model).expect("written");
+    scene.fixture.command(Command::Checkpoint).expect("a checkpoint");
+    scene.fixture.test_drives.damage(5, 12 << 20, 48 << 20);
+    scene.lose(&[1, 4]);
+    let mut refused = Vec::new();
+    for at in (512..scene.model.len()).step_by(4 * KIB) {
+        if let Err(NoAnswer::Media(error)) = scene.write_at(at, KIB) {
+            refused.push(error.message.to_string());
+        }
+    }
+    let full = refused.iter().filter(|error| error.contains("wait in the log already")).count();
+    assert!(full > 0, "{} of 2048: {:?}", refused.len(), refused.first());
+    scene.mirror_goes_on("what waits is bounded");
+}
+
 #[test]
 fn a_log_full_of_what_waits_refuses_writes_at_once_and_says_why() {
     let mut scene = stuck_scene(16 << 20);
