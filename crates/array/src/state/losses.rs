@@ -53,6 +53,14 @@ impl Losses {
         now.since(*since)
     }
 
+    /// The stripe was read whole, and lacks these units of it. Another that was hoped for is there
+    /// again: should it be missed once more, the time begins anew.
+    pub fn still_lost(&self, key: StripeKey, lost: &[(usize, usize)]) {
+        if let Some((_, known)) = self.listed_at.borrow_mut().get_mut(&key) {
+            known.retain(|unit| lost.contains(unit));
+        }
+    }
+
     /// Listed stripes are to be looked at again. True where that has to be begun.
     pub fn begin_looks(&self) -> bool {
         let is_under_way = self.looks.get().is_some();

@@ -95,6 +95,7 @@ impl Engine {
         let Some(of) = self.locate(volume, stripe).await? else { return Ok(Healed::default()) };
         let all = Strips::all(of.shape.width());
         let columns = self.read_columns(&of, all, 0..of.shape.units, priority).await;
+        self.losses_seen.still_lost(key, &columns.lost);
         let mut healed = Healed {
             bytes: (of.shape.width() * of.shape.strip) as u64,
             bad: columns.repair.len() as u64,

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use stele_ground::{Duration, VolumeId};
+use stele_media::Priority;
 
-use crate::model::place::DriveNumber;
+use crate::model::place::{DriveNumber, StripeKey};
 use crate::model::{Command, DriveHealth, OpenOptions, Severity};
 use crate::testing::{Fixture, pattern, spec};
 
@@ -119,6 +120,26 @@ fn a_write_that_waits_for_its_drives_makes_none_of_them_fail() {
     fixture.pass(HOUR);
     assert!(fixture.read(volume, 0, 4096).expect("read") == pattern(9, 4096));
     assert_eq!((fixture.status().lost_stripes, fixture.scrub()), (0, (0, 0)));
+}
+
+/// A stripe of which something is lost for good stays listed. What else of it was missed for a
+/// moment and was there again is waited for as long as the first time.
+#[test]
+fn a_look_at_a_stripe_that_is_whole_begins_the_time_of_its_units_anew() {
+    let (mut fixture, volume) = made(12, 2);
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+    let (key, units) = (StripeKey { volume, stripe: 3 }, BTreeSet::from([(1, 3)]));
+    let now = fixture.test_drives.now();
+    assert_eq!(engine.losses_seen.hoped_for(key, &units, now), Duration(0));
+    assert_eq!(engine.losses_seen.hoped_for(key, &units, now + HOUR), HOUR);
+    let task = std::rc::Rc::clone(&engine);
+    engine.io.spawn(async move {
+        let volume = task.look(|core| core.volumes.get(volume)).expect("it is there");
+        let healed = task.heal(&volume, 3, Priority::Host).await.expect("read");
+        assert_eq!(healed.lost, 0);
+    });
+    fixture.pass(Duration::from_secs(1));
+    assert_eq!(engine.losses_seen.hoped_for(key, &units, now + HOUR), Duration(0), "it was whole");
 }
 
 #[test]
