@@ -339,8 +339,8 @@ impl Frontend {
         })
     }
 
-    // Reads a body completely, within its own limit and those of its key and of all, and verifies its
-    // digests.
+    // Reads a body completely, within its own limit and those of its key and of all, and verifies
+    // its digests.
     async fn document(
         &self,
         actor: &Actor,
