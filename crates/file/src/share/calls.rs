@@ -55,7 +55,10 @@ impl Files for Share {
             let mut access = granted(caller, &core.living(inode)?, wanted);
             let row = core.view.row(inode.0)?;
             if row.committed.is_some() {
-                (access.modify, access.extend) = (false, access.extend && self.grows(&row));
+                // Clients ask for both before they append. The write itself tells them apart.
+                let grows = self.grows(&row);
+                access.modify &= grows;
+                access.extend &= grows;
             }
             Ok(access)
         })

@@ -20,7 +20,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::Share;
 use super::archiving::Waiting;
-use super::core::{Grown, Source, zeros};
+use super::core::{Core, Grown, Source, zeros};
 use super::reading::broken;
 use super::records::{ACTIVE, BLOCK, SLOT, inode_key};
 use crate::files::{Changed, Stability};
@@ -59,8 +59,8 @@ impl Share {
         &self,
         caller: &Caller,
         inode: Inode,
-        offset: u64,
-        data: Vec<Bytes>,
+        mut offset: u64,
+        mut data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
@@ -71,6 +71,17 @@ impl Share {
             attempts += 1;
             // Where a caller went away, a row may look open whose transaction failed.
             self.refresh().await?;
+            if end != Some(offset)
+                && let Some(archived) = self.step(|core| core.repeated(inode.0, offset))?
+            {
+                self.skip_repeated(caller, inode, archived, &mut offset, &mut data).await?;
+                if end == Some(offset) {
+                    // All of it is archived.
+                    let found = self.step(|core| self.writable(core, caller, inode, u64::MAX))?;
+                    return Ok((Changed { before: found.clone(), after: found }, Stability::File));
+                }
+                continue;
+            }
             let (found, open, gate) = self.step(|core| {
                 let found = self.writable(core, caller, inode, offset)?;
                 let (row, content) = core.content(inode.0)?;
@@ -94,6 +105,9 @@ impl Share {
                 // the gate.
                 let _held = gate.write_owned().await;
                 let still = self.step(|core| {
+                    if core.repeated(inode.0, offset)?.is_some() {
+                        return Ok(false);
+                    }
                     self.writable(core, caller, inode, offset)?;
                     Ok(!core.content(inode.0)?.0.open)
                 })?;
@@ -113,6 +127,9 @@ impl Share {
             // Looked at again under the gate: it may have been archived, truncated or committed
             // meanwhile.
             let place = self.step(|core| {
+                if core.repeated(inode.0, offset)?.is_some() {
+                    return Ok(Place::Other);
+                }
                 let size_now = self.writable(core, caller, inode, offset)?.size;
                 let still = core.content(inode.0)?.0.open && !core.view.is_stale();
                 if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
@@ -172,8 +189,43 @@ impl Share {
         Err(FileError::Retry("the file is archived again and again while it is written; try again".into()))
     }
 
+    /// Takes archived bytes of a file that can only grow out of a write, where the write repeats
+    /// them as they are. Clients send whole pages: an append begins where its page begins. The rest
+    /// is judged as a write of its own. A caller who may not read the file learns nothing of it.
+    async fn skip_repeated(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        archived: u64,
+        offset: &mut u64,
+        data: &mut Vec<Bytes>,
+    ) -> Result<()> {
+        let length: usize = data.iter().map(Bytes::len).sum();
+        let mut left = usize::try_from(archived - *offset).map_or(length, |most| most.min(length));
+        let present = match u32::try_from(left) {
+            Ok(left) => self.read_content(caller, inode, *offset, left).await,
+            Err(_) => Err(FileError::Denied),
+        };
+        let pieces = match present {
+            Ok(present) => present.pieces,
+            Err(FileError::Denied) => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        if !pieces.iter().flatten().eq(data.iter().flatten().take(left)) {
+            return Err(FileError::ReadOnly("the file is committed; it can only grow".into()));
+        }
+        *offset += left as u64;
+        for piece in data.iter_mut() {
+            let part = left.min(piece.len());
+            piece.advance(part);
+            left -= part;
+        }
+        data.retain(|piece| !piece.is_empty());
+        Ok(())
+    }
+
     /// The attributes of a file that the caller may write to.
-    fn writable(&self, core: &mut super::core::Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
+    fn writable(&self, core: &mut Core, caller: &Caller, inode: Inode, offset: u64) -> Result<Attributes> {
         let attributes = core.living(inode)?;
         let (row, _) = core.content(inode.0)?;
         if row.committed.is_some() && !self.grows(&row) {
@@ -336,14 +388,7 @@ impl Share {
     }
 
     /// The file shows what was written.
-    fn grow(
-        &self,
-        core: &mut super::core::Core,
-        caller: &Caller,
-        inode: Inode,
-        end: u64,
-        stored: u64,
-    ) -> Result<Attributes> {
+    fn grow(&self, core: &mut Core, caller: &Caller, inode: Inode, end: u64, stored: u64) -> Result<Attributes> {
         let now = core.now(self.stamp());
         let size = core.attributes(inode.0)?.size;
         let (row, content) = core.content(inode.0)?;
@@ -359,6 +404,14 @@ impl Share {
         let at = self.surroundings.now().monotonic;
         core.active.note(inode.0, at);
         core.attributes(inode.0)
+    }
+}
+
+impl Core {
+    /// Up to where a file that can only grow is archived, if a write begins before that.
+    fn repeated(&mut self, inode: u64, offset: u64) -> Result<Option<u64>> {
+        let row = self.content(inode)?.0;
+        Ok(Some(row.served()).filter(|archived| row.appends() && offset < *archived))
     }
 }
 

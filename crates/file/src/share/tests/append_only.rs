@@ -174,3 +174,74 @@ async fn a_new_size_that_is_refused_or_the_present_one_makes_no_version() {
     settle(&stage, &share).await;
     assert_eq!(versions(&stage, inode).await, before.0 + 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_write_may_repeat_archived_bytes_as_they_are() {
+    let stage = Stage::new(6).committing();
+    let share = stage.share().await;
+    let until = Timestamp(stage.archive().await.retention_base().0 + DAY);
+    let inode = log(&share, until).await;
+    let data = content(2, 30_100);
+    append(&share, inode, 0, &data.slice(..30_000)).await.expect("appended");
+    settle(&stage, &share).await;
+    let before = versions(&stage, inode).await;
+    let refused = |result: crate::Result<()>, act: &str| {
+        assert!(matches!(result, Err(FileError::ReadOnly(_))), "{act}: {result:?}");
+        assert!(!share.row(inode).expect("the row").open, "{act} opened the file");
+    };
+    // As Linux sends an append: from the begin of its page on.
+    let mut other = data[28_672..].to_vec();
+    other[0] ^= 1;
+    refused(append(&share, inode, 28_672, &other.clone().into()).await, "another first byte");
+    other[0] ^= 1;
+    other[30_000 - 28_672 - 1] ^= 1;
+    refused(append(&share, inode, 28_672, &other.into()).await, "another last archived byte");
+    append(&share, inode, 100, &data.slice(100..20_000)).await.expect("nothing new");
+    refused(append(&share, inode, 100, &content(1, 0)).await, "no byte at all");
+    settle(&stage, &share).await;
+    assert_eq!(versions(&stage, inode).await, before, "what is archived already makes no version");
+    append(&share, inode, 28_672, &data.slice(28_672..)).await.expect("appended");
+    settle(&stage, &share).await;
+    assert_eq!(versions(&stage, inode).await, before + 1);
+    assert!(read(&share, inode).await == data);
+    // A user who may write and not read learns nothing of the content.
+    let changes = Changes { mode: Some(0o622), ..Changes::default() };
+    let sole = file(&share, "sole", &content(1, 0)).await;
+    let at = SetTime::At(Moment::from_nanoseconds(i128::from(until.0) * 1_000_000));
+    let closes = Changes { mode: Some(0o400), accessed: Some(at), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, sole, closes, None).await.expect("committed");
+    share.set_attributes(&Caller::ROOT, sole, changes, None).await.expect("it may grow");
+    append(&share, sole, 0, &data).await.expect("appended");
+    settle(&stage, &share).await;
+    let writer = Caller { uid: 4711, gid: 4711, groups: Vec::new() };
+    let write = async |offset: u64, data: bytes::Bytes| {
+        share.write(&writer, sole, offset, vec![data], Stability::Unstable).await.map(drop)
+    };
+    assert!(matches!(write(0, data.slice(..100)).await, Err(FileError::ReadOnly(_))));
+    write(30_100, data.slice(..100)).await.expect("appended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_is_archived_meanwhile_may_repeat_it() {
+    for polls in 0..60 {
+        let stage = Stage::new(7).committing().late();
+        let share = stage.share().await;
+        let until = Timestamp(stage.archive().await.retention_base().0 + DAY);
+        let inode = log(&share, until).await;
+        let data = content(2, 30_100);
+        append(&share, inode, 0, &data.slice(..30_000)).await.expect("appended");
+        stage.pass(11);
+        let mut archiving = Box::pin(share.archive_round());
+        let ended = polled(&mut archiving, polls).await.is_some();
+        let archiving = async {
+            if !ended {
+                archiving.await.expect("a round");
+            }
+        };
+        let page = data.slice(28_672..);
+        let (_, appended) = tokio::join!(archiving, append(&share, inode, 28_672, &page));
+        appended.unwrap_or_else(|error| panic!("after {polls} polls: {error}"));
+        settle(&stage, &share).await;
+        assert!(read(&share, inode).await == data, "after {polls} polls");
+    }
+}

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::stage::{Stage, content, file};
+use super::stage::{Stage, content, file, settle};
 use crate::Share;
 use crate::files::Files;
-use crate::nfs::testing::{Arguments, args, rule, server_with};
+use crate::nfs::testing::{Arguments, SHARE, args, rule, server_with};
 use crate::nfs::v4::attributes::{MODE, TIME_ACCESS_SET};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::stateid::Stateid;
@@ -55,6 +55,33 @@ async fn a_file_is_committed_once_no_writer_has_it_open() {
     assert_eq!(session.try_open(&root, "ledger", "owner", WRITE_ACCESS, 0).await.unwrap_err(), status::ROFS);
     let (_, open) = session.open(&root, "ledger", "owner", READ_ACCESS, 0).await;
     assert_eq!(session.read(&file, open, 0, 99).await.unwrap().1, "must survive");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_can_only_grow_is_opened_and_appended_to() {
+    let stage = Stage::new(45).committing();
+    let server = serve(stage.share().await);
+    let share = Arc::clone(&server.exports().get(SHARE).expect("the share").files);
+    let mut session = ClientSession::new(&server, "client").await;
+    let root = session.root().await;
+    let (file, open) = session.open(&root, "log", "owner", WRITE_ACCESS, 0).await;
+    assert_eq!(session.close(&file, open).await, status::OK);
+    let until = 1_800_000_000 + 30 * DAY;
+    let commit = set(&file, &[MODE, TIME_ACCESS_SET], args().u32(0o444).u32(1).u64(until).u32(0));
+    assert_eq!(session.status(commit).await, status::OK);
+    let refused = session.try_open(&root, "log", "owner", WRITE_ACCESS, 0).await.unwrap_err();
+    assert_eq!(refused, status::ROFS, "it is committed and cannot grow");
+    assert_eq!(session.status(set(&file, &[MODE], args().u32(0o644))).await, status::OK);
+    let (_, open) = session.try_open(&root, "log", "owner", WRITE_ACCESS, 0).await.expect("it may grow");
+    assert_eq!(session.write(&file, open, 0, b"first").await, status::OK);
+    assert_eq!(session.close(&file, open).await, status::OK);
+    settle(&stage, &share).await;
+    let (_, open) = session.open(&root, "log", "owner", WRITE_ACCESS, 0).await;
+    assert_eq!(session.write(&file, open, 0, b"other").await, status::ROFS, "what is archived stays");
+    assert_eq!(session.write(&file, open, 5, b" second").await, status::OK);
+    assert_eq!(session.close(&file, open).await, status::OK);
+    let (_, open) = session.open(&root, "log", "owner", READ_ACCESS, 0).await;
+    assert_eq!(session.read(&file, open, 0, 99).await.unwrap().1, "first second");
 }
 
 #[tokio::test(start_paused = true)]
