@@ -22,6 +22,20 @@ const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 /// The paths as a tree has them: absolute, without a slash before them, sorted, none within another
 /// one. Symbolic links above the last component are followed.
 pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    for path in named(paths)? {
+        if !kept.last().is_some_and(|last| is_within(&path, last)) {
+            kept.push(path);
+        }
+    }
+    if kept.is_empty() {
+        return Err(BackupError::Invalid("there is no path to save".to_owned()));
+    }
+    Ok(kept)
+}
+
+/// The same with those that are within others.
+fn named(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for path in paths {
         let failed = |error: std::io::Error| BackupError::io("save", path, &error);
@@ -37,16 +51,7 @@ pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
         found.push(whole.as_os_str().as_bytes().strip_prefix(b"/").unwrap_or_default().to_vec());
     }
     found.sort_by(|a, b| crate::tree::order(a, b));
-    let mut kept: Vec<Vec<u8>> = Vec::new();
-    for path in found {
-        if !kept.last().is_some_and(|last| is_within(&path, last)) {
-            kept.push(path);
-        }
-    }
-    if kept.is_empty() {
-        return Err(BackupError::Invalid("there is no path to save".to_owned()));
-    }
-    Ok(kept)
+    Ok(found)
 }
 
 /// A directory that is being walked.
@@ -55,17 +60,19 @@ struct Level {
     /// The names that are left, the next one last.
     names: Vec<Vec<u8>>,
     path: Vec<u8>,
+    /// The device of the path to save that it belongs to. None: it only leads to one.
+    device: Option<u64>,
 }
 
 struct Scan<'a, 'b> {
     job: &'a Job<'b>,
     roots: &'a [Vec<u8>],
+    /// With `one_file_system` the roots and the paths within them, which may be on other devices.
+    paths: Vec<Vec<u8>>,
     before: Option<Walk>,
     batch: Vec<Item>,
     batch_bytes: u64,
     send: &'a mut dyn FnMut(Vec<Item>) -> Result<()>,
-    /// The device of the current path to save.
-    device: Option<u64>,
 }
 
 /// Walks all roots and sends batches.
@@ -76,24 +83,27 @@ pub fn walk(
     send: &mut dyn FnMut(Vec<Item>) -> Result<()>,
 ) -> Result<()> {
     let before = before.map(|description| Walk::new(job.indexed, description, b""));
-    let mut scan = Scan { job, roots, before, batch: Vec::new(), batch_bytes: 0, send, device: None };
+    let paths = if job.options.one_file_system { named(&job.options.paths)? } else { roots.to_vec() };
+    let mut scan = Scan { job, roots, paths, before, batch: Vec::new(), batch_bytes: 0, send };
     let failed = |error: Errno| BackupError::io("open", Path::new("/"), &error.into());
     let top = walk::open_top().map_err(failed)?;
-    if roots.iter().any(Vec::is_empty) {
-        // The walk visits all but the top itself.
-        scan.device = Some(rustix::fs::fstat(&top).map_err(failed)?.st_dev as u64);
-    }
-    let names = scan.names(&top, b"").map_err(failed)?;
-    let mut levels = vec![Level { folder: top, names, path: Vec::new() }];
+    // The walk visits all but the top itself.
+    let device = match roots.iter().any(Vec::is_empty) {
+        true => Some(rustix::fs::fstat(&top).map_err(failed)?.st_dev as u64),
+        false => None,
+    };
+    let names = scan.names(&top, b"", device).map_err(failed)?;
+    let mut levels = vec![Level { folder: top, names, path: Vec::new(), device }];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.pop() else {
             levels.pop();
             continue;
         };
-        let (path, folder, depth) = (join(&level.path, &name), Arc::clone(&level.folder), levels.len() - 1);
-        if let Some(folder) = scan.visit(&folder, name, &path, depth)? {
-            match scan.names(&folder, &path) {
-                Ok(names) => levels.push(Level { folder, names, path }),
+        let (path, folder, device) = (join(&level.path, &name), Arc::clone(&level.folder), level.device);
+        let depth = levels.len() - 1;
+        if let Some((folder, device)) = scan.visit(&folder, name, &path, depth, device)? {
+            match scan.names(&folder, &path, device) {
+                Ok(names) => levels.push(Level { folder, names, path, device }),
                 Err(error) => scan.job.issue(&path, format!("cannot list the directory: {error}")),
             }
         }
@@ -102,14 +112,13 @@ pub fn walk(
 }
 
 impl Scan<'_, '_> {
-    /// The names to visit in a directory, the first one last. Above the roots only those that lead
-    /// to one.
-    fn names(&self, folder: &DirectoryHandle, path: &[u8]) -> rustix::io::Result<Vec<Vec<u8>>> {
-        let inside = self.roots.iter().any(|root| is_within(path, root));
-        let mut names = match inside {
-            true => walk::names(folder)?,
-            false => {
-                let below = self.roots.iter().filter(|root| is_within(root, path));
+    /// The names to visit in a directory, the first one last. Of a directory without a device only
+    /// those that lead to a path to save.
+    fn names(&self, folder: &DirectoryHandle, path: &[u8], device: Option<u64>) -> rustix::io::Result<Vec<Vec<u8>>> {
+        let mut names = match device {
+            Some(_) => walk::names(folder)?,
+            None => {
+                let below = self.paths.iter().filter(|root| is_within(root, path));
                 let skip = if path.is_empty() { 0 } else { path.len() + 1 };
                 let rest = below.filter_map(|root| root.get(skip..)?.split(|byte| *byte == b'/').next());
                 let mut names: Vec<Vec<u8>> = rest.map(<[u8]>::to_vec).collect();
@@ -122,14 +131,16 @@ impl Scan<'_, '_> {
         Ok(names)
     }
 
-    /// Sends an entry on its way. Gives the directory to enter.
+    /// Sends an entry on its way. Gives the directory to enter, with the device of the path to save
+    /// that it belongs to.
     fn visit(
         &mut self,
         folder: &DirectoryHandle,
         name: Vec<u8>,
         path: &[u8],
         depth: usize,
-    ) -> Result<Option<DirectoryHandle>> {
+        device: Option<u64>,
+    ) -> Result<Option<(DirectoryHandle, Option<u64>)>> {
         let is_root = self.roots.iter().any(|root| root == path);
         let inside = is_root || self.roots.iter().any(|root| is_within(path, root));
         if inside && !is_root && self.job.options.filter.excludes(path) {
@@ -146,9 +157,6 @@ impl Scan<'_, '_> {
                 return Ok(None);
             }
         };
-        if is_root {
-            self.device = Some(stat.st_dev as u64);
-        }
         let mut metadata = walk::metadata(&stat);
         if walk::is_file(&stat) {
             self.file(folder, name, path, depth, stat, metadata)?;
@@ -171,9 +179,12 @@ impl Scan<'_, '_> {
                 Ok(opened) => {
                     use std::os::fd::AsFd;
                     self.take_xattrs(&mut metadata, path, walk::xattrs(opened.as_fd()));
-                    let foreign = self.job.options.one_file_system && inside && self.device != Some(metadata.device);
-                    let skipped = foreign || (inside && self.is_marked(&opened));
-                    enter = (!skipped).then_some(opened);
+                    let is_named = self.paths.iter().any(|named| named == path);
+                    let device = if is_named { Some(metadata.device) } else { device };
+                    let foreign = self.job.options.one_file_system && device.is_some_and(|is| is != metadata.device);
+                    let leads = || self.paths.iter().any(|named| is_within(named, path));
+                    let skipped = (foreign && !leads()) || (inside && self.is_marked(&opened));
+                    enter = (!skipped).then_some((opened, if foreign { None } else { device }));
                 }
                 Err(error) => self.job.issue(path, format!("cannot open the directory: {error}")),
             }

@@ -2,14 +2,14 @@ use super::*;
 use crate::backup::BackupProgress;
 use crate::backup::tests::job;
 use crate::packer::Packer;
-use crate::testing::{options, repository};
+use crate::testing::{Temporary, options, repository};
 
 #[test]
 fn the_top_on_one_file_system_is_more_than_its_names() {
     let (repository, _) = repository(1);
     let mut options = options(Path::new("/"));
     options.one_file_system = true;
-    let paths = roots(&[PathBuf::from("/usr"), PathBuf::from("/"), PathBuf::from("/etc")]).unwrap();
+    let paths = roots(&["/usr", "/", "/etc"].map(PathBuf::from)).unwrap();
     assert_eq!(paths, [b""], "a path within another one is saved with that one");
     let (indexed, _) = repository.index(&Default::default(), None).unwrap();
     let (progress, packer) = (BackupProgress::default(), Packer::new(indexed.clone(), 1, None));
@@ -22,4 +22,44 @@ fn the_top_on_one_file_system_is_more_than_its_names() {
         false => Ok(()),
     });
     assert!(matches!(walked, Err(BackupError::Stopped)), "{walked:?}");
+}
+
+#[test]
+fn a_path_within_another_one_stays_on_its_own_file_system() {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &str| Path::new(path).metadata().map(|is| is.dev()).ok();
+    // Nearly every system has a file system of its own there.
+    let path = PathBuf::from(format!("/dev/shm/stele-scan-{}", std::process::id()));
+    if device("/dev") == device("/dev/shm") || std::fs::create_dir(&path).is_err() {
+        return;
+    }
+    let folder = Temporary(path);
+    folder.write("named/first", b"x");
+    folder.write("second", b"x");
+    let (repository, _) = repository(1);
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let found = |paths: &[&Path], one_file_system: bool| {
+        let mut options = options(Path::new("/"));
+        options.paths = paths.iter().map(|path| path.to_path_buf()).collect();
+        options.one_file_system = one_file_system;
+        let (progress, packer) = (BackupProgress::default(), Packer::new(indexed.clone(), 1, None));
+        let job = job(&indexed, &options, &progress, &packer);
+        let roots = roots(&options.paths).unwrap();
+        assert_eq!(roots, [b"dev"]);
+        let mut names = Vec::new();
+        walk(&job, &roots, None, &mut |batch| {
+            names.extend(batch.into_iter().map(|item| match item {
+                Item::Ready { entry, .. } => entry.name,
+                Item::Read { file, .. } | Item::Span { file, .. } => file.name,
+            }));
+            Ok(())
+        })
+        .unwrap();
+        [b"first".as_slice(), b"second"].map(|name| names.iter().any(|found| found == name))
+    };
+    let (top, named) = (Path::new("/dev"), folder.join("named"));
+    assert_eq!(found(&[top], true), [false, false]);
+    assert_eq!(found(&[top, &named], true), [true, false]);
+    assert_eq!(found(&[top, &folder.0], true), [true, true]);
+    assert_eq!(found(&[top], false), [true, true]);
 }
