@@ -1,6 +1,6 @@
 use super::*;
 use crate::MemoryFiles;
-use crate::nfs::procedures::{GETATTR, READ, REMOVE, WRITE};
+use crate::nfs::procedures::{GETATTR, READ, READDIR, READDIRPLUS, REMOVE, WRITE};
 use crate::nfs::rpc;
 use crate::nfs::server::{Options, Tls};
 use crate::nfs::testing::gate::Gate;
@@ -105,6 +105,35 @@ async fn beyond_its_limits_a_connection_stops_reading() {
         gate(&server).passes.add_permits(40);
         for _ in 0..40 {
             client.receive().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn listings_that_wait_count_with_their_answers() {
+    let (server, mut client, root, _) = gated(Options { bytes_max: 4 << 18, ..Options::default() }).await;
+    gate(&server).listings_wait.store(true, Ordering::Relaxed);
+    // What a client asks for beyond the largest answer does not count.
+    for count in [1 << 18, u32::MAX] {
+        let behind = || args().opaque(&root).u64(0).fixed(&[0; 8]);
+        let calls_of = [
+            ("readdir", READDIR, behind().u32(count)),
+            // Names first, and then the whole answer.
+            ("readdirplus", READDIRPLUS, behind().u32(512).u32(count)),
+        ];
+        for (name, procedure, call) in calls_of {
+            let before = calls(&server, name);
+            for _ in 0..20 {
+                client.send(Program::Nfs, procedure, &call.0).await;
+            }
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(calls(&server, name) - before, 4, "{name} of {count} bytes");
+            gate(&server).passes.add_permits(20);
+            for _ in 0..20 {
+                client.receive().await;
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ const DOTS: u64 = 2;
 const VERIFIER: [u8; 8] = [0; 8];
 
 /// Bytes of the largest answer.
-const ANSWER_MAX: usize = 256 << 10;
+pub(super) const ANSWER_MAX: usize = 256 << 10;
 /// Entries asked of the gateway at once.
 const ENTRIES_MAX: usize = 2048;
 /// Results around the entries: status, attributes, verifier, the end of the list and of the

@@ -19,7 +19,9 @@ use crate::nfs::rpc::{self, Accepted, Call, Credentials, Refusal, Reply};
 use crate::nfs::server::{Peer, Server, Tls};
 use crate::nfs::{mount, nlm, notify, status, v4};
 
-use super::{READ, Request, TRANSFER_MAX, WRITE, changes, is_once, perform, read, refuse, write};
+use super::{
+    READ, READDIR, READDIRPLUS, Request, TRANSFER_MAX, WRITE, changes, directory, is_once, perform, read, refuse, write,
+};
 
 pub type Answering = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
@@ -136,13 +138,21 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
         arguments,
         subjects: [Some(handle.inode), None],
     };
-    // Behind the offset of a read: the bytes that its answer may have.
-    let answer = request.arguments.peek(8).min(TRANSFER_MAX) as usize;
+    // The bytes that the answer may have: behind the offset of a read, and behind the cookie of a
+    // listing and its verifier.
+    let ahead = |at: usize, most: usize| (request.arguments.peek(at) as usize).min(most);
+    let answer = match procedure {
+        READ => ahead(8, TRANSFER_MAX as usize),
+        READDIR => ahead(16, directory::ANSWER_MAX),
+        READDIRPLUS => ahead(20, directory::ANSWER_MAX),
+        _ => 0,
+    };
+    let bytes = size + answer;
     match (procedure, ticket) {
-        (READ, _) => Started::Running { future: Box::pin(read(request)), bytes: size + answer },
-        (WRITE, Some(ticket)) => Started::Running { future: Box::pin(write_once(request, ticket)), bytes: size },
-        (_, Some(ticket)) => Started::Running { future: Box::pin(once(request, ticket)), bytes: size },
-        _ => Started::Running { future: Box::pin(perform(request)), bytes: size },
+        (READ, _) => Started::Running { future: Box::pin(read(request)), bytes },
+        (WRITE, Some(ticket)) => Started::Running { future: Box::pin(write_once(request, ticket)), bytes },
+        (_, Some(ticket)) => Started::Running { future: Box::pin(once(request, ticket)), bytes },
+        _ => Started::Running { future: Box::pin(perform(request)), bytes },
     }
 }
 

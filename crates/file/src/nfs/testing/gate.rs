@@ -1,5 +1,5 @@
-//! A gateway whose reads and removals wait until the test lets them pass; writes and looks at
-//! rights too, if it says so.
+//! A gateway whose reads and removals wait until the test lets them pass; writes, listings and
+//! looks at rights too, if it says so.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -17,6 +17,7 @@ pub struct Gate {
     pub passes: Semaphore,
     pub writes_wait: AtomicBool,
     pub access_waits: AtomicBool,
+    pub listings_wait: AtomicBool,
     /// Writes that began.
     pub writes: AtomicUsize,
     /// Calls that set a size fail.
@@ -32,6 +33,7 @@ impl Gate {
             passes: Semaphore::new(0),
             writes_wait: AtomicBool::new(false),
             access_waits: AtomicBool::new(false),
+            listings_wait: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             no_size: AtomicBool::new(false),
             users: AtomicUsize::new(0),
@@ -137,6 +139,9 @@ impl Files for Gate {
     }
 
     async fn read_directory(&self, caller: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {
+        if self.listings_wait.load(Ordering::Relaxed) {
+            self.pass().await;
+        }
         self.files.read_directory(caller, directory, cookie, limit).await
     }
 
