@@ -27,7 +27,7 @@ mod reach;
 pub mod read_back;
 pub mod run;
 pub mod s3;
-mod signatures;
+pub mod signatures;
 pub(crate) mod stream;
 pub mod target;
 pub(crate) mod uring;

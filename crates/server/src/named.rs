@@ -5,6 +5,7 @@
 //! the only one left.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -35,6 +36,21 @@ pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number
     let members = status.drives.iter().filter(|drive| drive.is_member());
     let drives: Vec<u32> = members.map(|drive| drive.drive).collect();
     config.pool.drives.get(choose(&holders, &drives, number)?)
+}
+
+/// Refuses a new drive that holds what is not a pool's, such as a file system: the path may be
+/// mistyped. A label is the pool's to judge, and so is a path that cannot be read.
+pub fn refuse_content(path: &Path) -> Outcome<()> {
+    let Ok(mut file) = File::open(path) else { return Ok(()) };
+    if label_at(path).is_some() {
+        return Ok(());
+    }
+    let found = file.seek(SeekFrom::End(0)).and_then(|size| stele_lab::live::signatures::known_content(&file, size));
+    match found {
+        Ok(Some(found)) => Err(Failure::new(Kind::Refused, format!("{} holds {found}", path.display()))
+            .next("name another drive, or have this one written over with --destroy")),
+        Ok(None) | Err(_) => Ok(()),
+    }
 }
 
 /// Unreadable entries if other entries name every drive of the pool: they name no drive.

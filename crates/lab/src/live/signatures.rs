@@ -96,6 +96,12 @@ pub fn content_of(file: &File, size: u64) -> io::Result<Option<&'static str>> {
     Ok(recognised(&head, &tail).or_else(unknown))
 }
 
+/// What a file or device holds, if that is of a known kind.
+pub fn known_content(file: &File, size: u64) -> io::Result<Option<&'static str>> {
+    let (head, tail) = ends(file, size)?;
+    Ok(recognised(&head, &tail))
+}
+
 /// In whole blocks of aligned memory, since a device may be open past the page cache.
 fn ends(file: &File, size: u64) -> io::Result<(Buffer, Buffer)> {
     let whole = size / 4096 * 4096;
@@ -113,8 +119,7 @@ fn ends(file: &File, size: u64) -> io::Result<(Buffer, Buffer)> {
 pub fn refuse(path: &Path, size: u64) -> Result<(), LabError> {
     let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
     let file = OpenOptions::new().read(true).open(path).map_err(cannot)?;
-    let (head, tail) = ends(&file, size).map_err(cannot)?;
-    match recognised(&head, &tail) {
+    match known_content(&file, size).map_err(cannot)? {
         Some(found) => Err(LabError::Refused(format!(
             "{}: holds {found}; name a file that does not exist, or let it be written over with --destroy",
             path.display()

@@ -449,6 +449,9 @@ pub struct AddDrives {
     /// Let the archive take up the space only when no stripe moves any more.
     #[serde(default)]
     pub grow_later: bool,
+    /// Write over a file system or the like on the drives.
+    #[serde(default)]
+    pub destroy: bool,
 }
 
 impl Call for AddDrives {
@@ -494,6 +497,9 @@ pub struct ReplaceDrive {
     /// Give the old drive up even if it answers or may come back.
     #[serde(default)]
     pub give_up: bool,
+    /// Write over a file system or the like on the new drive.
+    #[serde(default)]
+    pub destroy: bool,
 }
 
 impl Call for ReplaceDrive {

@@ -60,6 +60,8 @@ pub struct PoolWanted {
     pub shards: u16,
     /// The code of the archive's data volume, or `none`.
     pub data: String,
+    /// Whether a file system or the like on the drives may be written over.
+    pub destroy: bool,
 }
 
 /// Creates the directory, the configuration and the pool, and the archive on it (unless `data` is
@@ -84,6 +86,9 @@ pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
     for drive in &mut config.pool.drives {
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
+    }
+    if !create.destroy {
+        config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_content(&drive.0.path))?;
     }
     let new = create.size.map(|size| NewDrives { size, space: space_of(create.preallocate) });
     let made = Made { name: create.name, log: create.log, spare: create.spare, shards: create.shards, data, new };

@@ -81,15 +81,19 @@ pub async fn add(node: &Node, call: AddDrives, actor: &Actor) -> Outcome<()> {
 
 async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Outcome<()> {
     for drive in &call.drives {
-        offered.push(offer(node, drive.0.clone(), call.size.map(Bytes)).await?);
+        offered.push(offer(node, drive.0.clone(), call.size.map(Bytes), call.destroy).await?);
     }
     let drives = offered.iter().map(|drive| (drive.index, drive.identity)).collect();
     node.pool.command(Command::AddDrives { drives }).await?;
     Ok(())
 }
 
-async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<Offered> {
+async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: bool) -> Outcome<Offered> {
     let path = place.path.clone();
+    if !destroy {
+        let path = path.clone();
+        blocking(move || crate::named::refuse_content(&path)).await?;
+    }
     let (index, made) = attach(node, place, size).await?;
     Ok(Offered { index, identity: DriveId(surroundings::random()), path, made })
 }
@@ -160,7 +164,7 @@ pub async fn replace(node: &Node, call: ReplaceDrive, actor: &Actor) -> Outcome<
 }
 
 async fn put_in(node: &Node, call: ReplaceDrive) -> Outcome<()> {
-    let new = offer(node, call.new.0.clone(), call.size.map(Bytes)).await?;
+    let new = offer(node, call.new.0.clone(), call.size.map(Bytes), call.destroy).await?;
     let (index, identity, enclosure) = (new.index, new.identity, call.new.0.enclosure);
     let replaced = node
         .pool

@@ -37,8 +37,8 @@ Examples:
   stele pool add --drive /dev/sdk@4 --drive /dev/sdl@4
   stele pool add --drive ./e.img@5 --size 4GiB --wait
 
-All data on the added drives is lost. A drive with the label of any pool is refused. The command enters the drives
-into [pool] drives of the configuration. Hosts keep working, with priority over the stripes that move. The archive
+All data on the added drives is lost. A drive with the label of any pool is refused, and without --destroy one that
+holds a file system or the like. The command enters the drives into [pool] drives of the configuration. Hosts keep working, with priority over the stripes that move. The archive
 takes up the new space immediately, up to [archive] data_max, and never becomes smaller. With --grow-later it waits
 until other drives have left.")]
 pub struct PoolAdd {
@@ -53,6 +53,10 @@ pub struct PoolAdd {
     /// replace others
     #[arg(long)]
     pub grow_later: bool,
+    /// Write over a file system, a partition table or the like on the drives. A drive with the label
+    /// of a pool is refused all the same
+    #[arg(long)]
+    pub destroy: bool,
     /// Show progress and return when all drives are filled evenly
     #[arg(long)]
     pub wait: bool,
@@ -86,7 +90,7 @@ Examples:
   stele pool create --dir ./fast --data none --shards 4 --drive /dev/nvme0n1 --drive /dev/nvme1n1 --drive /dev/nvme2n1 --confirm-time
 
 A drive is a block device, or a file that --size makes. All data on it is lost. A drive with the label of any
-pool is refused. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]
+pool is refused, and without --destroy one that holds a file system or the like. @N names the enclosure (failure domain); without it every drive is an enclosure of its own.")]
 pub struct PoolCreate {
     /// A drive and its enclosure; once for each drive, 3 to 512 of them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
@@ -114,6 +118,10 @@ pub struct PoolCreate {
     /// Code of the archive's data volume; `none` makes a pool for block volumes only
     #[arg(long, default_value = "8+2", value_name = "CODE")]
     pub data: String,
+    /// Write over a file system, a partition table or the like on the drives. A drive with the label
+    /// of a pool is refused all the same
+    #[arg(long)]
+    pub destroy: bool,
     /// Confirm that this machine's clock is right: retention counts from it
     #[arg(long)]
     pub confirm_time: bool,
@@ -157,6 +165,7 @@ Examples:
 
 A drive that answers is emptied first and then leaves. The new drive gets a number of its own, and every stripe
 keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.
+All data on the new drive is lost. One that holds a file system or the like is refused without --destroy.
 With --wait, exit code 5 says that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
 pub struct PoolReplace {
     /// Number of the drive to replace, as `stele pool status` shows it
@@ -174,6 +183,10 @@ pub struct PoolReplace {
     /// Size of the new drive if it is a file that does not exist yet
     #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub size: Option<stele_ground::Bytes>,
+    /// Write over a file system, a partition table or the like on the new drive. A drive with the
+    /// label of another pool is refused all the same
+    #[arg(long)]
+    pub destroy: bool,
     /// Show progress and return when all data is copied
     #[arg(long)]
     pub wait: bool,

@@ -54,8 +54,8 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
             "--confirm-time",
         )?;
     }
-    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, shards, data, confirm_time: _ } = create;
-    let wanted = PoolWanted { drives, name, size, preallocate, log, spare, shards, data };
+    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, shards, data, destroy, confirm_time: _ } = create;
+    let wanted = PoolWanted { drives, name, size, preallocate, log, spare, shards, data, destroy };
     let status = answered(stele_server::node::create::pool(site, wanted).await?)?;
     if json {
         return print_json(&status);
@@ -230,6 +230,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
         new: new.clone(),
         size: replace.size.map(|size| size.0),
         give_up: replace.give_up,
+        destroy: replace.destroy,
     };
     if let Err(failure) = connection.call(call).await {
         return Err(drives::withdraw(connection, site, named.as_slice(), failure).await);

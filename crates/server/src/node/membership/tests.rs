@@ -32,8 +32,8 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     std::fs::create_dir_all(&folder).unwrap();
     let node = node(&folder);
     let place = |name: &str| DrivePlace::new(folder.join(name), 9);
-    let had = offer(&node, place("had.img"), Some(SIZE)).await.unwrap();
-    let not = offer(&node, place("not.img"), Some(SIZE)).await.unwrap();
+    let had = offer(&node, place("had.img"), Some(SIZE), false).await.unwrap();
+    let not = offer(&node, place("not.img"), Some(SIZE), false).await.unwrap();
     node.pool.command(Command::AddDrives { drives: vec![(had.index, had.identity)] }).await.unwrap();
 
     take_back(&node, &[had, not]).await;
@@ -58,7 +58,7 @@ async fn the_entry_of_a_new_drive_is_not_taken_for_that_of_a_drive_that_left() {
     let config = folder.join("stele.toml");
     let name = || Config::new(vec![entry.clone()]).write(&config).unwrap();
     let is_named = || Config::read(&config).unwrap().pool.drives.contains(&entry);
-    let left = offer(&node, entry.0.clone(), Some(SIZE)).await.unwrap();
+    let left = offer(&node, entry.0.clone(), Some(SIZE), false).await.unwrap();
     node.pool.command(Command::AddDrives { drives: vec![(left.index, left.identity)] }).await.unwrap();
     node.pool.command(Command::RemoveDrive { drive: 3 }).await.unwrap();
     while !matches!(node.pool.command(Command::Status).await, Ok(Reply::Status(status)) if status.removed.len() == 1) {
@@ -70,6 +70,46 @@ async fn the_entry_of_a_new_drive_is_not_taken_for_that_of_a_drive_that_left() {
     name();
     node.departures.forget(&node.pool).await.unwrap();
     assert!(is_named(), "this is another drive");
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A file system, of which only the mark is made: that of XFS.
+#[tokio::test]
+async fn a_drive_that_holds_a_file_system_is_taken_only_where_that_is_asked_for() {
+    let folder = std::env::temp_dir().join(format!("stele-content-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let node = node(&folder);
+    let path = folder.join("foreign.img");
+    let mut content = vec![0; SIZE.0 as usize];
+    content[..4].copy_from_slice(b"XFSB");
+    std::fs::write(&path, &content).unwrap();
+    let drive = DriveArgument(DrivePlace::new(path.clone(), 9));
+    let adding = |destroy| AddDrives { drives: vec![drive.clone()], size: None, grow_later: true, destroy };
+    let replace = ReplaceDrive { old: 0, new: drive.clone(), size: None, give_up: true, destroy: false };
+    for refused in
+        [adding(false).perform(&node, &Actor { uid: 0 }).await, replace.perform(&node, &Actor { uid: 0 }).await]
+    {
+        let refused = refused.unwrap_err();
+        assert!(refused.kind == Kind::Refused && refused.error.contains("a file system (XFS)"), "{refused:?}");
+        assert!(std::fs::read(&path).unwrap() == content, "it was written to");
+    }
+    let site = Site::find(Some(&folder.join("new")), None);
+    let wanted = crate::node::create::PoolWanted {
+        drives: vec![drive.clone()],
+        name: "pool".into(),
+        size: None,
+        preallocate: false,
+        log: None,
+        spare: None,
+        shards: 1,
+        data: "none".into(),
+        destroy: false,
+    };
+    let refused = crate::node::create::pool(&site, wanted).await.unwrap_err();
+    assert!(refused.error.contains("a file system (XFS)"), "{refused:?}");
+    adding(true).perform(&node, &Actor { uid: 0 }).await.unwrap();
+    assert!(std::fs::read(&path).unwrap() != content);
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }

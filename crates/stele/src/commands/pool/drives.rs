@@ -58,7 +58,8 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
         drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
         drive
     });
-    let call = AddDrives { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
+    let size = add.size.map(|size| size.0);
+    let call = AddDrives { drives: placed.collect(), size, grow_later: add.grow_later, destroy: add.destroy };
     if let Err(failure) = connection.call(call).await {
         let entries = if written { unnamed.as_slice() } else { &[] };
         return Err(withdraw(connection, site, entries, failure).await);
