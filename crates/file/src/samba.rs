@@ -132,6 +132,20 @@ pub fn smb_conf(config: &SambaConfig) -> Result<String, BadSetting> {
     Ok(text)
 }
 
+/// Refuses a name under which Samba can serve no share.
+pub fn share_name(value: &str) -> Result<&str, BadSetting> {
+    const WHAT: &str = "name of a share";
+    let why = match plain(WHAT, value)? {
+        value if value.chars().count() > SHARE_NAME_MAX => "it is longer than 80 characters",
+        value if value.contains(|c: char| "\\/[]:|<>+=;,*?#".contains(c)) => {
+            "it has one of the characters \\ / [ ] : | < > + = ; , * ? #"
+        }
+        value if RESERVED.contains(&value.to_lowercase().as_str()) => "Samba or Windows uses it for itself",
+        value => return Ok(value),
+    };
+    Err(bad(WHAT, value, why))
+}
+
 fn write_share(text: &mut String, name: &str, share: &SambaShare) -> Result<(), BadSetting> {
     let mut section = Section::new(text, name);
     section.set("path", path("path of a share", &share.path)?);
@@ -235,19 +249,6 @@ fn path<'v>(what: &'static str, value: &'v Path) -> Result<&'v str, BadSetting> 
         text if !value.is_absolute() => Err(bad(what, text, "it does not begin at the root")),
         text => Ok(text),
     }
-}
-
-fn share_name(value: &str) -> Result<&str, BadSetting> {
-    const WHAT: &str = "name of a share";
-    let why = match plain(WHAT, value)? {
-        value if value.chars().count() > SHARE_NAME_MAX => "it is longer than 80 characters",
-        value if value.contains(|c: char| "\\/[]:|<>+=;,*?#".contains(c)) => {
-            "it has one of the characters \\ / [ ] : | < > + = ; , * ? #"
-        }
-        value if RESERVED.contains(&value.to_lowercase().as_str()) => "Samba or Windows uses it for itself",
-        value => return Ok(value),
-    };
-    Err(bad(WHAT, value, why))
 }
 
 /// A user, or a group behind a `@`, in quotation marks because names may hold blanks.

@@ -118,10 +118,10 @@ fn no_value_adds_a_line() {
 fn names_have_rules() {
     let long = "n".repeat(SHARE_NAME_MAX + 1);
     for name in ["", "global", "Homes", "IPC$", "print$", "a/b", "a\\b", "a]b", "a;b", "#a", "a?", &long] {
-        assert!(smb_conf(&config(vec![share(name)])).is_err(), "{name:?}");
+        assert!(smb_conf(&config(vec![share(name)])).is_err() && share_name(name).is_err(), "{name:?}");
     }
     for name in ["records", "Records 2026", "\u{dc}bersicht", "hidden$", &long[1..]] {
-        assert!(smb_conf(&config(vec![share(name)])).is_ok(), "{name:?}");
+        assert!(smb_conf(&config(vec![share(name)])).is_ok() && share_name(name).is_ok(), "{name:?}");
     }
     let twice = smb_conf(&config(vec![share("records"), share("Records")])).expect_err("clients ignore case");
     assert!(twice.to_string().contains("another share has it"), "{twice}");

@@ -7,10 +7,11 @@
 //!
 //! Failure model: an smbd that ends is started again, after a pause that grows until one has run
 //! for a minute. A share that cannot be mounted is tried again each minute, and the others are
-//! served meanwhile. Both stand as the alarm `smb`. A server that is killed leaves smbd and dead
+//! served meanwhile. So they are where Samba has another use for the name of a share. All three
+//! stand as the alarm `smb`. A server that is killed leaves smbd and dead
 //! mounts; the next start ends the one and clears the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 use stele_file::fuse::{MountOptions, Mounted, mount_share};
 use stele_file::nfs::Network;
-use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, smb_conf};
+use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, share_name, smb_conf};
 use stele_file::share::Share;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -53,6 +54,8 @@ struct Samba {
     /// Shares that could not be mounted, and when they are tried again.
     refused: BTreeMap<String, Offer>,
     again: Instant,
+    /// Shares whose names Samba cannot take.
+    misnamed: BTreeSet<String>,
     smbd: Option<Child>,
     starts: Starts,
 }
@@ -128,6 +131,7 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
         networks: BTreeMap::new(),
         refused: BTreeMap::new(),
         again: Instant::now(),
+        misnamed: BTreeSet::new(),
         smbd: None,
         starts: Starts::default(),
     };
@@ -198,6 +202,7 @@ impl Samba {
                 return Err(Failure::failed("smbd has ended; it is started again"));
             }
         };
+        self.leave_out_misnamed(&mut present);
         self.leave_out_refused(&mut present);
         if present == mounted && !ended && networks == self.networks {
             return Ok(());
@@ -220,6 +225,19 @@ impl Samba {
         }
         self.networks = networks;
         Ok(())
+    }
+
+    /// Leaves out the shares whose names Samba cannot take: it would get no configuration at all.
+    fn leave_out_misnamed(&mut self, present: &mut BTreeMap<String, Offer>) {
+        let misnamed = misnamed(present.keys());
+        for name in self.misnamed.iter().filter(|name| !misnamed.contains_key(*name)) {
+            self.node.shares.smb.end(&share_subject(name));
+        }
+        for (name, why) in &misnamed {
+            self.note(&share_subject(name), &format!("SMB does not serve the share '{name}': {why}"));
+        }
+        present.retain(|name, _| !misnamed.contains_key(name));
+        self.misnamed = misnamed.into_keys().collect();
     }
 
     /// Leaves out the shares that could not be mounted, until they are tried again.
@@ -344,6 +362,11 @@ impl Drop for Samba {
     }
 }
 
+/// The names that Samba cannot take, and why.
+fn misnamed<'n>(names: impl Iterator<Item = &'n String>) -> BTreeMap<String, String> {
+    names.filter_map(|name| share_name(name).err().map(|why| (name.clone(), why.to_string()))).collect()
+}
+
 fn signal(smbd: &Child, signal: Signal) {
     if let Some(group) = i32::try_from(smbd.id()).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, signal);
@@ -361,6 +384,30 @@ fn private(directory: &Path) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_samba_reserves_keeps_no_other_share_out() {
+        let names = ["global", "homes", "printers", "records", "scans"].map(String::from);
+        let misnamed = misnamed(names.iter());
+        assert_eq!(misnamed.keys().collect::<Vec<_>>(), ["global", "homes", "printers"]);
+        assert!(misnamed["homes"].contains("\"homes\"") && misnamed["homes"].contains("uses it for itself"));
+        let share = |name: &String| SambaShare {
+            name: name.clone(),
+            path: "/records".into(),
+            read_only: false,
+            networks: Vec::new(),
+            valid_users: Vec::new(),
+        };
+        let config = SambaConfig {
+            directory: "/smb".into(),
+            interfaces: Vec::new(),
+            port: 445,
+            workgroup: "WORKGROUP".into(),
+            include: None,
+            shares: names.iter().filter(|name| !misnamed.contains_key(*name)).map(share).collect(),
+        };
+        smb_conf(&config).expect("the others are served");
+    }
 
     #[test]
     fn the_pauses_grow_until_an_smbd_has_run_for_a_minute() {
