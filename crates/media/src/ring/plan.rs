@@ -64,13 +64,6 @@ pub enum Step {
     Elsewhere,
 }
 
-impl Step {
-    /// Whether only a flush remains once this step is fully carried out.
-    pub fn is_followed_by_sync(self, work: &PendingOperation) -> bool {
-        matches!((self, &work.op), (Step::Write { durable: false, .. }, Op::Write { fua: true, .. }))
-    }
-}
-
 impl PendingOperation {
     pub fn new(slot: usize, file: &Arc<DriveFile>, request: Request, buffers: &BufferPool) -> PendingOperation {
         let Request { tag, op, priority, .. } = request;
@@ -112,6 +105,13 @@ impl PendingOperation {
             }
             (Op::Discard { .. } | Op::View { .. } | Op::Extents { .. }, _) => Step::Elsewhere,
         }
+    }
+
+    /// Whether only a flush remains once the step has transferred `bytes`.
+    pub fn only_sync_follows(&self, step: Step, bytes: u64) -> bool {
+        let length = self.op.range().map_or(0, |(_, length)| length);
+        matches!((step, &self.op), (Step::Write { durable: false, .. }, Op::Write { fua: true, .. }))
+            && self.done + bytes == length
     }
 
     /// Takes the outcome of the step: bytes transferred, or the system's error. Returns `None` if

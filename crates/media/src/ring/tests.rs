@@ -211,6 +211,33 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
     }
 }
 
+/// The outcome of a flush counts only behind the last write of the operation.
+#[test]
+fn only_the_last_write_of_an_operation_links_its_flush() {
+    let scratch = Scratch::new("links");
+    let path = scratch.path("drive");
+    let file = Arc::new(DriveFile::create(&path, Bytes(MIB), Space::Sparse).expect("created"));
+    file.can.durable_write.store(false, std::sync::atomic::Ordering::Relaxed);
+    let buffers = BufferPool::new(Bytes(MIB));
+    let check = |pieces: usize, each: usize, fua: bool, linked: bool| {
+        let piece = Buffer::zeroed(each).freeze();
+        let data = vec![piece.clone(); pieces];
+        let work = PendingOperation::new(0, &file, request(1, Op::Write { at: 0, data, fua }), &buffers);
+        let listed: Vec<libc::iovec> = (0..pieces)
+            .map(|_| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+            .collect();
+        let expected = linked.then_some((pieces * each) as u64);
+        assert_eq!(uring::linked_length(&work, work.step(), &listed), expected, "{pieces} pieces of {each}");
+    };
+    check(1, 4096, true, true);
+    check(1, 4096, false, false);
+    check(1024, 4096, true, true);
+    check(1025, 4096, true, false);
+    // The kernel takes 1 GiB at once.
+    check(512, 2 << 20, true, true);
+    check(513, 2 << 20, true, false);
+}
+
 #[test]
 fn one_ring_drives_many_files_and_more_operations_than_the_kernel_takes() {
     let scratch = Scratch::new("many");

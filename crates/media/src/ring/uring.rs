@@ -115,8 +115,7 @@ impl Uring {
         let Some((work, step)) = work else { return };
         let fixed = self.registered.get(work.slot).copied().unwrap_or(false).then_some(work.slot as u32);
         let first = entry(work, *step, pieces, fixed).user_data(index as u64);
-        *linked = (self.links && step.is_followed_by_sync(work))
-            .then(|| pieces.iter().take(IOVECS_MAX).map(|piece| piece.iov_len.min(TRANSFER_MAX) as u64).sum());
+        *linked = if self.links { linked_length(work, *step, pieces) } else { None };
         // The flush of a durable write goes to the kernel together with the write. One kernel
         // worker carries out both and wakes this thread once. With a wake-up between the two, a log
         // group took two and a half times as long.
@@ -277,6 +276,15 @@ fn build() -> io::Result<IoUring> {
         }
         other => other,
     }
+}
+
+/// The length of a write to which a flush is linked: only the write that ends the operation. If a
+/// further write followed, the next flush would answer for the operation, and the linked flush's
+/// error would be lost.
+pub fn linked_length(work: &PendingOperation, step: Step, pieces: &[libc::iovec]) -> Option<u64> {
+    let listed: u64 = pieces.iter().take(IOVECS_MAX).map(|piece| piece.iov_len as u64).sum();
+    let written = listed.min(TRANSFER_MAX as u64);
+    work.only_sync_follows(step, written).then_some(written)
 }
 
 fn entry(work: &mut PendingOperation, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
