@@ -71,6 +71,9 @@ struct Core {
     /// whether for writing.
     watches: Vec<(u64, RawFd, bool)>,
     ready: Vec<u64>,
+    /// Called once, between collecting from io_uring and from the workers.
+    #[cfg(test)]
+    between: Option<Box<dyn FnOnce(&mut Core)>>,
 }
 
 /// A file on a ring, as a drive.
@@ -103,6 +106,8 @@ impl Ring {
             buffers: BufferPool::new(BOUNCE_KEPT_MAX),
             watches: Vec::new(),
             ready: Vec::new(),
+            #[cfg(test)]
+            between: None,
         })))
     }
 
@@ -253,13 +258,19 @@ impl Core {
     }
 
     fn collect(&mut self) {
-        let inline = self.collected.len();
-        if self.with_workers > 0 {
-            self.workers.collect(&mut self.collected);
-            self.with_workers -= self.collected.len() - inline;
-        }
+        // io_uring first: it clears the bell. A result that a worker adds before that is then seen
+        // below, and a later one rings again.
         if let Some(uring) = &mut self.uring {
             uring.collect(&mut self.collected, &mut self.ready);
+        }
+        #[cfg(test)]
+        if let Some(between) = self.between.take() {
+            between(self);
+        }
+        if self.with_workers > 0 {
+            let before = self.collected.len();
+            self.workers.collect(&mut self.collected);
+            self.with_workers -= self.collected.len() - before;
         }
         for (work, result) in self.collected.drain(..) {
             self.outstanding[work.slot] -= 1;

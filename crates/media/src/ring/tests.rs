@@ -1,3 +1,4 @@
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -293,6 +294,36 @@ fn the_bell_wakes_a_sleeping_ring() {
         }
         ring.wait(Some(Duration(1000)));
     }
+}
+
+/// A worker finishes while the ring collects, as the bell's readiness is already reported.
+#[test]
+fn clearing_the_bell_loses_no_result_of_a_worker() {
+    let scratch = Scratch::new("bell");
+    let bell = Arc::new(EventFd::new().expect("an eventfd"));
+    let ring = Ring::new(Arc::clone(&bell), Engine::Best);
+    if ring.engine() != "io_uring" {
+        return;
+    }
+    let file = DriveFile::create(scratch.path("drive"), Bytes(MIB), Space::Sparse).expect("created");
+    let drive = ring.attach(file);
+    let (slot, file) = (drive.slot(), Arc::clone(&drive.file));
+    // The kernel watches the bell, and has seen it ring.
+    ring.wait(Some(Duration(0)));
+    bell.signal();
+    ring.0.borrow_mut().between = Some(Box::new(move |core| {
+        core.bell.wait(Some(Duration(0)));
+        core.submit(slot, &file, request(1, Op::Extents { at: 0, length: MIB, since: None, extents: Vec::new() }));
+        // The worker rings once its result is there.
+        let mut ready = Vec::new();
+        while ready.is_empty() {
+            core.bell.wait_beside(None, &mut vec![(7, core.bell.as_raw_fd(), false)], &mut ready);
+        }
+        core.bell.signal();
+    }));
+    let mut finished = Vec::new();
+    ring.reap(&mut finished);
+    assert_eq!(finished.len(), 1, "the result is collected");
 }
 
 #[test]

@@ -55,17 +55,7 @@ impl Workers {
         let shared = Arc::clone(&self.shared);
         match std::thread::Builder::new().name("stele-files".to_owned()).spawn(move || serve(&shared)) {
             Ok(thread) => self.threads.push(thread),
-            Err(error) if self.threads.is_empty() => {
-                let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut finished = self.shared.finished.lock().unwrap_or_else(PoisonError::into_inner);
-                let message = format!("no thread could be started for file operations: {error}");
-                finished.extend(
-                    queue
-                        .waiting
-                        .drain(..)
-                        .map(|work| (work, Err(MediaError::new(MediaFault::Retry, message.clone())))),
-                );
-            }
+            Err(error) if self.threads.is_empty() => self.shared.refuse_waiting(&error),
             // The running threads suffice.
             Err(_) => {}
         }
@@ -73,6 +63,18 @@ impl Workers {
 
     pub fn collect(&self, into: &mut Vec<Finished>) {
         into.append(&mut self.shared.finished.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Shared {
+    /// Answers all waiting operations, since no thread can be started for them.
+    fn refuse_waiting(&self, error: &std::io::Error) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = format!("no thread could be started for file operations: {error}");
+        let refused =
+            queue.waiting.drain(..).map(|work| (work, Err(MediaError::new(MediaFault::Retry, message.clone()))));
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).extend(refused);
+        self.bell.signal();
     }
 }
 
@@ -109,3 +111,6 @@ fn serve(shared: &Shared) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
