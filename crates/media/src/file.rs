@@ -176,7 +176,11 @@ impl DriveFile {
             can: Abilities {
                 zero_range: true.into(),
                 punch: true.into(),
-                durable_write: durable_writes_pay(if device { metadata.rdev() } else { metadata.dev() }).into(),
+                durable_write: uses_durable_writes(
+                    direct,
+                    durable_writes_pay(if device { metadata.rdev() } else { metadata.dev() }),
+                )
+                .into(),
             },
             failed: AtomicBool::new(false),
         })
@@ -334,8 +338,8 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
         // device lies on tmpfs, too.
         Ok(file) if passes_cache(device, system::in_memory(&file), system::direct(&file)) => Ok((file, true)),
         Ok(file) if system::in_memory(&file) => Ok((file, false)),
-        // Opened without the flag, so that the drive counts as buffered: through the page cache, a
-        // failed durable write may report the failure of an earlier write.
+        // Opened without the flag, so that the drive counts as buffered and gets no durable writes
+        // (see `uses_durable_writes`).
         Ok(_) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)).map_err(explain),
         Err(error) => Err(explain(error)),
@@ -367,6 +371,13 @@ fn fill(file: &File, size: Bytes, space: Space) -> io::Result<()> {
 fn sync_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent)?.sync_all()
+}
+
+/// Through the page cache, a durable write may report the failed write-back of an earlier write,
+/// and a repeated one then succeeds. There a write and a flush are two steps, so that the failure
+/// is that of the flush.
+pub(crate) fn uses_durable_writes(direct: bool, pay: bool) -> bool {
+    direct && pay
 }
 
 /// Whether one durable write (RWF_DSYNC) is faster than a write and an fdatasync. It is, if the

@@ -169,11 +169,9 @@ impl PendingOperation {
                 _ => {}
             }
         }
-        // A failed flush may have dropped its data, and the next flush may then "succeed". Only a
-        // buffered durable write hides a flush. Without the page cache, an error belongs to the
-        // place.
-        let hidden = matches!(step, Step::Write { durable: true, .. }) && !self.file.is_direct();
-        if step == Step::Sync || (hidden && fault_of(error) == MediaFault::Damaged) {
+        // A failed flush may have dropped its data, and the next flush may then "succeed". The error
+        // of a durable write belongs to its place, since such writes bypass the page cache.
+        if step == Step::Sync {
             self.file.set_failed();
             let message = format!("{error}; data that is not yet durable may be lost, so the drive is given up");
             return Some(Err(MediaError::new(MediaFault::Gone, self.describe(&message))));

@@ -212,6 +212,16 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
     }
 }
 
+#[test]
+fn files_in_the_page_cache_get_no_durable_writes() {
+    for (direct, pay) in [(false, false), (false, true), (true, false), (true, true)] {
+        assert_eq!(crate::file::uses_durable_writes(direct, pay), direct && pay, "{direct} {pay}");
+    }
+    let scratch = Scratch::in_memory("buffered");
+    let file = DriveFile::create(scratch.path("drive"), Bytes(MIB), Space::Sparse).expect("created");
+    assert!(!file.is_direct() && !file.can.durable_write.load(std::sync::atomic::Ordering::Relaxed));
+}
+
 /// The outcome of a flush counts only behind the last write of the operation.
 #[test]
 fn only_the_last_write_of_an_operation_links_its_flush() {
