@@ -92,11 +92,12 @@ impl PoolServer {
         result
     }
 
-    /// Opens the pool on the drives that are there. A path that does not exist is a missing drive,
-    /// not an error, as long as one is found; a drive that is in use elsewhere is an error.
+    /// Opens the pool on the drives that are there. A path that does not exist, or that cannot be
+    /// used, is a missing drive, not an error, as long as one is found. A drive that is in use
+    /// elsewhere is an error.
     pub fn open(places: &[DrivePlace], options: OpenOptions, server: ServerOptions) -> Result<PoolServer, ArrayError> {
-        let sources = reactor::place::open_files(places, options.read_only)?;
-        PoolServer::open_on(sources, options, server)
+        let (sources, unusable) = reactor::place::open_files(places, options.read_only)?;
+        PoolServer::open_on(sources, OpenOptions { unusable, ..options }, server)
     }
 
     /// Creates a pool on any drives. Only files and devices can be divided among shards.

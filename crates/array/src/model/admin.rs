@@ -87,6 +87,8 @@ pub struct OpenOptions {
     /// Bytes that rebuild and scrub read from a drive, or write to it, with one request; at least a
     /// strip.
     pub background_run: Bytes,
+    /// Why drives of the list that exist cannot be used. The missing drives are told with it.
+    pub unusable: Vec<String>,
 }
 
 impl Default for OpenOptions {
@@ -104,6 +106,7 @@ impl Default for OpenOptions {
             background_rate: None,
             rebuild_after: Duration(0),
             background_run: Bytes(4 << 20),
+            unusable: Vec::new(),
         }
     }
 }

@@ -303,6 +303,11 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
 /// Which drives are absent or not up to date.
 fn note_drives(engine: &Engine, configuration: &Configuration, stale: &[DriveNumber]) {
     let now = engine.io.now();
+    // Without its label a drive that cannot be used has no number.
+    let unusable = match engine.options.unusable.as_slice() {
+        [] => String::new(),
+        reasons => format!("; cannot be used: {}", reasons.join("; ")),
+    };
     for (at, entry) in configuration.drives.iter().enumerate() {
         let drive = DriveNumber(at as u16);
         if !entry.state.votes() {
@@ -314,9 +319,11 @@ fn note_drives(engine: &Engine, configuration: &Configuration, stale: &[DriveNum
             engine.drives.change(drive, |seen| {
                 seen.missing_since = Some(now);
                 seen.stale = true;
-                seen.note = "not attached; bring it back or replace it".into();
+                seen.note = format!("not attached; bring it back or replace it{unusable}");
             });
-            let text = format!("{drive} of the pool is not attached; bring it back, or it is rebuilt into spare space");
+            let text = format!(
+                "{drive} of the pool is not attached; bring it back, or it is rebuilt into spare space{unusable}"
+            );
             engine.alarm(AlarmKind::DriveMissing, Severity::Warning, Some(drive), text);
         } else if filling {
             engine.drives.change(drive, |seen| {

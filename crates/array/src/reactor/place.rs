@@ -113,27 +113,37 @@ pub fn create_files(
     Ok(sources)
 }
 
-/// Opens the drives that are there.
-pub fn open_files(places: &[DrivePlace], read_only: bool) -> Result<Vec<Source>, ArrayError> {
+/// Opens the drives that are there. What exists and cannot be used is left out too, and the second
+/// list says why: a dying disk must not keep the others from serving.
+pub fn open_files(places: &[DrivePlace], read_only: bool) -> Result<(Vec<Source>, Vec<String>), ArrayError> {
     check_list(places)?;
     let access = if read_only { Access::ReadOnly } else { Access::Exclusive };
     let mut sources = Vec::with_capacity(places.len());
+    let mut unusable = Vec::new();
     let mut missing = None;
     for (index, place) in places.iter().enumerate() {
-        match DriveFile::open(&place.path, access) {
-            Ok(file) => sources.push(Source::file(file, enclosure(place, index))),
-            Err(error) if error.fault == MediaFault::Gone => {
-                tracing::warn!("a drive is not there: {error}");
-                missing = Some(error);
+        let error = match DriveFile::open(&place.path, access) {
+            Ok(file) => {
+                sources.push(Source::file(file, enclosure(place, index)));
+                continue;
             }
-            Err(error) => return Err(refusal(error)),
+            Err(error) => error,
+        };
+        match error.fault {
+            MediaFault::Gone => tracing::warn!("a drive is not there: {error}"),
+            MediaFault::Damaged | MediaFault::Invalid => {
+                tracing::warn!("a drive cannot be used: {error}");
+                unusable.push(error.message.to_string());
+            }
+            MediaFault::Full | MediaFault::Refused | MediaFault::Retry => return Err(refusal(error)),
         }
+        missing = Some(error);
     }
     match (sources.is_empty(), missing) {
         (true, Some(error)) => {
             Err(ArrayError::Missing(format!("none of the drives is there; the last tried: {error}")))
         }
-        _ => Ok(sources),
+        _ => Ok((sources, unusable)),
     }
 }
 

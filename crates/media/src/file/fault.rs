@@ -16,6 +16,8 @@ pub fn fault_of(error: &io::Error) -> MediaFault {
         Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EBUSY | libc::ETIMEDOUT | libc::ENOBUFS) => {
             MediaFault::Retry
         }
+        // The process or the system is short of something, and no drive is at fault.
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOLCK) => MediaFault::Retry,
         Some(libc::EPERM | libc::EACCES | libc::EROFS | libc::ETXTBSY) => MediaFault::Refused,
         Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EISDIR | libc::ENOTDIR) => MediaFault::Invalid,
         // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and all other errors of a driver: the place is

@@ -115,6 +115,7 @@ fn errors_ask_for_what_the_caller_can_do() {
     check(libc::EACCES, MediaFault::Refused);
     check(libc::EROFS, MediaFault::Refused);
     check(libc::ENOMEM, MediaFault::Retry);
+    check(libc::EMFILE, MediaFault::Retry);
     check(libc::EINVAL, MediaFault::Invalid);
 }
 

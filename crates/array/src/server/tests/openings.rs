@@ -1,6 +1,7 @@
 //! What an opening makes of parts that differ.
 
 use super::*;
+use crate::model::AlarmKind;
 
 fn incomplete(server: &PoolServer) -> Vec<(String, Option<String>)> {
     status(server).incomplete.into_iter().map(|here| (here.volume, here.rolling_back_to)).collect()
@@ -211,4 +212,36 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     let handle = server.volume("v").expect("a handle");
     assert_eq!((read(&handle), incomplete(&server)), ([Ok(2), Ok(2), Ok(2), Ok(2)], Vec::new()));
     assert_eq!(status(&server).rolling_back, None);
+}
+
+/// A disk that dies may still be there: it has no size any more, or cannot be opened.
+#[test]
+fn a_drive_that_cannot_be_used_is_missing_and_named() {
+    let site = Site::new("unusable");
+    let path = site.place(3).path;
+    drop(site.made(1));
+    for why in ["is empty", "is neither a file nor a block device"] {
+        match why {
+            "is empty" => std::fs::write(&path, []).expect("emptied"),
+            _ => std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a directory"),
+        }
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        let alarms = move |alarm| heard.lock().expect("no poison").push(alarm);
+        let server = ServerOptions { alarms: Some(Box::new(alarms)), ..ServerOptions::default() };
+        let server = PoolServer::open(&site.places(), OpenOptions::default(), server).expect("the pool opens");
+        let there = status(&server);
+        let seen = &there.drives[3];
+        assert_eq!((there.drives.len(), there.read_only, seen.health), (DRIVES, false, DriveHealth::Missing));
+        let named = format!("{}: {why}", path.display());
+        assert!(seen.note.contains(&named), "{}", seen.note);
+        let told = told.lock().expect("no poison");
+        let told: Vec<&Alarm> = told.iter().filter(|alarm| alarm.kind == AlarmKind::DriveMissing).collect();
+        assert!(told.len() == 1 && told[0].message.contains(&named), "{told:?}");
+        drop(server);
+    }
+    // A new pool takes no such drive.
+    let refused = Site::new("unusable-new");
+    std::fs::create_dir(refused.place(3).path).expect("a directory");
+    assert!(matches!(refused.create(1), Err(ArrayError::Invalid(_))));
 }
