@@ -185,10 +185,10 @@ fn drives_that_another_process_holds_are_busy_and_not_refused() {
     place.refused(7, &["is in use by process"], &["serve"]);
     drop(held);
     place.json(&["pool", "status"]);
-    // So the packaged unit tries again.
+    // So the packaged unit tries again, and so it does where drives come late (5).
     let unit = include_str!("../../../contrib/package/stele.service");
     let never = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).unwrap();
-    assert!(!never.split_whitespace().any(|code| code == "7"), "{never}");
+    assert!(!never.split_whitespace().any(|code| code == "5" || code == "7"), "{never}");
 }
 
 #[test]

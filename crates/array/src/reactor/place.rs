@@ -141,7 +141,8 @@ pub fn open_files(places: &[DrivePlace], read_only: bool) -> Result<(Vec<Source>
     }
     match (sources.is_empty(), missing) {
         (true, Some(error)) => {
-            Err(ArrayError::Missing(format!("none of the drives is there; the last tried: {error}")))
+            // Not `Missing`: drives that come late at a start are tried again.
+            Err(ArrayError::Degraded(format!("none of the drives is there; the last tried: {error}")))
         }
         _ => Ok((sources, unusable)),
     }

@@ -38,3 +38,13 @@ fn identities_differ() {
     let [first, second] = [fresh_identity().expect("drawn"), fresh_identity().expect("drawn")];
     assert_ne!(first, second);
 }
+
+/// Drives may come later than the server starts, which then tries again.
+#[test]
+fn a_pool_without_any_drive_is_degraded_and_not_missing() {
+    let away = DrivePlace::parse_list("/nowhere/a\n/nowhere/b\n/nowhere/c\n").expect("a list");
+    for read_only in [false, true] {
+        let error = open_files(&away, read_only).err().expect("no drive is there");
+        assert!(matches!(&error, ArrayError::Degraded(text) if text.contains("/nowhere/c")), "{error:?}");
+    }
+}
