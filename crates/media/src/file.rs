@@ -4,15 +4,17 @@
 //! Failure model: every error of the system is passed on with path and offset (see [`fault_of`]).
 //! The digests of the array detect faults that the system does not report (rot, lost and
 //! misdirected writes). A failed flush marks the drive as failed, since the system may report
-//! success for the next flush although the pages are lost.
+//! success for the next flush although the pages are lost. No flush is answered as successful after
+//! that. Through the page cache, only one flush of a drive is in the kernel at a time, so that a
+//! second one cannot miss the error that the first has used up.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stele_ground::{BLOCK, Bytes, Duration};
 
@@ -77,6 +79,8 @@ pub struct DriveFile {
     /// The abilities of the file system. An ability that proved missing is not tried again.
     pub(crate) can: Abilities,
     failed: AtomicBool,
+    /// Held by a thread that flushes a buffered file, until it has recorded a failure.
+    flushing: Mutex<()>,
     /// The lock on the file, common to all its parts.
     lock: Arc<Lock>,
 }
@@ -183,6 +187,7 @@ impl DriveFile {
                 .into(),
             },
             failed: AtomicBool::new(false),
+            flushing: Mutex::new(()),
         })
     }
 
@@ -227,6 +232,7 @@ impl DriveFile {
                     durable_write: self.can.durable_write.load(Ordering::Relaxed).into(),
                 },
                 failed: AtomicBool::new(false),
+                flushing: Mutex::new(()),
             })
         };
         parts.iter().map(part).collect()
@@ -286,6 +292,12 @@ impl DriveFile {
 
     pub(crate) fn is_direct(&self) -> bool {
         self.direct
+    }
+
+    /// Waits for the flush of another thread. Past the page cache, flushes need no turns: there is
+    /// no write-back whose error one flush could take from another.
+    pub(crate) fn flush_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        (!self.direct).then(|| self.flushing.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn has_failed(&self) -> bool {

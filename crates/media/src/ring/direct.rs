@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::plan::{PendingOperation, Step, ZEROS};
 use crate::file::DriveFile;
@@ -13,8 +13,10 @@ pub static ZERO_BYTES: LazyLock<Buffer> = LazyLock::new(|| Buffer::zeroed(ZEROS)
 
 /// Runs the work to its end.
 pub fn carry_out(work: &mut PendingOperation) -> Result<(), MediaError> {
+    let file = Arc::clone(&work.file);
     loop {
         let step = work.step();
+        let _turn = if step == Step::Sync { file.flush_turn() } else { None };
         let result = issue(work, step);
         if let Some(result) = work.outcome(step, result) {
             return result;

@@ -127,7 +127,8 @@ impl PendingOperation {
     fn succeeded(&mut self, step: Step, bytes: u64) -> Option<Result<(), MediaError>> {
         let length = self.op.range().map_or(0, |(_, length)| length);
         match step {
-            Step::Allocate { .. } | Step::Sync | Step::Elsewhere => return Some(Ok(())),
+            Step::Allocate { .. } | Step::Elsewhere => return Some(Ok(())),
+            Step::Sync => return Some(self.durable()),
             Step::Read { .. } | Step::Write { .. } | Step::WriteZeros { .. } => self.done += bytes,
         }
         if self.done < length {
@@ -141,8 +142,18 @@ impl PendingOperation {
                 self.stage = Stage::Sync;
                 None
             }
+            (_, Step::Write { durable: true, .. }) => Some(self.durable()),
             _ => Some(Ok(())),
         }
+    }
+
+    /// The answer to a successful flush. Another one that failed meanwhile has used up the error.
+    fn durable(&self) -> Result<(), MediaError> {
+        if !self.file.has_failed() {
+            return Ok(());
+        }
+        let message = self.describe("another flush failed meanwhile, so the drive is given up");
+        Err(MediaError::new(MediaFault::Gone, message))
     }
 
     fn failed(&mut self, step: Step, error: &io::Error) -> Option<Result<(), MediaError>> {
@@ -169,8 +180,8 @@ impl PendingOperation {
                 _ => {}
             }
         }
-        // A failed flush may have dropped its data, and the next flush may then "succeed". The error
-        // of a durable write belongs to its place, since such writes bypass the page cache.
+        // A failed flush may have dropped its data, and the next flush may then "succeed". The
+        // error of a durable write belongs to its place, since such writes bypass the page cache.
         if step == Step::Sync {
             self.file.set_failed();
             let message = format!("{error}; data that is not yet durable may be lost, so the drive is given up");

@@ -212,6 +212,60 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
     }
 }
 
+/// The kernel reports a failed write-back to one flush, and success to the next.
+#[test]
+fn a_flush_that_overlaps_a_failed_one_fails_too() {
+    let scratch = Scratch::new("overlap");
+    let file = Arc::new(DriveFile::create(scratch.path("drive"), Bytes(MIB), Space::Sparse).expect("created"));
+    let buffers = BufferPool::new(Bytes(MIB));
+    for durable in [false, true] {
+        file.can.durable_write.store(durable, std::sync::atomic::Ordering::Relaxed);
+        let data = vec![Buffer::zeroed(4096).freeze()];
+        let log = Op::Write { at: 0, data, fua: true };
+        let [mut flush, mut write] =
+            [Op::Flush, log].map(|op| PendingOperation::new(0, &file, request(1, op), &buffers));
+        if !durable {
+            assert!(write.outcome(write.step(), Ok(4096)).is_none(), "its flush is to come");
+        }
+        file.set_failed();
+        for work in [&mut flush, &mut write] {
+            let step = work.step();
+            let error = work.outcome(step, Ok(4096)).expect("the last step").expect_err("the drive is given up");
+            assert_eq!(error.fault, MediaFault::Gone, "{step:?}");
+        }
+    }
+}
+
+/// Without turns, a flush that succeeds could be answered before the one that took the error.
+#[test]
+fn flushes_through_the_page_cache_take_turns() {
+    let scratch = Scratch::in_memory("turns");
+    let file = DriveFile::create(scratch.path("drive"), Bytes(MIB), Space::Sparse).expect("created");
+    let parts = file.divide(&[(0, Bytes(MIB / 2)), (MIB / 2, Bytes(MIB / 2))]).expect("divided");
+    let files: Vec<_> = parts.into_iter().map(Arc::new).collect();
+    let Ok(mut uring) = Uring::new(Arc::new(EventFd::new().expect("an eventfd"))) else { return };
+    let buffers = BufferPool::new(Bytes(MIB));
+    for tag in 0..20 {
+        let op = match tag % 4 {
+            0 | 1 => Op::Flush,
+            _ => Op::Write { at: 0, data: vec![Buffer::zeroed(4096).freeze()], fua: true },
+        };
+        let slot = tag as usize % 2;
+        uring.start(PendingOperation::new(slot, &files[slot], request(tag, op), &buffers));
+    }
+    assert_eq!(uring.waiting_flushes(), 8, "one of five flushes of each file is in the kernel");
+    let mut finished = Vec::new();
+    while uring.in_flight() > 0 {
+        uring.wait(None);
+        uring.collect(&mut finished, &mut Vec::new());
+    }
+    let mut tags: Vec<u64> = finished.iter().map(|(work, _)| work.tag).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, Vec::from_iter(0..20));
+    assert!(finished.iter().all(|(_, result)| result.is_ok()));
+    assert_eq!(uring.waiting_flushes(), 0);
+}
+
 #[test]
 fn files_in_the_page_cache_get_no_durable_writes() {
     for (direct, pay) in [(false, false), (false, true), (true, false), (true, true)] {
