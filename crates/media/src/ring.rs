@@ -73,8 +73,11 @@ struct Core {
     ready: Vec<u64>,
     /// Called once, between collecting from io_uring and from the workers.
     #[cfg(test)]
-    between: Option<Box<dyn FnOnce(&mut Core)>>,
+    between: Option<Between>,
 }
+
+#[cfg(test)]
+type Between = Box<dyn FnOnce(&mut Core)>;
 
 /// A file on a ring, as a drive.
 pub struct FileDrive {
