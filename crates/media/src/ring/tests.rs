@@ -267,6 +267,25 @@ fn flushes_through_the_page_cache_take_turns() {
 }
 
 #[test]
+fn flushes_of_threads_take_turns() {
+    let scratch = Scratch::in_memory("thread-turns");
+    let file = Arc::new(DriveFile::create(scratch.path("drive"), Bytes(MIB), Space::Sparse).expect("created"));
+    let mut second = PendingOperation::new(0, &file, request(1, Op::Flush), &BufferPool::new(Bytes(MIB)));
+    let first = file.flush_turn().expect("a buffered file");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(move || direct::carry_out(&mut second));
+        // Time for the second flush to end, if it did not wait.
+        for _ in 0..10_000 {
+            std::thread::yield_now();
+        }
+        file.set_failed();
+        drop(first);
+        let error = second.join().expect("it ends").expect_err("the first flush failed");
+        assert_eq!(error.fault, MediaFault::Gone);
+    });
+}
+
+#[test]
 fn files_in_the_page_cache_get_no_durable_writes() {
     for (direct, pay) in [(false, false), (false, true), (true, false), (true, true)] {
         assert_eq!(crate::file::uses_durable_writes(direct, pay), direct && pay, "{direct} {pay}");
