@@ -1,6 +1,7 @@
 //! The machine: memory, kernel, clocks, limits, and how the drives are attached.
 
 use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -148,7 +149,7 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
             let about = std::fs::metadata(&place.path).ok();
             let is_device = about.as_ref().is_some_and(|about| about.file_type().is_block_device());
             let number = about.map(|about| if is_device { about.rdev() } else { about.dev() });
-            let readable = std::fs::File::open(&place.path).is_ok();
+            let readable = can_be_drive(&place.path);
             let device = number.map(|number| (system::major(number), system::minor(number)));
             Ground { path: place.path, enclosure: place.enclosure, device, is_device, readable }
         })
@@ -164,7 +165,7 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
             "drives",
             Verdict::Wrong,
             format!(
-                "{} of {} drives are not there or cannot be opened by this user: {}",
+                "{} of {} drives are not there, are empty, or cannot be opened by this user: {}",
                 missing.len(),
                 grounds.len(),
                 names(&missing)
@@ -175,6 +176,15 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     findings.extend(one_path(machine, &grounds));
     findings.push(caches(machine, &grounds));
     findings
+}
+
+/// Whether a path leads to a file or block device that can be read and is not empty. A disk that
+/// dies may have no size any more.
+fn can_be_drive(path: &Path) -> bool {
+    let Ok(mut file) = std::fs::File::open(path) else { return false };
+    let kind = file.metadata().map(|about| about.file_type());
+    kind.is_ok_and(|kind| kind.is_file() || kind.is_block_device())
+        && file.seek(SeekFrom::End(0)).is_ok_and(|size| size > 0)
 }
 
 /// Finds drives that fail together although they have different enclosures.

@@ -93,8 +93,13 @@ fn whatever_will_hurt_is_found() {
     patient.chmod("data", 0o755);
     patient.write("data/stele.sock", "not a socket");
     patient.check("socket", Verdict::Wrong, "stele.sock");
+    patient.write("data/b.img", "");
+    patient.check("drives", Verdict::Wrong, "b.img");
     fs::remove_file(patient.0.join("data/b.img")).unwrap();
     patient.check("drives", Verdict::Wrong, "b.img");
+    fs::create_dir(patient.0.join("data/b.img")).unwrap();
+    patient.check("drives", Verdict::Wrong, "1 of 2 drives");
+    fs::remove_dir(patient.0.join("data/b.img")).unwrap();
     patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\"]\n[archive]\nheads_also = [\"/nowhere/heads\"]\n");
     patient.check("heads", Verdict::Warning, "/nowhere/heads");
     patient.write("data/stele.toml", "[pool]\ndrives = []\nspeed = 11\n");
