@@ -164,10 +164,14 @@ fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     place.edit_config(|text| text.replacen("[pool]\n", "[pool]\nbackground_rate = \"1MiB\"\n", 1));
     let server = place.serve().with_keys(keys);
     wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
-    place.json(&["pool", "remove", "2"]);
-    let leaving = place.json(&["pool", "status"]);
-    assert_eq!(healths(&leaving)[2], "leaving", "{leaving}");
+    let mut waits = place.command(&["pool", "remove", "2", "--wait"]);
+    let mut waits = waits.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for("the removal to begin", || (healths(&place.json(&["pool", "status"]))[2] == "leaving").then_some(()));
     place.json(&["pool", "remove", "2", "--cancel"]);
+    // Who waits for it is told.
+    let ended = wait_for("the command that waits", || waits.try_wait().unwrap());
+    let said = std::io::read_to_string(waits.stderr.take().unwrap()).unwrap();
+    assert!(ended.code() == Some(1) && said.contains("the removal of drive 2 was taken back"), "{ended}: {said}");
     wait_for("it to stay", || is_whole(&place.json(&["pool", "status"])).then_some(()));
     assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
     check(&server);

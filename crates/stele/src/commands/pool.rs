@@ -307,8 +307,8 @@ fn is_settled(status: &StatusView, replace: &arguments::PoolReplace, new: &Drive
         && status_of(status, new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving")
 }
 
-/// Time after which work that does not go on, because other drives are away, is not waited for. The
-/// pool tries again every five seconds.
+/// Time after which work that does not go on, because drives are away or there is no room, is not
+/// waited for. The pool tries again every five seconds.
 const STANDSTILL: Duration = Duration::from_secs(15);
 
 /// Since when no byte was moved.
@@ -316,11 +316,12 @@ const STANDSTILL: Duration = Duration::from_secs(15);
 struct Standstill(Option<(Instant, [u64; 3])>);
 
 impl Standstill {
-    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away or
-    /// stripes unreadable.
+    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away, stripes
+    /// unreadable or moves put off.
     fn is_seen(&mut self, status: &StatusView, now: Instant) -> bool {
         let done = [status.moving, status.copy_back, status.rebuild].map(|work| work.map_or(0, |work| work.done));
-        let is_hindered = status.unreadable_stripes > 0 || status.drives.iter().any(is_lost);
+        let is_hindered =
+            status.unreadable_stripes > 0 || status.moving_put_off.is_some() || status.drives.iter().any(is_lost);
         // A try that fails begins at nothing and ends there.
         let moves = |before: &[u64; 3]| done.iter().zip(before).any(|(done, before)| done > before);
         if !is_hindered || self.0.as_ref().is_none_or(|(_, before)| moves(before)) {
@@ -332,15 +333,21 @@ impl Standstill {
 
 /// The failure of a replacement that other drives keep from its end.
 fn unfilled(status: &StatusView, old: u32) -> Failure {
-    let away = status.drives.iter().filter(|drive| drive.is_member() && drive.drive != old && is_lost(drive));
-    let away: Vec<String> = away.map(|drive| format!("drive {} is {}", drive.drive, drive.health)).collect();
-    let why = match away.is_empty() {
-        true => format!("{} stripes cannot be read", status.unreadable_stripes),
-        false => format!("other drives are away: {}", away.join(", ")),
-    };
-    let message = format!("drive {old} is not replaced completely, since {why}");
+    let message = format!("drive {old} is not replaced completely: {}", hindrance(status, Some(old)));
     Failure::new(Kind::Damaged, message)
         .next("return them: `stele drive online N`; the pool then goes on by itself, and `stele pool status` shows it")
+}
+
+/// What keeps work from its end; `replaced` is a drive that does not count.
+fn hindrance(status: &StatusView, replaced: Option<u32>) -> String {
+    let counts = |drive: &&DriveView| drive.is_member() && Some(drive.drive) != replaced && is_lost(drive);
+    let away = status.drives.iter().filter(counts);
+    let away: Vec<String> = away.map(|drive| format!("drive {} is {}", drive.drive, drive.health)).collect();
+    match &status.moving_put_off {
+        _ if !away.is_empty() => format!("drives are away: {}", away.join(", ")),
+        Some((why, _)) if status.unreadable_stripes == 0 => why.clone(),
+        _ => format!("{} stripes cannot be read", status.unreadable_stripes),
+    }
 }
 
 /// Refuses to call a replacement good during which stripes were lost.

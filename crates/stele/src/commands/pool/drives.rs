@@ -1,6 +1,7 @@
 //! `stele pool add` and `stele pool remove`.
 
 use std::path::Path;
+use std::time::Instant;
 
 use stele_ground::Bytes;
 use stele_server::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
@@ -11,7 +12,7 @@ use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::named;
 use stele_server::node::membership::forget;
 
-use super::follow;
+use super::{Standstill, follow, hindrance};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
 
@@ -162,9 +163,17 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
     let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
     connection.call(RemoveDrive { drive: remove.drive }).await?;
     if remove.wait || !connection.is_server() {
-        let gone =
-            |status: &StatusView| (!status.drives.iter().any(|drive| drive.drive == remove.drive), status.moving);
-        let status = follow(connection, json, gone).await?;
+        let in_pool = |status: &StatusView| status.drives.iter().find(|drive| drive.drive == remove.drive).cloned();
+        let mut standstill = Standstill::default();
+        let status = follow(connection, json, |status| {
+            let stays = in_pool(status).is_some_and(|drive| is_kept(&drive));
+            let over = in_pool(status).is_none() || stays || standstill.is_seen(status, Instant::now());
+            (over, status.moving)
+        })
+        .await?;
+        if let Some(stays) = in_pool(&status) {
+            return Err(unremoved(&status, &stays));
+        }
         if let Some(drive) = drive {
             // The server may have removed the entry already.
             forget(site, Path::new(&drive.path))?;
@@ -179,4 +188,22 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
         println!("Drive {} is being emptied; `stele pool status --watch` shows how far it is.", remove.drive);
     }
     Ok(())
+}
+
+/// Whether the removal of the drive was taken back. While it lasts, a drive shows that it leaves, or
+/// what is worse.
+fn is_kept(drive: &DriveView) -> bool {
+    drive.health == "healthy"
+}
+
+/// The failure of a removal that was waited for.
+fn unremoved(status: &StatusView, drive: &DriveView) -> Failure {
+    let number = drive.drive;
+    if is_kept(drive) {
+        return Failure::failed(format!("the removal of drive {number} was taken back"))
+            .next("`stele pool status`; repeat the command if the drive is to leave");
+    }
+    let message = format!("drive {number} has not left the pool: {}", hindrance(status, None));
+    Failure::new(Kind::Damaged, message)
+        .next("`stele pool status`; return drives, or make room; the pool then goes on by itself")
 }
