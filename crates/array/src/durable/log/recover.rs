@@ -207,15 +207,17 @@ impl Walk {
         let expected = self.expected;
         let sights = self.readers.iter_mut().map(|reader| async move {
             let here = reader.sight(offset, &expected).await;
-            if is_first || matches!(here, Sight::Whole(..)) {
+            // The writer goes back to the start of the ring where a group does not fit before its
+            // end, and only there. A look at the start costs what was read ahead here, which a
+            // member that lacks many groups would read again for each.
+            let fits = offset + group::total_max(ring) <= ring;
+            if is_first || fits || matches!(here, Sight::Whole(..)) {
                 return (offset, here);
             }
-            // The writer goes back to the start of the ring where a group does not fit before its
-            // end, and only there. A drive that reads or wrote in the wrong place may show it at
-            // the start all the same.
+            // A drive that reads or wrote in the wrong place may show it at the start all the same.
             match reader.sight(0, &expected).await {
                 Sight::Whole(header, bytes) if offset + header.total() > ring => (0, Sight::Whole(header, bytes)),
-                Sight::Unreadable if offset + group::total_max(ring) > ring => (0, Sight::Unreadable),
+                Sight::Unreadable => (0, Sight::Unreadable),
                 _ => (offset, here),
             }
         });

@@ -9,7 +9,7 @@ use crate::drives::label::LOG_AT;
 use crate::runtime::io::Io;
 
 /// Bytes read at once.
-const CHUNK: u64 = 1 << 20;
+pub(super) const CHUNK: u64 = 1 << 20;
 
 /// What the next group must be.
 #[derive(Clone, Copy, Debug)]

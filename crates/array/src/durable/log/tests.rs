@@ -218,7 +218,11 @@ struct Carried {
 
 impl Carried {
     fn new(drives: u16, seed: u64) -> Carried {
-        let mut bench = Bench::new(usize::from(drives), MIB, seed);
+        Carried::with_ring(drives, MIB, seed)
+    }
+
+    fn with_ring(drives: u16, ring: u64, seed: u64) -> Carried {
+        let mut bench = Bench::new(usize::from(drives), ring, seed);
         let opened = bench.open().expect("no cut").expect("opens");
         bench.work(&opened, 20);
         let (members, _) = opened.log.members();

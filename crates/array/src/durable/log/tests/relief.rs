@@ -70,3 +70,25 @@ fn while_a_member_is_being_replaced_none_makes_way() {
     let (now, _) = opened.log.members();
     assert!(!now.contains(&members[0]) && now.contains(&members[1]), "{now:?}");
 }
+
+#[test]
+fn an_opening_reads_little_of_a_member_that_made_way() {
+    // Its older groups fill more than one window of a reader.
+    let Carried { mut bench, opened, members, .. } = Carried::with_ring(5, 8 * MIB, 57);
+    bench.work(&opened, 250);
+    opened.log.relieve(members[1], &BTreeSet::from([members[1]]));
+    bench.test_drives.run(&opened.tasks, &opened.io);
+    // From here on it lacks every group, and the labels still name it as a member of older ones.
+    let start = opened.log.state().head;
+    for _ in 0..40 {
+        bench.work(&opened, 1);
+    }
+    let end = opened.log.state().head;
+    assert!(start > ring::CHUNK && end > start && end + group::total_max(bench.ring) <= bench.ring);
+    bench.test_drives.cut();
+    let opened = bench.open().expect("no cut").expect("opens");
+    let found = &opened.recovery;
+    assert!(found.groups > 30 && found.damaged.is_empty(), "{found:?}");
+    let read = opened.io.counters(usize::from(members[1].0)).read_bytes;
+    assert!(read <= 3 * bench.ring, "{read} bytes of a ring of {} were read", bench.ring);
+}
