@@ -34,7 +34,7 @@ use stele_media::{Buffer, Shared};
 use crate::drives::label::Labels;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
-use crate::model::place::PageId;
+use crate::model::place::{PageId, StripCell};
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, Notify};
 use crate::space::layout::SharedLayout;
@@ -76,6 +76,13 @@ struct Inner {
     writing: Mutex,
     /// A checkpoint ended, well or not.
     settled: Notify,
+    /// Held while a row moves to another drive: one moves at a time.
+    moving: Mutex,
+    /// The cell that a row moves to, and that lacks pages as yet: none is read or stored there, and
+    /// no anchor names it.
+    filling: Cell<Option<StripCell>>,
+    /// Repairs that wait for their turn, each with a page.
+    repairs: Cell<usize>,
     counters: Cell<TableCounters>,
     /// Copies of a page at most, while drives take the places of others, and how many do.
     copies_most: Cell<(usize, u32)>,
@@ -172,6 +179,9 @@ impl Table {
             store: RefCell::new(store),
             writing: Mutex::default(),
             settled: Notify::default(),
+            moving: Mutex::default(),
+            filling: Cell::default(),
+            repairs: Cell::default(),
             counters: Cell::default(),
             copies_most: Cell::new((usize::MAX, 0)),
         }))

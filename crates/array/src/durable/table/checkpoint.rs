@@ -163,9 +163,7 @@ impl Table {
         let mut store = inner.store.borrow_mut();
         let whole = |row: RowId| {
             let layout = inner.layout.read();
-            layout.row(row).is_some_and(|row| {
-                row.members.iter().all(|m| inner.labels.is_usable(m.replacement.unwrap_or(m.cell).drive))
-            })
+            layout.row(row).is_some_and(|row| self.cells_of(row).iter().all(|cell| inner.labels.is_usable(cell.drive)))
         };
         let width = |row: RowId| inner.layout.read().row(row).map_or(0, |row| row.members.len());
         // As many copies as the pool's codes ask for; fewer only where drives or room are missing.
@@ -447,7 +445,7 @@ impl Checkpoint {
                 sequence: self.sequence,
                 cut: self.cut,
                 replay,
-                rows: store.space.rows().filter_map(|row| layout.row(row).cloned()).collect(),
+                rows: store.space.rows().filter_map(|row| Some(self.table.as_it_counts(layout.row(row)?))).collect(),
                 index: all,
                 root: std::mem::take(&mut self.root),
             }

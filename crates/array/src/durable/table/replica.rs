@@ -13,13 +13,13 @@ use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::{DriveNumber, PageId, RowId, StripCell};
 use crate::runtime::sync::join_all;
-use crate::space::layout::Row;
+use crate::space::layout::{Member, Row};
 
-/// Pages moved before others get a turn.
-const BATCH: usize = 64;
 /// Pages that a scrub reads at once, and that it sorts by place before.
 const RUN: usize = 256;
 const GATHERED: usize = 4 * RUN;
+/// Repairs that wait at most. Those beyond are left to later reads, and to the scrub.
+pub(super) const REPAIRS: usize = 64;
 
 /// A stored page.
 type Named = (PageId, Entry);
@@ -55,9 +55,7 @@ impl Table {
             let cell = cells[(first + at) % cells.len()];
             match self.read_replica(id, entry, place, cell).await {
                 Some(bytes) => {
-                    if !bad.is_empty() && !self.0.read_only {
-                        self.repair_later(id, entry, place, bad, Buffer::copy_of(&bytes).freeze());
-                    }
+                    self.repair_later(id, entry, place, bad, &bytes);
                     return Ok(bytes);
                 }
                 None => bad.push(cell.drive),
@@ -86,13 +84,22 @@ impl Table {
         verifies(pool, id, entry, bytes) || self.0.io.is_disabled(Mutation::PageDigest)
     }
 
-    fn repair_later(&self, id: PageId, entry: Entry, place: PagePlace, bad: Vec<DriveNumber>, bytes: Shared) {
-        let table = self.clone();
-        self.0.io.spawn(async move {
+    fn repair_later(&self, id: PageId, entry: Entry, place: PagePlace, mut bad: Vec<DriveNumber>, bytes: &[u8]) {
+        let inner = &self.0;
+        // One that is away is brought up to date when it returns.
+        bad.retain(|drive| inner.labels.is_usable(*drive));
+        let waiting = inner.repairs.get();
+        if bad.is_empty() || inner.read_only || waiting >= REPAIRS {
+            return;
+        }
+        inner.repairs.set(waiting + 1);
+        let (table, bytes) = (self.clone(), Buffer::copy_of(bytes).freeze());
+        inner.io.spawn(async move {
             let _turn = table.0.writing.lock().await;
             if table.current(id) == entry {
                 table.repair(place, &bad, &bytes).await;
             }
+            table.0.repairs.set(table.0.repairs.get() - 1);
         });
     }
 
@@ -149,11 +156,27 @@ impl Table {
         }
     }
 
-    /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
+    /// Where the replicas of a page are.
     fn cells(&self, place: PagePlace) -> Vec<StripCell> {
         let layout = self.0.layout.read();
-        let cell = |row: &Row| row.members.iter().map(|m| m.replacement.unwrap_or(m.cell)).collect();
-        layout.row(place.row).map_or_else(Vec::new, cell)
+        layout.row(place.row).map_or_else(Vec::new, |row| self.cells_of(row))
+    }
+
+    /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
+    pub(super) fn cells_of(&self, row: &Row) -> Vec<StripCell> {
+        row.members.iter().map(|member| self.moved_to(member).unwrap_or(member.cell)).collect()
+    }
+
+    /// Where a member has moved to, with all its pages.
+    fn moved_to(&self, member: &Member) -> Option<StripCell> {
+        member.replacement.filter(|cell| self.0.filling.get() != Some(*cell))
+    }
+
+    /// A row as an anchor names it.
+    pub(super) fn as_it_counts(&self, row: &Row) -> Row {
+        let mut row = row.clone();
+        row.members.iter_mut().for_each(|member| member.replacement = self.moved_to(member));
+        row
     }
 
     fn at(&self, place: PagePlace, cell: StripCell) -> u64 {
@@ -161,20 +184,17 @@ impl Table {
     }
 
     /// Moves the table's own strips off a drive that is lost, or leaves. For every table row with a
-    /// member there, a spare is chosen, filled from a verified replica and put in its place. The
-    /// move is durable with the next checkpoint, which `wants_checkpoint` asks for. Returns rows
-    /// moved. `Full` when a row finds no drive.
+    /// member there, a spare is chosen, filled from verified replicas and put in its place.
+    /// Checkpoints go on meanwhile. The move is durable with the next one, which `wants_checkpoint`
+    /// asks for. Returns rows moved. `Full` when a row finds no drive.
     pub async fn evacuate(&self, drive: DriveNumber) -> Result<u64, ArrayError> {
+        let _alone = self.0.moving.lock().await;
         let mut moved = 0;
         loop {
             let settled = self.0.settled.changed();
             if self.checkpointing() {
                 // A cell chosen between its cut and its anchor may have been freed after the cut.
                 settled.await;
-                continue;
-            }
-            let _turn = self.0.writing.lock().await;
-            if self.checkpointing() {
                 continue;
             }
             let Some((row, member)) = self.member_on(drive) else { return Ok(moved) };
@@ -186,11 +206,12 @@ impl Table {
                 )));
             };
             self.0.layout.write().set_replacement(row, member, Some(cell));
+            self.0.filling.set(Some(cell));
             if let Err(error) = self.fill(row, cell).await {
                 self.0.layout.write().set_replacement(row, member, None);
+                self.0.filling.set(None);
                 return Err(error);
             }
-            self.0.store.borrow_mut().moved = true;
             moved += 1;
         }
     }
@@ -198,32 +219,89 @@ impl Table {
     fn member_on(&self, drive: DriveNumber) -> Option<(RowId, usize)> {
         let (layout, store) = (self.0.layout.read(), self.0.store.borrow());
         let on = |row: RowId| {
-            let members = &layout.row(row)?.members;
-            members.iter().position(|m| m.replacement.unwrap_or(m.cell).drive == drive).map(|member| (row, member))
+            let cells = self.cells_of(layout.row(row)?);
+            cells.iter().position(|cell| cell.drive == drive).map(|member| (row, member))
         };
         store.space.rows().find_map(on)
     }
 
-    /// Copies every page of a row to a new cell, verified, and flushes it.
+    /// Copies every page of a row to a new cell, verified, and flushes it; from then on it counts.
+    ///
+    /// 1. The pages stored now are copied while checkpoints go on, which takes minutes on a large
+    ///    drive. A page that a checkpoint stores anew meanwhile may be copied as it was, or torn.
+    /// 2. While no checkpoint writes, those stored since are copied.
     async fn fill(&self, row: RowId, cell: StripCell) -> Result<(), ArrayError> {
-        let pages: Vec<(PageId, Entry)> = {
-            let store = self.0.store.borrow();
-            store.directory.all().filter(|(_, entry)| entry.place().is_some_and(|place| place.row == row)).collect()
+        let stopped = || ArrayError::Degraded(format!("{} stopped answering while it took pages over", cell.drive));
+        // A drive that goes and returns has another index: it may have lost what was written.
+        let index = self.0.labels.index(cell.drive).ok_or_else(stopped)?;
+        let copy = async |run: &[Named], priority: Priority| {
+            let (place, bytes) = self.read_run(run, priority).await?;
+            self.0.io.write(index, self.at(place, cell), vec![bytes], priority).await.map_err(|_| stopped())
         };
-        let gone = || ArrayError::Degraded(format!("{} stopped answering while it took pages over", cell.drive));
-        let index = self.0.labels.index(cell.drive).ok_or_else(gone)?;
-        for batch in pages.chunks(BATCH) {
-            for (id, entry) in batch {
-                let Some(place) = entry.place() else { continue };
-                let mut sources = self.cells(place);
-                sources.retain(|source| *source != cell);
-                let bytes = self.read_among(*id, *entry, place, &sources).await?.freeze();
-                let write = self.0.io.write(index, self.at(place, cell), vec![bytes], Priority::Rebuild).await;
-                write.map_err(|_| gone())?;
-            }
-            self.0.io.yield_now().await;
+        let copied = self.pages_of(row);
+        for run in runs(&copied) {
+            copy(run, Priority::Rebuild).await?;
         }
-        if self.flush(cell.drive).await { Ok(()) } else { Err(gone()) }
+        let _turn = self.0.writing.lock().await;
+        let is_copied = |page: &Named| {
+            let found = copied.binary_search_by_key(&page.1.place(), |(_, entry)| entry.place());
+            found.is_ok_and(|at| copied[at] == *page)
+        };
+        let rest: Vec<Named> = self.pages_of(row).into_iter().filter(|page| !is_copied(page)).collect();
+        for run in runs(&rest) {
+            // Checkpoints wait for this, so it does not wait behind the runs of a rebuild.
+            copy(run, Priority::Destage).await?;
+        }
+        self.0.io.flush(index).await.map_err(|_| stopped())?;
+        self.0.filling.set(None);
+        self.0.store.borrow_mut().moved = true;
+        Ok(())
+    }
+
+    /// The pages of a row, by place.
+    fn pages_of(&self, row: RowId) -> Vec<Named> {
+        let store = self.0.store.borrow();
+        let in_row = |(_, entry): &Named| entry.place().is_some_and(|place| place.row == row);
+        let mut pages: Vec<Named> = store.directory.all().filter(in_row).collect();
+        pages.sort_unstable_by_key(|(_, entry)| entry.place());
+        pages
+    }
+
+    /// Where pages that lie one after another begin, and their bytes, verified: one read of a drive
+    /// that has them, where it has them whole. In the place of a page that was stored anew since
+    /// lies anything.
+    async fn read_run(&self, run: &[Named], priority: Priority) -> Result<(PagePlace, Shared), ArrayError> {
+        let first = run.first().and_then(|(_, entry)| entry.place());
+        let first = first.unwrap_or_else(|| unreachable!("pages of a row have a place in it"));
+        let sources = self.cells(first);
+        let mut bytes = self.read_unverified(first, run.len(), &sources, priority).await;
+        for ((id, entry), page) in run.iter().zip(bytes.chunks_exact_mut(PAGE)) {
+            let is_current = || self.current(*id) == *entry;
+            let Some(place) = entry.place().filter(|_| is_current() && !self.is_whole(*id, *entry, page)) else {
+                continue;
+            };
+            match self.read_among(*id, *entry, place, &sources).await {
+                Ok(whole) => page.copy_from_slice(&whole),
+                Err(error) if is_current() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        Ok((first, bytes.freeze()))
+    }
+
+    /// So many pages from a place on, from the first drive that can read them; zeros where none
+    /// can.
+    async fn read_unverified(&self, at: PagePlace, pages: usize, sources: &[StripCell], priority: Priority) -> Buffer {
+        let turn = at.index as usize / RUN % sources.len().max(1);
+        for source in sources.iter().cycle().skip(turn).take(sources.len()) {
+            let index = self.0.labels.index(source.drive).filter(|_| self.0.labels.is_usable(source.drive));
+            let Some(index) = index else { continue };
+            if let Ok(bytes) = self.0.io.read(index, self.at(at, *source), pages * PAGE, priority).await {
+                self.count(|counters| counters.page_reads += 1);
+                return bytes;
+            }
+        }
+        Buffer::zeroed(pages * PAGE)
     }
 
     /// After an anchor that names the replacements is durable: they become the members, and the
@@ -232,7 +310,7 @@ impl Table {
         let mut layout = self.0.layout.write();
         for row in rows {
             let moved: Vec<(usize, StripCell)> = layout.row(*row).map_or_else(Vec::new, |row| {
-                row.members.iter().enumerate().filter_map(|(at, m)| Some((at, m.replacement?))).collect()
+                row.members.iter().enumerate().filter_map(|(at, m)| Some((at, self.moved_to(m)?))).collect()
             });
             for (member, cell) in moved {
                 layout.change_member(*row, member, cell);

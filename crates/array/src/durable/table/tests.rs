@@ -16,6 +16,7 @@ use stele_ground::{Dice, DriveId, MIB, PoolId, VolumeId};
 mod faults;
 mod flow;
 mod late;
+mod moving;
 
 const SIZE: Bytes = Bytes(96 * MIB);
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::drives::label::{ANCHOR_AT, LOG_AT};
 
 /// Where the allocation units begin in these tests: after 4 MiB and a log of 2 MiB.
-const UNITS_AT: u64 = LOG_AT + 2 * MIB;
+pub(super) const UNITS_AT: u64 = LOG_AT + 2 * MIB;
 
 #[test]
 fn power_cuts_at_every_operation_open_to_what_was_acknowledged() {
