@@ -258,7 +258,8 @@ impl PoolServer {
 
     /// Whether a thread has ended: closed, or stopped by a failed assertion.
     pub fn is_stopped(&self) -> bool {
-        self.shards.servers.iter().any(Server::is_stopped)
+        let commands = self.commands.as_ref().is_some_and(|commands| commands.thread.is_finished());
+        commands || self.shards.servers.iter().any(Server::is_stopped)
     }
 
     /// What the files of this pool are driven by, where the kernel allows it.

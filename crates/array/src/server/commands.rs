@@ -14,6 +14,7 @@ use stele_ground::{Bytes, DriveId, VolumeId};
 use super::merge;
 use super::registry::{Registry, Unsettled};
 use super::striping::Striping;
+use crate::formats::shape::check_spec;
 use crate::model::{ArrayError, Command, DriveHealth, DriveStatus, PoolStatus, Reply, VolumeSpec, VolumeStatus};
 
 mod rollback;
@@ -239,6 +240,8 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     }
 
     fn create(&self, mut spec: VolumeSpec) -> Result<Reply, ArrayError> {
+        // Striping divides by the strip, before any shard looks at it.
+        check_spec(&spec)?;
         let shards = self.shards.count();
         let parts = match spec.spread {
             true => Striping::of(&spec, shards).parts(spec.size),

@@ -233,6 +233,33 @@ fn what_commands_made_is_there_when_the_pool_is_opened_again() {
     assert_eq!(status(&server).shards, 2);
 }
 
+/// A volume of a shape that no pool has is refused, before anything is computed from its strip.
+#[test]
+fn a_volume_without_a_strip_is_refused() {
+    let site = Site::new("strip");
+    let mut server = site.made(2);
+    for strip in [0, 1 << 63] {
+        let shape = VolumeSpec { strip: Bytes(strip), ..spec("v", Code::mirror(2), 4 * MIB) };
+        let refused = server.command_blocking(Command::CreateVolume(shape)).expect_err("no strip");
+        assert!(matches!(refused, ArrayError::Invalid(_)), "{refused}");
+    }
+    volume(&server, spec("v", Code::mirror(2), 4 * MIB));
+    assert!(!server.is_stopped());
+
+    // A pool whose commands have no thread any more says so.
+    let Commands { queue, thread } = server.commands.take().expect("several shards");
+    drop(queue);
+    thread.join().expect("it has ended");
+    let ended = std::thread::spawn(|| ());
+    while !ended.is_finished() {
+        std::thread::yield_now();
+    }
+    server.commands = Some(Commands { queue: channel().0, thread: ended });
+    assert!(server.is_stopped());
+    let stopped = server.command_blocking(Command::Checkpoint).expect_err("no thread takes it");
+    assert!(matches!(stopped, ArrayError::Stopped(_)), "{stopped}");
+}
+
 /// Nothing that has an owner and is protected goes, on whichever shard the protection is known.
 #[test]
 fn a_protected_volume_stays_on_all_shards() {
