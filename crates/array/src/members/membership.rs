@@ -425,10 +425,13 @@ impl Serving {
         index: usize,
         identity: DriveId,
         attached: Attached,
-        size: Bytes,
+        needed: Bytes,
         sequence: u64,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
+        // Where the next shard's part of the drive begins, an opening learns from this size.
+        let is_alone = engine.drives.labels.configuration().shard.is_alone();
+        let size = if is_alone { needed } else { attached.geometry.size };
         engine.takes_writes(index, &attached.name).await?;
         engine.clear_groups(index, &attached.name).await?;
         // One voter leaves before another one comes in its place: see `label::agreement`.
@@ -461,7 +464,14 @@ impl Serving {
             })
             .await?;
         if !engine.drives.labels.holds_newest(old) {
-            engine.commit_state(old, DriveState::Failed).await?;
+            // The drive that comes next may have no more than is needed.
+            let failed = |configuration: &mut Configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(old.0)) {
+                    (entry.state, entry.size) = (DriveState::Failed, needed);
+                }
+            };
+            engine.drives.labels.commit(failed).await?;
+            engine.layout_follows();
             engine.drives.labels.detach(old);
             return Err(ArrayError::Degraded(format!(
                 "{} does not take its label; {old} is still to be replaced, by another drive",

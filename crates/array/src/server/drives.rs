@@ -27,7 +27,7 @@ pub fn shards_on(sources: &[Source]) -> u16 {
 /// The drive's parts, by shard.
 pub fn divide(source: Source, shards: u16) -> Result<Vec<Source>, ArrayError> {
     let parts = match source.as_file() {
-        Some(file) => parts(file.geometry().size, shards, label_on(file).as_ref()),
+        Some(file) => parts(file.geometry().size, shards, part_on(file, shards)),
         None => Vec::new(),
     };
     source.divide(&parts).map_err(refusal)
@@ -52,25 +52,48 @@ pub fn clear_inner_labels(source: &Source, shards: u16) -> Result<(), ArrayError
     parts(size, shards, None).into_iter().try_for_each(clear).map_err(refusal)
 }
 
-/// Start and length of the parts. What a label says counts for more than the size now: a file may
-/// have grown.
-fn parts(size: Bytes, shards: u16, label: Option<&Label>) -> Vec<(u64, Bytes)> {
+/// Start and length of the parts. `labelled`: the size of all but the last, by a label.
+fn parts(size: Bytes, shards: u16, labelled: Option<u64>) -> Vec<(u64, Bytes)> {
     let count = u64::from(shards);
-    let labelled = label.and_then(|label| {
-        let configuration = &label.configuration;
-        let entry = configuration.drives.get(usize::from(label.number.0))?;
-        let Shard { index, count: theirs } = configuration.shard;
-        // Of all but the last, the size is that of the parts.
-        (theirs == shards && index + 1 < theirs && entry.size.0 * count <= size.0).then_some(entry.size.0)
-    });
-    let part = labelled.unwrap_or(size.0 / count / MIB * MIB);
+    let part = labelled.unwrap_or(even(size, shards));
     let length = |shard| if shard + 1 == count { size.0 - part * shard } else { part };
     (0..count).map(|shard| (part * shard, Bytes(length(shard)))).collect()
 }
 
+/// Bytes of each part of a drive that is divided now.
+fn even(size: Bytes, shards: u16) -> u64 {
+    size.0 / u64::from(shards) / MIB * MIB
+}
+
+/// Bytes of each part but the last, as a label says it. That counts for more than the size now: a
+/// file may have grown.
+fn part_on(file: &DriveFile, shards: u16) -> Option<u64> {
+    let label = label_on(file)?;
+    let configuration = &label.configuration;
+    let entry = configuration.drives.get(usize::from(label.number.0))?;
+    let Shard { index, count: theirs } = configuration.shard;
+    let size = file.geometry().size;
+    if theirs != shards || index + 1 >= theirs || entry.size.0 * u64::from(theirs) > size.0 {
+        return None;
+    }
+    // Earlier versions noted a larger drive that replaced another with the size of that one. Its
+    // second part begins behind an even part all the same.
+    let is_second = |at: u64| {
+        let mut copies = [at, at + LABEL_SIZE].into_iter().filter_map(|at| label_at(file, at));
+        let pool = configuration.whole_pool();
+        copies.any(|other| other.configuration.shard.index == 1 && other.configuration.whole_pool() == pool)
+    };
+    let (labelled, even) = (entry.size.0, even(size, shards));
+    let is_even = even != labelled && !is_second(labelled) && is_second(even);
+    Some(if is_even { even } else { labelled })
+}
+
 /// The newest label at either end of a drive.
 fn label_on(file: &DriveFile) -> Option<Label> {
-    let copy = |at| Label::decode(&file.read_now(at, LABEL_SIZE as usize).ok()?.freeze()).ok();
-    let copies = places(file.geometry().size.0).into_iter().filter_map(copy);
+    let copies = places(file.geometry().size.0).into_iter().filter_map(|at| label_at(file, at));
     copies.max_by_key(|label| (label.configuration.shard.index == 0, label.sequence))
+}
+
+fn label_at(file: &DriveFile, at: u64) -> Option<Label> {
+    Label::decode(&file.read_now(at, LABEL_SIZE as usize).ok()?.freeze()).ok()
 }

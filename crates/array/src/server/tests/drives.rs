@@ -1,0 +1,153 @@
+//! Drives that come, go and are replaced, on all shards.
+
+use super::*;
+
+/// Waits until all drives are healthy.
+fn all_healthy(server: &PoolServer) {
+    let start = std::time::Instant::now();
+    loop {
+        let there = status(server);
+        if there.rebuild.is_none() && there.drives.iter().all(|drive| drive.health == DriveHealth::Healthy) {
+            return;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{there:#?}");
+        std::thread::yield_now();
+    }
+}
+
+/// A drive is replaced, added, emptied and taken back on all shards with one command.
+#[test]
+fn drives_come_and_go_on_all_shards() {
+    let site = Site::new("drives");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 16 * MIB));
+    handle.write_blocking(0, data(3, 16 * MIB), true).expect("written");
+    let ask = |command: Command| server.command_blocking(command);
+    let size = std::fs::metadata(site.place(0).path).expect("a drive").len();
+    let fresh = |name: &str| {
+        let path = site.0.join(name);
+        drop(DriveFile::create(&path, Bytes(size), Space::Sparse).expect("a file"));
+        let index = server.attach(&DrivePlace { path, enclosure: None }).expect("attached");
+        (index, DriveId(fresh_identity().expect("an identity")))
+    };
+    let until = |what: &str, reached: &dyn Fn(&PoolStatus) -> bool| {
+        let start = std::time::Instant::now();
+        while !reached(&status(&server)) {
+            assert!(start.elapsed().as_secs() < 60, "{what}: {:#?}", status(&server));
+            std::thread::yield_now();
+        }
+    };
+    let (new, identity) = fresh("new");
+    ask(Command::ReplaceDrive { old: 2, new, identity, enclosure: None, give_up: true }).expect("replaced");
+    until("replaced", &|status| {
+        let drive = status.drives.iter().find(|drive| drive.identity == identity);
+        drive.is_some_and(|drive| drive.health == DriveHealth::Healthy) && status.rebuild.is_none()
+    });
+    let added = fresh("added");
+    ask(Command::AddDrives { drives: vec![added] }).expect("added");
+    // Given again, as after an answer that was lost.
+    ask(Command::AddDrives { drives: vec![added] }).expect_err("it is a member");
+    let number = |identity: DriveId| {
+        let member = status(&server).drives.into_iter().find(|drive| drive.identity == identity);
+        member.expect("a member").index
+    };
+    until("grown", &|status| status.moving.is_none());
+    ask(Command::RemoveDrive { drive: number(identity) }).expect("being emptied");
+    until("emptied", &|status| status.drives.iter().all(|drive| drive.identity != identity));
+    let there = status(&server);
+    assert!(there.drives.iter().all(|drive| drive.note.is_empty()), "{:#?}", there.drives);
+    assert_eq!(there.drives.iter().filter(|drive| drive.is_member()).count(), DRIVES);
+    assert!(handle.read_blocking(0, 16 * MIB as usize).expect("read").iter().all(|byte| *byte == 3));
+}
+
+/// A larger drive in the place of another is there on all shards when the pool is opened again.
+#[test]
+fn a_larger_drive_is_there_at_the_next_opening() {
+    let site = Site::new("larger");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 8 * MIB));
+    handle.write_blocking(0, data(3, 8 * MIB), true).expect("written");
+    let size = std::fs::metadata(site.place(2).path).expect("a drive").len() + 32 * MIB;
+    let path = site.0.join("new");
+    drop(DriveFile::create(&path, Bytes(size), Space::Sparse).expect("a file"));
+    server.detach(2);
+    let new = server.attach(&DrivePlace { path: path.clone(), enclosure: None }).expect("attached");
+    let identity = DriveId(fresh_identity().expect("an identity"));
+    let replace = Command::ReplaceDrive { old: 2, new, identity, enclosure: None, give_up: true };
+    server.command_blocking(replace).expect("replaced");
+    all_healthy(&server);
+    server.close().expect("closed");
+    std::fs::rename(path, site.place(2).path).expect("renamed");
+
+    let server = site.open();
+    let there = status(&server);
+    let healthy = there.drives.iter().all(|drive| drive.health == DriveHealth::Healthy && drive.note.is_empty());
+    assert!(healthy, "{:#?}", there.drives);
+    // Both shards use what it has more.
+    assert!(there.drives[2].size > Bytes(size - 4 * MIB), "{}", there.drives[2].size);
+    let handle = server.volume("v").expect("there");
+    assert!(handle.read_blocking(0, 8 * MIB as usize).expect("read").iter().all(|byte| *byte == 3));
+}
+
+/// Earlier versions noted a larger drive with the size of the one that it replaced.
+#[test]
+fn a_drive_with_a_smaller_size_in_its_label_is_divided_evenly() {
+    let site = Site::new("smaller");
+    let server = site.made(2);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 8 * MIB));
+    handle.write_blocking(0, data(3, 8 * MIB), true).expect("written");
+    server.close().expect("closed");
+    let mut bytes = std::fs::read(site.place(2).path).expect("a drive");
+    let second = bytes.split_off(48 * MIB as usize);
+    bytes.resize(64 * MIB as usize, 0);
+    bytes.extend(second);
+    bytes.resize(128 * MIB as usize, 0);
+    std::fs::write(site.place(2).path, bytes).expect("written");
+    let server = site.open();
+    let there = status(&server);
+    assert!(there.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:#?}", there.drives);
+    let handle = server.volume("v").expect("there");
+    assert!(handle.read_blocking(0, 8 * MIB as usize).expect("read").iter().all(|byte| *byte == 3));
+}
+
+/// A pool opens without one of its drives, whose label says in how many parts they are divided.
+#[test]
+fn drives_say_how_they_are_divided() {
+    let site = Site::new("divided");
+    let server = site.made(3);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 12 * MIB));
+    handle.write_blocking(0, data(6, 12 * MIB), true).expect("written");
+    server.close().expect("closed");
+    std::fs::remove_file(site.place(4).path).expect("a drive is away");
+    // Another one has lost its labels at the start.
+    let damaged = std::fs::OpenOptions::new().write(true).open(site.place(1).path).expect("a drive");
+    std::os::unix::fs::FileExt::write_all_at(&damaged, &[0; 128 << 10], 0).expect("damaged");
+    drop(damaged);
+    let server = site.open();
+    let there = status(&server);
+    assert_eq!((there.shards, there.pool), (3, PoolId([7; 16])));
+    assert_eq!(
+        there.drives.iter().filter(|drive| drive.health == DriveHealth::Missing).count(),
+        1,
+        "{:#?}",
+        there.drives
+    );
+    let handle = server.volume("v").expect("there");
+    assert!(handle.read_blocking(0, 12 * MIB as usize).expect("read").iter().all(|byte| *byte == 6));
+    drop((handle, server));
+
+    // A pool is not made over it, whatever its number of shards; and is, when the labels at both
+    // ends of each drive are gone.
+    for shards in [1, 2, 3] {
+        assert!(matches!(site.create(shards), Err(ArrayError::Refused(_))), "{shards}");
+    }
+    for place in site.places().iter().filter(|place| place.path.exists()) {
+        let file = std::fs::OpenOptions::new().write(true).open(&place.path).expect("a drive");
+        let size = file.metadata().expect("its size").len();
+        for at in crate::drives::label::places(size) {
+            let zeros = vec![0; crate::drives::label::LABEL_SIZE as usize];
+            std::os::unix::fs::FileExt::write_all_at(&file, &zeros, at).expect("wiped");
+        }
+    }
+    assert_eq!(names(&site.made(3)), Vec::<String>::new());
+}
