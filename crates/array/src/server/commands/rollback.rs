@@ -31,15 +31,29 @@ impl<S: Shards> Coordinator<'_, S> {
                  would be undone"
             )));
         }
-        if self.statuses()?.iter().any(|shard| shard.read_only) {
+        let statuses = self.statuses()?;
+        if statuses.iter().any(|shard| shard.read_only) {
             return Err(ArrayError::Degraded(format!(
                 "volume '{volume}' is not rolled back: some shard takes no changes; return drives, and try again"
             )));
         }
+        self.refuse_second(volume, statuses[0].rolling_back)?;
         let mut rolled_back = Ok(());
         self.shards.without_writes(known.whole.id, &mut || rolled_back = self.roll_parts_back(&known, &of));
         rolled_back?;
         self.shown(volume)
+    }
+
+    /// There is one note: that of another volume would be lost, and its parts served as they are.
+    fn refuse_second(&self, volume: &str, noted: Option<VolumeId>) -> Result<(), ArrayError> {
+        let all = self.all()?;
+        let is_shut = |known: &&Known| known.is_complete() && known.whole.spec.name != volume;
+        let Some(other) = noted.and_then(|noted| meant(&all, noted)).filter(is_shut) else { return Ok(()) };
+        let other = &other.whole.spec.name;
+        Err(ArrayError::Refused(format!(
+            "the rollback of volume '{other}' was cut off: give that command again first, or roll '{other}' back to \
+             another snapshot"
+        )))
     }
 
     fn roll_parts_back(&self, known: &Known, of: &Known) -> Result<(), ArrayError> {
@@ -91,8 +105,9 @@ impl<S: Shards> Coordinator<'_, S> {
             }
             return Ok(());
         };
-        let volume = all.iter().find(|known| of.whole.origin.as_ref() == Some(&known.whole.spec.name));
-        let Some(known) = volume.filter(|known| known.is_complete() && of.is_complete()) else { return Ok(()) };
+        let Some(known) = meant(&all, snapshot).filter(|known| known.is_complete() && of.is_complete()) else {
+            return Ok(());
+        };
         self.registry.shut(known.whole.id);
         if may_change {
             if let Err(error) = self.roll_parts_back(known, of) {
@@ -115,4 +130,10 @@ impl<S: Shards> Coordinator<'_, S> {
             false => Ok(()),
         }
     }
+}
+
+/// The volume of a noted snapshot.
+fn meant(all: &[Known], noted: VolumeId) -> Option<&Known> {
+    let of = all.iter().find(|known| known.whole.id == noted && known.whole.snapshot)?;
+    all.iter().find(|known| of.whole.origin.as_ref() == Some(&known.whole.spec.name))
 }

@@ -245,3 +245,37 @@ fn a_drive_that_cannot_be_used_is_missing_and_named() {
     std::fs::create_dir(refused.place(3).path).expect("a directory");
     assert!(matches!(refused.create(1), Err(ArrayError::Invalid(_))));
 }
+
+/// There is one note of a rollback that was cut off: a rollback of another volume waits for it.
+#[test]
+fn a_second_volume_is_not_rolled_back_before_the_first() {
+    let site = Site::new("second");
+    let server = site.made(2);
+    for name in ["v", "w"] {
+        let (_, handle) = volume(&server, spec(name, Code::mirror(2), 4 * MIB));
+        handle.write_blocking(0, data(1, 4 * MIB), true).expect("written");
+        let take = Command::SnapshotVolume { volume: name.into(), name: format!("{name}@1"), made: 0 };
+        server.command_blocking(take).expect("a snapshot");
+        handle.write_blocking(0, data(2, 4 * MIB), true).expect("written");
+    }
+    let back = |name: &str| Command::RollBackVolume { volume: name.into(), snapshot: format!("{name}@1") };
+    let full = |shard: usize, command: &Command| {
+        let is_last = shard == 0 && matches!(command, Command::RollBackVolume { .. });
+        is_last.then(|| Err(ArrayError::Full("no room".into())))
+    };
+    let failing = Between { shards: &server.shards, instead: full };
+    Coordinator::new(&failing, &server.registry).obey(back("v")).expect_err("cut off");
+    let refused = server.command_blocking(back("w")).expect_err("the other one first");
+    assert!(refused.to_string().contains("the rollback of volume 'v' was cut off"), "{refused}");
+    let read = |server: &PoolServer, name: &str| {
+        let handle = server.volume(name).expect("there");
+        [0, 1].map(|unit| handle.read_blocking(unit * UNIT, 4096).map(|block| block[0]))
+    };
+    assert_eq!(read(&server, "w"), [Ok(2), Ok(2)]);
+    drop(server);
+
+    let server = site.open();
+    assert_eq!((read(&server, "v"), read(&server, "w")), ([Ok(1), Ok(1)], [Ok(2), Ok(2)]));
+    server.command_blocking(back("w")).expect("rolled back");
+    assert_eq!(read(&server, "w"), [Ok(1), Ok(1)]);
+}
