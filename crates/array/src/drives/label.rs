@@ -126,7 +126,8 @@ pub struct Configuration {
     /// Of a shard: an opening accepted that acknowledged writes may be gone. What the others have
     /// alone is then no leftover.
     pub loss_accepted: bool,
-    /// Of the first of several: the snapshot that a volume is being rolled back to on all.
+    /// Of the first of several: the snapshot that a volume is being rolled back to on all. Or a
+    /// volume that shows different states, and the snapshot is gone.
     pub rolling_back: Option<VolumeId>,
 }
 

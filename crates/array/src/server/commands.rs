@@ -283,12 +283,12 @@ impl<'a, S: Shards> Coordinator<'a, S> {
 
     fn delete(&self, name: &str) -> Result<Reply, ArrayError> {
         let known = self.known(name)?;
-        self.refuse_needed(&known)?;
         if known.whole.retained {
             // The first shard alone may not know.
             let held = known.parts.iter().find(|(_, part)| part.retained).map_or(0, |(shard, _)| *shard);
             return self.shards.ask(held, Command::DeleteVolume { name: name.to_owned() });
         }
+        let ends_note = self.release(&known)?;
         let (first, others) = known.parts.split_first().ok_or_else(no_shard)?;
         self.shards.ask(first.0, Command::DeleteVolume { name: name.to_owned() })?;
         let mut whole_gone = true;
@@ -301,6 +301,9 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         match whole_gone {
             true => self.registry.end_incomplete(name),
             false => self.registry.note_incomplete(name, None),
+        }
+        if ends_note {
+            self.end_note();
         }
         Ok(Reply::Done)
     }

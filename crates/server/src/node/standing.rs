@@ -89,11 +89,11 @@ fn of_incomplete(incomplete: &Incomplete) -> StandingView {
             format!("return drives that are away; then `stele volume rollback {volume} {snapshot}`"),
         ),
         None => (
-            format!("volume '{volume}' lacks its part on some shard"),
-            "the other parts are kept; reads of it are refused",
+            format!("volume '{volume}' lacks its part on some shard, or its parts show different states"),
+            "the parts that are there are kept; reads of it are refused",
             format!(
-                "return drives that are away and start again; if they are gone, restore it from a copy: \
-                 `stele volume delete {volume}`"
+                "return drives that are away and start again; if they are gone, roll it back to a snapshot that is \
+                 whole, or restore it from a copy: `stele volume delete {volume}`"
             ),
         ),
     };

@@ -4,7 +4,9 @@
 //! first shard notes down what is meant before any part changes, and forgets it when all have
 //! changed. What a crash or a failure cuts off is carried out again at the next opening, or when
 //! the command is given again. Until then the volume is shut: nothing is read or written, so that
-//! nothing is acknowledged which the second attempt would undo.
+//! nothing is acknowledged which the second attempt would undo. Where an opening accepted a loss and
+//! the snapshot lacks a part since, the volume stays shut until it is rolled back to another one, or
+//! deleted.
 
 use stele_ground::VolumeId;
 
@@ -95,45 +97,69 @@ impl<S: Shards> Coordinator<'_, S> {
 
     /// Finishes what was cut off; shuts the volume where that cannot be. A shard that takes no
     /// changes fails no opening.
-    pub(super) fn finish_rollback(&self, snapshot: VolumeId, may_change: bool) -> Result<(), ArrayError> {
+    pub(super) fn finish_rollback(&self, noted: VolumeId, may_change: bool) -> Result<(), ArrayError> {
         let all = self.all()?;
-        let Some(of) = all.iter().find(|known| known.whole.id == snapshot && known.whole.snapshot) else {
+        let Some(of) = all.iter().find(|known| known.whole.id == noted) else {
             // The first shard has lost it, as an opening accepted.
             tracing::warn!("a rollback was cut off whose snapshot is gone; its volume stays as it is");
-            if let Some(Err(error)) = may_change.then(|| self.note(None)) {
-                tracing::warn!("it stays noted: {error}");
+            if may_change {
+                self.end_note();
             }
             return Ok(());
         };
-        let Some(known) = meant(&all, snapshot).filter(|known| known.is_complete() && of.is_complete()) else {
-            return Ok(());
-        };
+        // One that lacks a part cannot be read anyway.
+        let Some(known) = meant(&all, noted).filter(|known| known.is_complete()) else { return Ok(()) };
         self.registry.shut(known.whole.id);
-        if may_change {
+        if may_change && of.whole.snapshot && of.is_complete() {
             if let Err(error) = self.roll_parts_back(known, of) {
                 tracing::warn!("{error}");
             }
         } else {
-            self.registry.note_incomplete(&known.whole.spec.name, Some(of.whole.spec.name.clone()));
+            let snapshot = of.whole.snapshot.then(|| of.whole.spec.name.clone());
+            self.registry.note_incomplete(&known.whole.spec.name, snapshot);
         }
         Ok(())
     }
 
-    /// Refuses to delete the snapshot that a rollback needs which was cut off.
-    pub(super) fn refuse_needed(&self, known: &Known) -> Result<(), ArrayError> {
-        let noted = self.statuses()?.first().and_then(|first| first.rolling_back);
-        match noted == Some(known.whole.id) {
-            true => Err(ArrayError::Refused(format!(
-                "the rollback of its volume to '{}' was cut off: give that command again first",
-                known.whole.spec.name
-            ))),
-            false => Ok(()),
+    /// Called before a snapshot or volume goes. Refuses for a snapshot that a rollback needs which
+    /// was cut off. Where that snapshot lacks a part, no rollback to it can be finished: the volume
+    /// is noted in its place, and stays shut. Returns true where the note ends with what goes.
+    pub(super) fn release(&self, going: &Known) -> Result<bool, ArrayError> {
+        let statuses = self.statuses()?;
+        if statuses[0].rolling_back != Some(going.whole.id) {
+            return Ok(false);
+        }
+        let (all, name) = (self.all()?, &going.whole.spec.name);
+        let shut = meant(&all, going.whole.id).filter(|volume| going.whole.snapshot && volume.is_complete());
+        let Some(volume) = shut else { return Ok(true) };
+        if going.is_complete() {
+            return Err(ArrayError::Refused(format!(
+                "the rollback of its volume to '{name}' was cut off: give that command again first"
+            )));
+        }
+        if statuses.iter().any(|shard| shard.read_only) {
+            return Err(ArrayError::Degraded(format!(
+                "snapshot '{name}' is not deleted: some shard takes no changes, and may have its part; return drives, \
+                 and try again"
+            )));
+        }
+        self.note(Some(volume.whole.id))?;
+        self.registry.note_incomplete(&volume.whole.spec.name, None);
+        Ok(false)
+    }
+
+    /// A note that stays names nothing that is there.
+    pub(super) fn end_note(&self) {
+        if let Err(error) = self.note(None) {
+            tracing::warn!("a rollback stays noted: {error}");
         }
     }
 }
 
-/// The volume of a noted snapshot.
+/// The volume whose parts differ, by a note: the note names the snapshot that some of them show, or
+/// the volume itself.
 fn meant(all: &[Known], noted: VolumeId) -> Option<&Known> {
-    let of = all.iter().find(|known| known.whole.id == noted && known.whole.snapshot)?;
-    all.iter().find(|known| of.whole.origin.as_ref() == Some(&known.whole.spec.name))
+    let of = all.iter().find(|known| known.whole.id == noted)?;
+    let is_it = |known: &&Known| of.whole.origin.as_ref() == Some(&known.whole.spec.name);
+    if of.whole.snapshot { all.iter().find(is_it) } else { Some(of) }
 }

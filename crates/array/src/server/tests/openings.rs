@@ -214,6 +214,7 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     assert_eq!(status(&server).rolling_back, None);
 }
 
+<<<<<<< HEAD
 /// A disk that dies may still be there: it has no size any more, or cannot be opened.
 #[test]
 fn a_drive_that_cannot_be_used_is_missing_and_named() {
@@ -244,6 +245,64 @@ fn a_drive_that_cannot_be_used_is_missing_and_named() {
     let refused = Site::new("unusable-new");
     std::fs::create_dir(refused.place(3).path).expect("a directory");
     assert!(matches!(refused.create(1), Err(ArrayError::Invalid(_))));
+=======
+/// Where the snapshot lacks a part that a rollback needs which was cut off, the volume stays shut: at
+/// every opening, until it is rolled back to another snapshot or deleted.
+#[test]
+fn a_mixture_whose_snapshot_lacks_a_part_stays_shut() {
+    for ends_with in ["rollback", "deletion"] {
+        let site = Site::new(&format!("mixture-{ends_with}"));
+        let server = site.made(3);
+        let (_, handle) = volume(&server, spec("v", Code::mirror(2), 6 * MIB));
+        volume(&server, spec("w", Code::mirror(2), 6 * MIB));
+        let take =
+            |volume: &str, name: &str| Command::SnapshotVolume { volume: volume.into(), name: name.into(), made: 0 };
+        let back = |volume: &str, to: &str| Command::RollBackVolume { volume: volume.into(), snapshot: to.into() };
+        let delete = |name: &str| Command::DeleteVolume { name: name.into() };
+        for (byte, name) in [(1, "v@1"), (2, "v@2")] {
+            handle.write_blocking(0, data(byte, 6 * MIB), true).expect("written");
+            server.command_blocking(take("v", name)).expect("a snapshot");
+        }
+        server.command_blocking(take("w", "w@1")).expect("a snapshot");
+        let failed = |shard: usize, command: &Command| {
+            let is_last = shard == 0 && matches!(command, Command::RollBackVolume { .. });
+            is_last.then(|| Err(ArrayError::Degraded("no drives".into())))
+        };
+        let failing = Between { shards: &server.shards, instead: failed };
+        Coordinator::new(&failing, &server.registry).obey(back("v", "v@1")).expect_err("cut off");
+        server.shards.ask(1, delete("v@1")).expect("deleted there");
+        drop((handle, server));
+
+        let read = |server: &PoolServer| {
+            let handle = server.volume("v").expect("a handle");
+            [0, 1, 2].map(|unit| handle.read_blocking(unit * UNIT, 4096).map(|block| block[0]))
+        };
+        let is_shut = |server: &PoolServer| read(server).iter().all(Result::is_err);
+        let accepting = OpenOptions { override_quorum: true, ..OpenOptions::default() };
+        let server = PoolServer::open(&site.places(), accepting, ServerOptions::default()).expect("the pool opens");
+        assert_eq!(incomplete(&server), [("v".into(), Some("v@1".into())), ("v@1".into(), None)]);
+        assert!(is_shut(&server), "{:?}", read(&server));
+        server.command_blocking(back("v", "v@1")).expect_err("it lacks a part");
+        server.command_blocking(delete("v@1")).expect("deleted");
+        assert!(is_shut(&server), "{:?}", read(&server));
+        drop(server);
+
+        let server = site.open();
+        assert_eq!(incomplete(&server), [("v".into(), None)]);
+        assert!(is_shut(&server), "{:?}", read(&server));
+        let refused = server.command_blocking(back("w", "w@1")).expect_err("the other one first");
+        assert!(refused.to_string().contains("the rollback of volume 'v' was cut off"), "{refused}");
+        if ends_with == "rollback" {
+            server.command_blocking(back("v", "v@2")).expect("rolled back");
+            assert_eq!(read(&server), [Ok(2), Ok(2), Ok(2)]);
+        } else {
+            server.command_blocking(delete("v@2")).expect("deleted");
+            server.command_blocking(delete("v")).expect("deleted");
+        }
+        assert_eq!((incomplete(&server), status(&server).rolling_back), (Vec::new(), None));
+        server.command_blocking(back("w", "w@1")).expect("rolled back");
+    }
+>>>>>>> caf0b921 (array: keep a volume shut whose rollback can no longer be finished)
 }
 
 /// There is one note of a rollback that was cut off: a rollback of another volume waits for it.
