@@ -227,10 +227,10 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         if striping.parts(whole.spec.size) == have || whole.snapshot {
             return;
         }
+        // All parts, of whatever size: a first call that failed has changed some of them.
         let to = |size: Bytes| {
             let ask = |(shard, size)| self.shards.ask(shard, Command::ResizeVolume { name: name.clone(), size });
-            let change = striping.parts(size).into_iter().enumerate().filter(|(shard, size)| have[*shard] != *size);
-            change.map(ask).collect::<Result<Vec<_>, _>>()
+            striping.parts(size).into_iter().enumerate().map(ask).collect::<Result<Vec<_>, _>>()
         };
         if to(whole.spec.size).is_err()
             && let Err(error) = to(striping.covering(&have))

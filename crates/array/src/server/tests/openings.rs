@@ -46,6 +46,21 @@ fn an_opening_puts_right_what_was_cut_off() {
     assert_eq!(handle.read_blocking(0, 2 * MIB as usize).expect("read")[..], vec![1; 2 * MIB as usize]);
 }
 
+/// A shrinking that reached one shard of three is undone where another holds something behind.
+#[test]
+fn an_opening_cuts_nothing_off_that_another_shard_holds() {
+    let site = Site::new("shrunk");
+    let server = site.made(3);
+    let (_, handle) = volume(&server, spec("v", Code::mirror(2), 12 * MIB));
+    handle.write_blocking(10 * UNIT, data(4, UNIT), true).expect("written");
+    server.shards.ask(2, Command::ResizeVolume { name: "v".into(), size: Bytes(2 * MIB) }).expect("shrunk there");
+    drop((handle, server));
+    let server = site.open();
+    let handle = server.volume("v").expect("there");
+    assert!(handle.geometry().size >= Bytes(11 * MIB), "{}", handle.geometry().size);
+    assert_eq!(handle.read_blocking(10 * UNIT, UNIT as usize).expect("read")[..], vec![4; UNIT as usize]);
+}
+
 /// After an opening that accepted a loss, the first shard may have forgotten a volume. Its other
 /// parts stay, and are named, until someone deletes them.
 #[test]
