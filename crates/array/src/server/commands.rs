@@ -265,18 +265,22 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 "there is already a volume '{name}', which lacks a part; it is kept until it is deleted"
             )));
         }
-        for shard in (0..shards).rev() {
-            let mut made = self.shards.ask(shard, make(shard));
-            if shard > 0 && matches!(made, Err(ArrayError::Exists(_))) {
-                self.drop_leftovers()?;
-                made = self.shards.ask(shard, make(shard));
+        let (mut without, mut dropped) = (shards, false);
+        while without > 0 {
+            let shard = without - 1;
+            let Err(error) = self.shards.ask(shard, make(shard)) else {
+                without = shard;
+                continue;
+            };
+            for made in without..shards {
+                let _ = self.shards.ask(made, Command::DeleteVolume { name: name.to_owned() });
             }
-            if let Err(error) = made {
-                for made in shard + 1..shards {
-                    let _ = self.shards.ask(made, Command::DeleteVolume { name: name.to_owned() });
-                }
+            if shard == 0 || dropped || !matches!(error, ArrayError::Exists(_)) {
                 return Err(error);
             }
+            // Perhaps a leftover. All shards begin anew without it.
+            self.drop_leftovers()?;
+            (without, dropped) = (shards, true);
         }
         self.shown(name)
     }

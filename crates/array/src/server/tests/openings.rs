@@ -61,6 +61,21 @@ fn an_opening_cuts_nothing_off_that_another_shard_holds() {
     assert_eq!(handle.read_blocking(10 * UNIT, UNIT as usize).expect("read")[..], vec![4; UNIT as usize]);
 }
 
+/// A leftover on a shard in the middle is in the way of a new volume: the new one is made whole.
+#[test]
+fn a_volume_is_made_whole_beside_a_leftover() {
+    let site = Site::new("leftover");
+    let server = site.made(3);
+    let part = VolumeSpec { size: Bytes(2 * MIB), ..spec("half", Code::mirror(2), 1) };
+    server.shards.ask(1, Command::CreateVolume(part)).expect("made there");
+    let (_, handle) = volume(&server, spec("half", Code::mirror(2), 6 * MIB));
+    assert_eq!(parts(&server).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1, 1]);
+    handle.write_blocking(0, data(1, 6 * MIB), true).expect("written");
+    let taken = server.command_blocking(Command::CreateVolume(spec("half", Code::mirror(2), 6 * MIB)));
+    assert!(matches!(taken, Err(ArrayError::Exists(_))), "{taken:?}");
+    assert!(handle.read_blocking(0, 6 * MIB as usize).expect("read").iter().all(|byte| *byte == 1));
+}
+
 /// After an opening that accepted a loss, the first shard may have forgotten a volume. Its other
 /// parts stay, and are named, until someone deletes them.
 #[test]
