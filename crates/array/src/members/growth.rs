@@ -33,20 +33,7 @@ impl Serving {
     pub async fn add_drives(self: &Rc<Self>, drives: &[(u32, DriveId)]) -> Result<(), ArrayError> {
         let engine = &self.engine;
         let _turn = engine.administering.lock().await;
-        engine.check_writable()?;
-        let mut joining: Vec<Newcomer> = Vec::new();
-        for (index, identity) in drives {
-            joining.push(self.candidate(*index, *identity, &joining).await?);
-        }
-        if joining.is_empty() {
-            return Err(ArrayError::Invalid("no drive to add was named".into()));
-        }
-        let first = engine.drives.labels.configuration().drives.len();
-        if first + joining.len() > DRIVES_MAX {
-            return Err(ArrayError::Full(format!(
-                "a pool numbers {DRIVES_MAX} drives in all, and {first} numbers are taken; replace drives instead"
-            )));
-        }
+        let joining = self.candidates(drives).await?;
         for newcomer in &joining {
             engine.takes_writes(newcomer.index, &newcomer.attached.name).await?;
             engine.clear_groups(newcomer.index, &newcomer.attached.name).await?;
@@ -71,6 +58,34 @@ impl Serving {
             tracing::warn!("drives were added, and the tables do not use them yet: {error}");
         }
         Ok(())
+    }
+
+    /// Refuses where `add_drives` would, and changes nothing.
+    pub async fn would_add(&self, drives: &[(u32, DriveId)]) -> Result<(), ArrayError> {
+        for newcomer in self.candidates(drives).await? {
+            self.engine.takes_writes(newcomer.index, &newcomer.attached.name).await?;
+        }
+        Ok(())
+    }
+
+    /// The attached drives, if the pool may have all of them.
+    async fn candidates(&self, drives: &[(u32, DriveId)]) -> Result<Vec<Newcomer>, ArrayError> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        let mut joining: Vec<Newcomer> = Vec::new();
+        for (index, identity) in drives {
+            joining.push(self.candidate(*index, *identity, &joining).await?);
+        }
+        if joining.is_empty() {
+            return Err(ArrayError::Invalid("no drive to add was named".into()));
+        }
+        let first = engine.drives.labels.configuration().drives.len();
+        if first + joining.len() > DRIVES_MAX {
+            return Err(ArrayError::Full(format!(
+                "a pool numbers {DRIVES_MAX} drives in all, and {first} numbers are taken; replace drives instead"
+            )));
+        }
+        Ok(joining)
     }
 
     /// The attached drive at the index, if the pool may have it.

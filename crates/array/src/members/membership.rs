@@ -30,6 +30,20 @@ const BLANK: &str = "it carries no label of this pool; put it in the place of a 
 /// Why a drive that was given up is not used when it is attached. Its state says so.
 const GIVEN_UP: &str = "it was given up; `stele drive clear` takes it back, or put it in the place of a failed drive";
 
+/// A drive that may take the place of another.
+struct Replacement {
+    old: DriveNumber,
+    state: DriveState,
+    /// The enclosure of the old one.
+    own: u32,
+    /// The old one answers.
+    answers: bool,
+    index: usize,
+    attached: Attached,
+    needed: Bytes,
+    sequence: u64,
+}
+
 impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of
     /// drives.
@@ -186,6 +200,18 @@ impl Engine {
         Ok(())
     }
 
+    /// Refuses to let a drive go in whose place another one is put.
+    fn check_can_go(&self, old: DriveNumber, give_up: bool) -> Result<(), ArrayError> {
+        let answers = self.drives.index(old).is_some();
+        if answers || !give_up {
+            self.check_unneeded(old)?;
+        }
+        if answers && self.drive_state(old).votes() {
+            self.can_do_without(old).map_err(ArrayError::Refused)?;
+        }
+        Ok(())
+    }
+
     /// Who puts a drive into the table has waited, and it may have left again: it left before
     /// anybody knew whose it was.
     pub fn check_has_stayed(&self, index: usize) -> Result<(), ArrayError> {
@@ -330,6 +356,46 @@ impl Serving {
         give_up: bool,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
+        let found = self.replacement(old, new, identity).await?;
+        let hands_over = self.hands_over(&found, give_up);
+        let Replacement { old, state, own, answers, index, attached, needed, sequence } = found;
+        // A driver that opens a drive for this does not know where it is.
+        let own = if engine.io.is_disabled(Mutation::Enclosures) { attached.enclosure } else { own };
+        let attached = Attached { enclosure: enclosure.unwrap_or(own), ..attached };
+        if hands_over {
+            return self.hand_over(old, index, identity, attached).await;
+        }
+        let _turn = engine.administering.lock().await;
+        let is_taken = engine.drives.labels.configuration().drives.iter().any(|entry| entry.identity == identity);
+        let is_free = engine.drives.labels.number(index).is_none() && !is_taken;
+        if !is_free || engine.drive_state(old) != state || engine.drives.index(old).is_some() != answers {
+            let what =
+                format!("another command changed {old} or {} meanwhile; look at the pool's status", attached.name);
+            return Err(ArrayError::Refused(what));
+        }
+        engine.check_can_go(old, give_up)?;
+        self.put_in(old, index, identity, attached, needed, sequence).await
+    }
+
+    /// Refuses where `replace` would, and changes nothing.
+    pub async fn would_replace(&self, old: u32, new: u32, identity: DriveId, give_up: bool) -> Result<(), ArrayError> {
+        let found = self.replacement(old, new, identity).await?;
+        if self.hands_over(&found, give_up) {
+            self.engine.check_readable_rows(found.old)?;
+            return self.would_add(&[(new, identity)]).await;
+        }
+        self.engine.check_can_go(found.old, give_up)?;
+        self.engine.takes_writes(found.index, &found.attached.name).await
+    }
+
+    /// The old drive stays until the new one has what lies on it.
+    fn hands_over(&self, found: &Replacement, give_up: bool) -> bool {
+        found.answers && found.state.votes() && !give_up && !self.engine.io.is_disabled(Mutation::CopyFirst)
+    }
+
+    /// The attached drive at an index, if it may take the place of the old one.
+    async fn replacement(&self, old: u32, new: u32, identity: DriveId) -> Result<Replacement, ArrayError> {
+        let engine = &self.engine;
         engine.check_writable()?;
         let old =
             DriveNumber(u16::try_from(old).map_err(|_| ArrayError::Missing(format!("the pool has no drive {old}")))?);
@@ -371,28 +437,8 @@ impl Serving {
         if state == DriveState::Retired {
             return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
         }
-        // A driver that opens a drive for this does not know where it is.
-        let own = if engine.io.is_disabled(Mutation::Enclosures) { attached.enclosure } else { own };
-        let attached = Attached { enclosure: enclosure.unwrap_or(own), ..attached };
         let answers = engine.drives.index(old).is_some();
-        if answers && state.votes() && !give_up && !engine.io.is_disabled(Mutation::CopyFirst) {
-            return self.hand_over(old, index, identity, attached).await;
-        }
-        let _turn = engine.administering.lock().await;
-        let is_taken = engine.drives.labels.configuration().drives.iter().any(|entry| entry.identity == identity);
-        let is_free = engine.drives.labels.number(index).is_none() && !is_taken;
-        if !is_free || engine.drive_state(old) != state || engine.drives.index(old).is_some() != answers {
-            let what =
-                format!("another command changed {old} or {} meanwhile; look at the pool's status", attached.name);
-            return Err(ArrayError::Refused(what));
-        }
-        if answers || !give_up {
-            engine.check_unneeded(old)?;
-        }
-        if answers && state.votes() {
-            engine.can_do_without(old).map_err(ArrayError::Refused)?;
-        }
-        self.put_in(old, index, identity, attached, needed, sequence).await
+        Ok(Replacement { old, state, own, answers, index, attached, needed, sequence })
     }
 
     /// The new drive joins, and the old one is emptied and leaves: until then everything that it

@@ -252,6 +252,8 @@ pub enum Command {
         enclosure: Option<u32>,
         give_up: bool,
     },
+    /// To a shard: whether it would take this `ReplaceDrive` or `AddDrives` now. Nothing changes.
+    CheckDrives(Box<Command>),
     /// Says in which enclosure a drive is. Strips that then crowd an enclosure move in the
     /// background.
     SetDrive {

@@ -51,6 +51,7 @@ impl Serving {
             Command::ReplaceDrive { old, new, identity, enclosure, give_up } => {
                 self.replace(old, new, identity, enclosure, give_up).await.map(|()| Reply::Done)
             }
+            Command::CheckDrives(command) => self.would_take(&command).await.map(|()| Reply::Done),
             Command::SetDrive { drive, enclosure } => {
                 engine.set_enclosure(drive, enclosure).await.map(|()| Reply::Done)
             }
@@ -120,6 +121,16 @@ impl Serving {
             }
         }
         drives
+    }
+
+    async fn would_take(&self, command: &Command) -> Result<(), ArrayError> {
+        match command {
+            Command::ReplaceDrive { old, new, identity, give_up, .. } => {
+                self.would_replace(*old, *new, *identity, *give_up).await
+            }
+            Command::AddDrives { drives } => self.would_add(drives).await,
+            _ => Err(ArrayError::Invalid("only commands that put drives in are checked".to_owned())),
+        }
     }
 
     async fn close(self: &Rc<Self>) -> Result<(), ArrayError> {

@@ -129,6 +129,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
             Command::NoteRollback { .. } => {
                 Err(ArrayError::Invalid("a rollback is noted on the first shard alone".to_owned()))
             }
+            Command::CheckDrives(_) => Err(ArrayError::Invalid("each shard checks drives for itself".to_owned())),
             Command::StartScrub | Command::Checkpoint | Command::WashLog | Command::Close => {
                 self.shards.ask_all(&command).into_iter().collect::<Result<Vec<_>, _>>()?;
                 Ok(Reply::Done)
@@ -406,6 +407,9 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     /// The command of each shard that has one, the first shard's last. A command that was cut off
     /// can so be given again, and concerns the shards that lack it. Where no shard has one, the
     /// first says what is wrong with the command as it was given.
+    ///
+    /// Before a drive is put in on any shard, each says whether it would take it. A drive that some
+    /// shards have and others refuse could neither stay nor go.
     fn each(
         &self,
         statuses: &[PoolStatus],
@@ -416,6 +420,10 @@ impl<'a, S: Shards> Coordinator<'a, S> {
             statuses.iter().enumerate().filter_map(|(shard, status)| Some((shard, on(status)?))).collect();
         if commands.is_empty() {
             return self.shards.ask(0, command);
+        }
+        let puts_in = |command: &Command| matches!(command, Command::ReplaceDrive { .. } | Command::AddDrives { .. });
+        for (shard, command) in commands.iter().filter(|(_, command)| puts_in(command)) {
+            self.shards.ask(*shard, Command::CheckDrives(Box::new(command.clone())))?;
         }
         for (shard, command) in commands.into_iter().rev() {
             self.shards.ask(shard, command)?;

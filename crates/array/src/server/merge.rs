@@ -5,12 +5,15 @@ use stele_ground::{Bytes, DriveId, VolumeId};
 use super::registry::Registry;
 use super::striping::Striping;
 use crate::model::{
-    AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, Incomplete, PoolStatus, Progress, VolumeDetail,
-    VolumeStatus,
+    AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER, PoolStatus, Progress,
+    VolumeDetail, VolumeStatus,
 };
 
 /// Where a shard's number stands in that of a volume which the first shard lacks.
 const LACKING: u32 = 26;
+
+/// What is wrong with a drive that only some shards have.
+const IN_PART: &str = "not all shards of the pool have it: give the command that added it again";
 
 /// A volume from its parts, each with its shard, in the order of these. `shards`: how many parts
 /// there should be.
@@ -150,7 +153,7 @@ pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
 }
 
 /// Drives by their identity, as the shard sees them that is worst off. Numbers are the first
-/// shard's.
+/// shard's. A drive that it does not have, and another shard has, has none.
 fn drives(shards: &[PoolStatus]) -> Vec<DriveStatus> {
     let of = |shard: &PoolStatus, known: &DriveStatus| -> Option<DriveStatus> {
         let is_same = |drive: &&DriveStatus| match known.is_member() {
@@ -173,11 +176,19 @@ fn drives(shards: &[PoolStatus]) -> Vec<DriveStatus> {
         whole.digest_errors = total(known.digest_errors, |part| part.digest_errors);
         whole.repaired = total(known.repaired, |part| part.repaired);
         if known.is_member() && parts.len() < others.len() && whole.note.is_empty() {
-            whole.note = "not all shards of the pool have it: give the command that added it again".into();
+            whole.note = IN_PART.into();
         }
         whole
     };
-    first.drives.iter().map(merge).collect()
+    let mut all: Vec<DriveStatus> = first.drives.iter().map(merge).collect();
+    // A command that put it in did not reach the first shard, or one that empties it is done there.
+    for drive in others.iter().flat_map(|shard| &shard.drives).filter(|drive| drive.is_member()) {
+        if !all.iter().any(|known| known.identity == drive.identity) {
+            let note = if drive.health == DriveHealth::Leaving { drive.note.clone() } else { IN_PART.into() };
+            all.push(DriveStatus { index: NOT_A_MEMBER, note, ..drive.clone() });
+        }
+    }
+    all
 }
 
 fn gravity(health: DriveHealth) -> u8 {

@@ -60,6 +60,75 @@ fn drives_come_and_go_on_all_shards() {
     assert!(handle.read_blocking(0, 16 * MIB as usize).expect("read").iter().all(|byte| *byte == 3));
 }
 
+/// A drive that one shard refuses is put in on none.
+#[test]
+fn a_drive_that_some_shard_refuses_joins_none() {
+    let site = Site::new("refused");
+    let server = site.made(2);
+    let members = || {
+        let of = |reply| match reply {
+            Ok(Reply::Status(status)) => {
+                status.drives.into_iter().map(|drive| (drive.identity, drive.health)).collect()
+            }
+            other => panic!("{other:?}"),
+        };
+        server.shards.ask_all(&Command::Status).into_iter().map(of).collect::<Vec<Vec<(DriveId, DriveHealth)>>>()
+    };
+    let before = members();
+    let attach = |name: &str, size| {
+        let path = site.0.join(name);
+        drop(DriveFile::create(&path, Bytes(size), Space::Sparse).expect("a file"));
+        let index = server.attach(&DrivePlace { path, enclosure: None }).expect("attached");
+        (index, DriveId(fresh_identity().expect("an identity")))
+    };
+    // Its first part is too small, the second is not.
+    let (new, identity) = attach("small", 191 * MIB / 2);
+    for give_up in [true, false] {
+        let replace = Command::ReplaceDrive { old: 2, new, identity, enclosure: None, give_up };
+        let refused = server.command_blocking(replace).expect_err("too small");
+        assert!(matches!(refused, ArrayError::Invalid(_)), "{refused}");
+        assert!(members() == before, "{:?}", members());
+    }
+    // A shard that takes no changes, while the one behind it would.
+    let read_only = |shard: usize, command: &Command| {
+        let is_put_in = matches!(command, Command::CheckDrives(_) | Command::AddDrives { .. });
+        (shard == 0 && is_put_in).then(|| Err(ArrayError::Degraded("too few drives".into())))
+    };
+    let refusing = Between { shards: &server.shards, instead: read_only };
+    let added = attach("added", 97 * MIB);
+    let add = || Command::AddDrives { drives: vec![added] };
+    Coordinator::new(&refusing, &server.registry).obey(add()).expect_err("refused");
+    assert!(members() == before, "{:?}", members());
+    server.command_blocking(add()).expect("added");
+    assert!(members().iter().all(|members| members.len() == DRIVES + 1), "{:?}", members());
+}
+
+/// A drive that the last shard alone has is shown, so that it is not taken away from there. The
+/// command that is given again puts it in on the others.
+#[test]
+fn a_drive_that_one_shard_has_is_shown() {
+    let site = Site::new("in-part");
+    let server = site.made(2);
+    let path = site.0.join("added");
+    drop(DriveFile::create(&path, Bytes(97 * MIB), Space::Sparse).expect("a file"));
+    let index = server.attach(&DrivePlace { path: path.clone(), enclosure: None }).expect("attached");
+    let identity = DriveId(fresh_identity().expect("an identity"));
+    let cut_off = |shard: usize, command: &Command| {
+        let is_first = shard == 0 && matches!(command, Command::AddDrives { .. });
+        is_first.then(|| Err(ArrayError::Degraded("too few drives".into())))
+    };
+    let failing = Between { shards: &server.shards, instead: cut_off };
+    let add = || Command::AddDrives { drives: vec![(index, identity)] };
+    let shown = || status(&server).drives.into_iter().find(|drive| drive.identity == identity);
+    Coordinator::new(&failing, &server.registry).obey(add()).expect_err("cut off");
+    let drive = shown().expect("the last shard has it");
+    assert_eq!((drive.is_member(), std::path::PathBuf::from(&drive.name)), (false, path));
+    assert!(drive.note.contains("not all shards"), "{}", drive.note);
+    server.command_blocking(add()).expect("added");
+    let drive = shown().expect("all shards have it");
+    assert!(drive.is_member() && drive.note.is_empty(), "{drive:?}");
+}
+
 /// A larger drive in the place of another is there on all shards when the pool is opened again.
 #[test]
 fn a_larger_drive_is_there_at_the_next_opening() {
