@@ -137,7 +137,11 @@ fn is_blank(path: &Path) -> bool {
 
 /// Whether the pool may have the drive at a path, after a command that failed.
 pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
-    member_at(path, status).is_some() || is_labelled_ahead(path, &status.pool, status.epoch)
+    // A drive that some shards have, and the first does not, has no number.
+    let nameless = stele_ground::DriveId::default().to_string();
+    let in_part = |drive: &DriveView| !drive.is_member() && drive.identity != nameless;
+    let is_in_part = status.drives.iter().any(|drive| in_part(drive) && is_same(Path::new(&drive.path), path));
+    is_in_part || member_at(path, status).is_some() || is_labelled_ahead(path, &status.pool, status.epoch)
 }
 
 /// Whether a drive has a label of this pool that is newer than what the pool agreed on: the next

@@ -4,7 +4,7 @@ use stele_ground::{MIB, PoolId};
 use stele_media::Access;
 
 use super::*;
-use crate::api::pool::ForgetDrives;
+use crate::api::pool::{DriveView, ForgetDrives, ShowPool};
 use crate::drives::DriveArgument;
 
 const SIZE: Bytes = Bytes(64 * MIB);
@@ -110,6 +110,29 @@ async fn a_drive_that_holds_a_file_system_is_taken_only_where_that_is_asked_for(
     assert!(refused.error.contains("a file system (XFS)"), "{refused:?}");
     adding(true).perform(&node, &Actor { uid: 0 }).await.unwrap();
     assert!(std::fs::read(&path).unwrap() != content);
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Of a pool with shards, a drive may be on the last ones alone. It has no number then.
+#[tokio::test]
+async fn a_drive_that_some_shards_have_may_be_a_member() {
+    let folder = std::env::temp_dir().join(format!("stele-in-part-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let node = node(&folder);
+    let mut status = ShowPool {}.perform(&node, &Actor { uid: 0 }).await.unwrap();
+    let path = folder.join("in-part.img");
+    let in_part = DriveView {
+        drive: stele_array::NOT_A_MEMBER,
+        identity: DriveId([9; 16]).to_string(),
+        path: path.display().to_string(),
+        ..status.drives[0].clone()
+    };
+    let rejected = DriveView { identity: DriveId::default().to_string(), ..in_part.clone() };
+    status.drives.push(rejected);
+    assert!(!crate::named::may_be_member(&path, &status));
+    status.drives.push(in_part);
+    assert!(crate::named::may_be_member(&path, &status));
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
