@@ -463,8 +463,8 @@ pub struct CodeSpace {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Incomplete {
     pub volume: String,
-    /// The snapshot that some parts show already and others do not. None where a part is missing, or
-    /// where that snapshot is gone: then the parts stay until they are deleted.
+    /// The snapshot that some parts show already and others do not. None where a part is missing,
+    /// or where that snapshot is gone: then the parts stay until they are deleted.
     pub rolling_back_to: Option<String>,
 }
 
@@ -480,8 +480,8 @@ pub struct PoolStatus {
     /// Of a pool of several shards: an opening accepted that acknowledged writes may be gone.
     pub loss_accepted: bool,
     pub incomplete: Vec<Incomplete>,
-    /// Of the first of several shards: the snapshot that a volume is being rolled back to on all, or
-    /// a volume of which no snapshot is left that some parts show.
+    /// Of the first of several shards: the snapshot that a volume is being rolled back to on all.
+    /// Or a volume that shows different states, and the snapshot is gone.
     pub rolling_back: Option<VolumeId>,
     pub drives: Vec<DriveStatus>,
     /// What stands now about drives, not what once happened.

@@ -4,8 +4,8 @@
 //! first shard notes down what is meant before any part changes, and forgets it when all have
 //! changed. What a crash or a failure cuts off is carried out again at the next opening, or when
 //! the command is given again. Until then the volume is shut: nothing is read or written, so that
-//! nothing is acknowledged which the second attempt would undo. Where an opening accepted a loss and
-//! the snapshot lacks a part since, the volume stays shut until it is rolled back to another one, or
+//! nothing is acknowledged which the second attempt would undo. Where the snapshot lacks a part,
+//! since an opening accepted a loss, the volume stays shut until it is rolled back to another one or
 //! deleted.
 
 use stele_ground::VolumeId;

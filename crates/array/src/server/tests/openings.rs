@@ -245,6 +245,7 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
 }
 
 <<<<<<< HEAD
+<<<<<<< HEAD
 /// A disk that dies may still be there: it has no size any more, or cannot be opened.
 #[test]
 fn a_drive_that_cannot_be_used_is_missing_and_named() {
@@ -278,6 +279,10 @@ fn a_drive_that_cannot_be_used_is_missing_and_named() {
 =======
 /// Where the snapshot lacks a part that a rollback needs which was cut off, the volume stays shut: at
 /// every opening, until it is rolled back to another snapshot or deleted.
+=======
+/// Where the snapshot of a rollback that was cut off lacks a part, the volume stays shut: at every
+/// opening, until it is rolled back to another snapshot or deleted.
+>>>>>>> 13947ca8 (array: break comments at 100 columns)
 #[test]
 fn a_mixture_whose_snapshot_lacks_a_part_stays_shut() {
     for ends_with in ["rollback", "deletion"] {
