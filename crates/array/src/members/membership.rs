@@ -423,17 +423,28 @@ impl Serving {
                 attached.name, attached.geometry.size
             )));
         }
+        let name = &attached.name;
         // Its next label goes on from the one that it carries, or that would count as newer.
-        let mut sequence = 0;
-        if let Reading::Label(label) = read_label(&engine.io, index, attached.geometry.size).await {
-            if label.configuration.pool != engine.drives.labels.configuration().pool {
-                return Err(ArrayError::Refused(format!(
-                    "{} carries the label of pool {}; clear it first if that pool is not needed",
-                    attached.name, label.configuration.pool
-                )));
+        let sequence = match read_label(&engine.io, index, attached.geometry.size).await {
+            Reading::Label(label) if label.configuration.pool == engine.drives.labels.configuration().pool => {
+                label.sequence
             }
-            sequence = label.sequence;
-        }
+            Reading::Label(label) => {
+                let theirs = label.configuration.pool;
+                let what =
+                    format!("{name} carries the label of pool {theirs}; clear it first if that pool is not needed");
+                return Err(ArrayError::Refused(what));
+            }
+            Reading::None(NoLabel::Blank) => 0,
+            // It may be a drive of any pool.
+            Reading::None(_) => {
+                let what = format!("{name} carries a damaged or newer label; wipe it first if nothing on it is needed");
+                return Err(ArrayError::Refused(what));
+            }
+            Reading::Unreadable(message) => {
+                return Err(ArrayError::Degraded(format!("{name} does not answer ({message}); use another drive")));
+            }
+        };
         if state == DriveState::Retired {
             return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
         }

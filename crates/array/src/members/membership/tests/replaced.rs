@@ -1,7 +1,8 @@
 //! Drives that are put in the place of others: what is refused, and what is left when it fails.
 
 use super::*;
-use crate::drives::label::{DriveState, LOG_AT};
+use crate::drives::label::discover::LABEL_COPIES;
+use crate::drives::label::{DriveState, LOG_AT, copy_at};
 use crate::durable::log::group::Header;
 use crate::model::{OpenOptions, Reply};
 use crate::space::layout::RowKind;
@@ -71,6 +72,24 @@ fn a_drive_of_another_pool_takes_no_place_in_this_one() {
     let error = refused(fixture.command(put(3, new, 93)));
     assert!(matches!(&error, ArrayError::Refused(text) if text.contains("clear it first")), "{error:?}");
     assert_eq!(state(&fixture, 3), DriveState::Active);
+}
+
+/// It may be a drive of any pool: one that a later version wrote, or whose labels are damaged.
+#[test]
+fn a_drive_whose_label_cannot_be_read_takes_no_place() {
+    for (what, byte) in [("another format", 8), ("damage", 100)] {
+        let (mut fixture, ..) = patient(7, "4+2", 2);
+        fixture.pull(&[3]);
+        let new = fixture.add_blank();
+        fixture.test_drives.drives[new] = Fixture::of_pool(4, 4, 2, 9).test_drives.drives[0].clone();
+        for copy in 0..LABEL_COPIES {
+            fixture.test_drives.damage(new, copy_at(fixture.test_drives.size, copy) + byte, 1);
+        }
+        let before = fixture.test_drives.peek(new, 0, 64 << 20);
+        let error = refused(fixture.command(put(3, new, 93)));
+        assert!(matches!(&error, ArrayError::Refused(text) if text.contains("wipe it first")), "{what}: {error:?}");
+        assert!(fixture.test_drives.peek(new, 0, 64 << 20) == before, "{what}: it was written to");
+    }
 }
 
 /// Else what was its label before would count as the newer one when the pool is opened next.
