@@ -244,45 +244,8 @@ fn a_volume_is_rolled_back_on_all_shards_or_is_shut() {
     assert_eq!(status(&server).rolling_back, None);
 }
 
-<<<<<<< HEAD
-<<<<<<< HEAD
-/// A disk that dies may still be there: it has no size any more, or cannot be opened.
-#[test]
-fn a_drive_that_cannot_be_used_is_missing_and_named() {
-    let site = Site::new("unusable");
-    let path = site.place(3).path;
-    drop(site.made(1));
-    for why in ["is empty", "is neither a file nor a block device"] {
-        match why {
-            "is empty" => std::fs::write(&path, []).expect("emptied"),
-            _ => std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a directory"),
-        }
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&told);
-        let alarms = move |alarm| heard.lock().expect("no poison").push(alarm);
-        let server = ServerOptions { alarms: Some(Box::new(alarms)), ..ServerOptions::default() };
-        let server = PoolServer::open(&site.places(), OpenOptions::default(), server).expect("the pool opens");
-        let there = status(&server);
-        let seen = &there.drives[3];
-        assert_eq!((there.drives.len(), there.read_only, seen.health), (DRIVES, false, DriveHealth::Missing));
-        let named = format!("{}: {why}", path.display());
-        assert!(seen.note.contains(&named), "{}", seen.note);
-        let told = told.lock().expect("no poison");
-        let told: Vec<&Alarm> = told.iter().filter(|alarm| alarm.kind == AlarmKind::DriveMissing).collect();
-        assert!(told.len() == 1 && told[0].message.contains(&named), "{told:?}");
-        drop(server);
-    }
-    // A new pool takes no such drive.
-    let refused = Site::new("unusable-new");
-    std::fs::create_dir(refused.place(3).path).expect("a directory");
-    assert!(matches!(refused.create(1), Err(ArrayError::Invalid(_))));
-=======
-/// Where the snapshot lacks a part that a rollback needs which was cut off, the volume stays shut: at
-/// every opening, until it is rolled back to another snapshot or deleted.
-=======
 /// Where the snapshot of a rollback that was cut off lacks a part, the volume stays shut: at every
 /// opening, until it is rolled back to another snapshot or deleted.
->>>>>>> 13947ca8 (array: break comments at 100 columns)
 #[test]
 fn a_mixture_whose_snapshot_lacks_a_part_stays_shut() {
     for ends_with in ["rollback", "deletion"] {
@@ -337,7 +300,6 @@ fn a_mixture_whose_snapshot_lacks_a_part_stays_shut() {
         assert_eq!((incomplete(&server), status(&server).rolling_back), (Vec::new(), None));
         server.command_blocking(back("w", "w@1")).expect("rolled back");
     }
->>>>>>> caf0b921 (array: keep a volume shut whose rollback can no longer be finished)
 }
 
 /// There is one note of a rollback that was cut off: a rollback of another volume waits for it.
@@ -372,4 +334,36 @@ fn a_second_volume_is_not_rolled_back_before_the_first() {
     assert_eq!((read(&server, "v"), read(&server, "w")), ([Ok(1), Ok(1)], [Ok(2), Ok(2)]));
     server.command_blocking(back("w")).expect("rolled back");
     assert_eq!(read(&server, "w"), [Ok(1), Ok(1)]);
+}
+
+/// A disk that dies may still be there: it has no size any more, or cannot be opened.
+#[test]
+fn a_drive_that_cannot_be_used_is_missing_and_named() {
+    let site = Site::new("unusable");
+    let path = site.place(3).path;
+    drop(site.made(1));
+    for why in ["is empty", "is neither a file nor a block device"] {
+        match why {
+            "is empty" => std::fs::write(&path, []).expect("emptied"),
+            _ => std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a directory"),
+        }
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        let alarms = move |alarm| heard.lock().expect("no poison").push(alarm);
+        let server = ServerOptions { alarms: Some(Box::new(alarms)), ..ServerOptions::default() };
+        let server = PoolServer::open(&site.places(), OpenOptions::default(), server).expect("the pool opens");
+        let there = status(&server);
+        let seen = &there.drives[3];
+        assert_eq!((there.drives.len(), there.read_only, seen.health), (DRIVES, false, DriveHealth::Missing));
+        let named = format!("{}: {why}", path.display());
+        assert!(seen.note.contains(&named), "{}", seen.note);
+        let told = told.lock().expect("no poison");
+        let told: Vec<&Alarm> = told.iter().filter(|alarm| alarm.kind == AlarmKind::DriveMissing).collect();
+        assert!(told.len() == 1 && told[0].message.contains(&named), "{told:?}");
+        drop(server);
+    }
+    // A new pool takes no such drive.
+    let refused = Site::new("unusable-new");
+    std::fs::create_dir(refused.place(3).path).expect("a directory");
+    assert!(matches!(refused.create(1), Err(ArrayError::Invalid(_))));
 }
