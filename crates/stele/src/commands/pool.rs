@@ -54,7 +54,8 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
             "--confirm-time",
         )?;
     }
-    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, shards, data, destroy, confirm_time: _ } = create;
+    let arguments::PoolCreate { drives, name, size, preallocate, log, spare, shards, data, destroy, confirm_time: _ } =
+        create;
     let wanted = PoolWanted { drives, name, size, preallocate, log, spare, shards, data, destroy };
     let status = answered(stele_server::node::create::pool(site, wanted).await?)?;
     if json {

@@ -354,7 +354,9 @@ impl World {
         self.open().await?;
         crate::config::add_drives(&self.site.config_path, &drives)?;
         if let Some(node) = &self.node {
-            pool::AddDrives { drives, size: Some(size), grow_later: true, destroy: false }.perform(node, &Actor { uid: 0 }).await?;
+            pool::AddDrives { drives, size: Some(size), grow_later: true, destroy: false }
+                .perform(node, &Actor { uid: 0 })
+                .await?;
         }
         self.close().await;
         Ok(())
