@@ -53,8 +53,8 @@ pub struct PoolAdd {
     /// replace others
     #[arg(long)]
     pub grow_later: bool,
-    /// Write over a file system, a partition table or the like on the drives. A drive with the label
-    /// of a pool is refused all the same
+    /// Write over a file system, a partition table or the like on the drives. A drive with the
+    /// label of a pool is refused all the same
     #[arg(long)]
     pub destroy: bool,
     /// Show progress and return when all drives are filled evenly
@@ -118,8 +118,8 @@ pub struct PoolCreate {
     /// Code of the archive's data volume; `none` makes a pool for block volumes only
     #[arg(long, default_value = "8+2", value_name = "CODE")]
     pub data: String,
-    /// Write over a file system, a partition table or the like on the drives. A drive with the label
-    /// of a pool is refused all the same
+    /// Write over a file system, a partition table or the like on the drives. A drive with the
+    /// label of a pool is refused all the same
     #[arg(long)]
     pub destroy: bool,
     /// Confirm that this machine's clock is right: retention counts from it

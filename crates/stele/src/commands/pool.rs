@@ -317,8 +317,8 @@ const STANDSTILL: Duration = Duration::from_secs(15);
 struct Standstill(Option<(Instant, [u64; 3])>);
 
 impl Standstill {
-    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away, stripes
-    /// unreadable or moves put off.
+    /// Whether the work of the pool has stood still for [`STANDSTILL`] while drives are away,
+    /// stripes unreadable or moves put off.
     fn is_seen(&mut self, status: &StatusView, now: Instant) -> bool {
         let done = [status.moving, status.copy_back, status.rebuild].map(|work| work.map_or(0, |work| work.done));
         let is_hindered =

@@ -83,8 +83,8 @@ impl Log {
         };
         let ring = self.state().ring;
         let index = self.0.labels.index(member)?;
-        // As urgent as a host's: nothing is trimmed while a group is looked at. Behind the runs of a
-        // rebuild a long group could wait until hosts have no room in the log.
+        // As urgent as a host's: nothing is trimmed while a group is looked at. Behind the runs of
+        // a rebuild a long group could wait until hosts have no room in the log.
         let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Host).only_what_is_asked();
         reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc)
     }

@@ -5,8 +5,8 @@
 //! changed. What a crash or a failure cuts off is carried out again at the next opening, or when
 //! the command is given again. Until then the volume is shut: nothing is read or written, so that
 //! nothing is acknowledged which the second attempt would undo. Where the snapshot lacks a part,
-//! since an opening accepted a loss, the volume stays shut until it is rolled back to another one or
-//! deleted.
+//! since an opening accepted a loss, the volume stays shut until it is rolled back to another one
+//! or deleted.
 
 use stele_ground::VolumeId;
 

@@ -190,8 +190,8 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
     Ok(())
 }
 
-/// Whether the removal of the drive was taken back. While it lasts, a drive shows that it leaves, or
-/// what is worse.
+/// Whether the removal of the drive was taken back. While it lasts, a drive shows that it leaves,
+/// or what is worse.
 fn is_kept(drive: &DriveView) -> bool {
     drive.health == "healthy"
 }
