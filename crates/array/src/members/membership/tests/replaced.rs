@@ -1,8 +1,7 @@
 //! Drives that are put in the place of others: what is refused, and what is left when it fails.
 
 use super::*;
-use crate::drives::label::discover::LABEL_COPIES;
-use crate::drives::label::{DriveState, LOG_AT, copy_at};
+use crate::drives::label::{DriveState, LOG_AT, places};
 use crate::durable::log::group::Header;
 use crate::model::{OpenOptions, Reply};
 use crate::space::layout::RowKind;
@@ -82,8 +81,8 @@ fn a_drive_whose_label_cannot_be_read_takes_no_place() {
         fixture.pull(&[3]);
         let new = fixture.add_blank();
         fixture.test_drives.drives[new] = Fixture::of_pool(4, 4, 2, 9).test_drives.drives[0].clone();
-        for copy in 0..LABEL_COPIES {
-            fixture.test_drives.damage(new, copy_at(fixture.test_drives.size, copy) + byte, 1);
+        for copy in places(fixture.test_drives.size.0) {
+            fixture.test_drives.damage(new, copy + byte, 1);
         }
         let before = fixture.test_drives.peek(new, 0, 64 << 20);
         let error = refused(fixture.command(put(3, new, 93)));
