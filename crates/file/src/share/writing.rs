@@ -410,6 +410,7 @@ impl Share {
 impl Core {
     /// Up to where a file that can only grow is archived, if a write begins before that.
     fn repeated(&mut self, inode: u64, offset: u64) -> Result<Option<u64>> {
+        self.living(Inode(inode))?;
         let row = self.content(inode)?.0;
         Ok(Some(row.served()).filter(|archived| row.appends() && offset < *archived))
     }
