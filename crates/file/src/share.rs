@@ -18,6 +18,7 @@ mod calls;
 mod clearing;
 mod core;
 mod eviction;
+mod named;
 mod objects;
 mod opening;
 mod pinning;
@@ -40,7 +41,7 @@ mod warming;
 mod writing;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -107,6 +108,8 @@ pub struct Ground {
 
 /// An open share.
 pub struct Share {
+    /// Itself: a commit that goes on without its caller holds the share.
+    own: Weak<Share>,
     name: String,
     archive: Archive,
     cache: Handle,
@@ -209,6 +212,10 @@ impl Drop for Waiting<'_> {
 }
 
 impl Share {
+    fn own(&self) -> Result<Arc<Share>> {
+        self.own.upgrade().ok_or_else(|| FileError::Stopped("the share is closed".into()))
+    }
+
     /// One step on the share's state. It does not wait, so that nothing comes in between. A closed
     /// share refuses each.
     fn step<R>(&self, act: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {

@@ -12,6 +12,7 @@ mod extended;
 mod naming;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -21,7 +22,7 @@ use crate::{
 
 /// Runs every check, each over a tree of its own. Panics with the check and the rule that does not
 /// hold. Answers how many checks ran.
-pub async fn conforms<F: Files>(mut make: impl AsyncFnMut() -> F) -> usize {
+pub async fn conforms<F: Files>(mut make: impl AsyncFnMut() -> Arc<F>) -> usize {
     let mut count = 0;
     count += attributes::all(&mut make).await;
     count += content::all(&mut make).await;
@@ -76,7 +77,7 @@ fn size(size: u64) -> Changes {
 /// A tree under a check.
 struct World<F> {
     check: &'static str,
-    files: F,
+    files: Arc<F>,
 }
 
 impl<F: Files> World<F> {

@@ -272,6 +272,13 @@ impl ObjectWriter {
         }
     }
 
+    /// Stores the object together with the gateway's change. Comes before `finish`.
+    pub fn place_alongside(&mut self, change: Arc<dyn Alongside>) {
+        if let Target::Object { alongside, .. } = &mut self.target {
+            *alongside = Some(change);
+        }
+    }
+
     /// Bytes that this writer has handed to the data volume.
     pub fn handed_on(&self) -> u64 {
         self.body.handed_on()

@@ -105,7 +105,7 @@ fn a_stored_page_keeps_no_buffer_of_its_writer() {
 
 #[test]
 fn the_twin_passes_the_suite() {
-    let count = now(crate::suite::conforms(async || tree()));
+    let count = now(crate::suite::conforms(async || Arc::new(tree())));
     assert!(count >= 60, "only {count} checks ran");
 }
 

@@ -37,9 +37,12 @@ pub fn rule() -> Rule {
 }
 
 pub fn server_with<F>(files: F, rule: Rule, options: Options) -> Arc<Server<F>> {
+    server_of(Arc::new(files), rule, options)
+}
+
+pub fn server_of<F>(files: Arc<F>, rule: Rule, options: Options) -> Arc<Server<F>> {
     let server = Server::new(SECRET, 3, Arc::new(Locks::default()), options);
-    let (files, rules) = (Arc::new(files), vec![rule]);
-    server.add(Export { path: PATH.to_owned(), share: SHARE, files, rules }).unwrap();
+    server.add(Export { path: PATH.to_owned(), share: SHARE, files, rules: vec![rule] }).unwrap();
     Arc::new(server)
 }
 

@@ -4,10 +4,8 @@
 //! content is streamed without holding the file; only the end is done under the file's gate: where
 //! the file changed meanwhile, nothing is stored.
 //!
-//! Crash points of archiving:
-//! 1. before the version is committed: the file is open, and is archived again;
-//! 2. before the file's row names the version: the same; the version is one more, or replaces
-//!    itself.
+//! One transaction stores the version and lets the file's row name it. A crash before it leaves the
+//! file open, and it is archived again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,9 +18,9 @@ use stele_archive::Retention;
 use stele_ground::{Duration, Instant};
 
 use super::Share;
-use super::around::Around;
 use super::core::Core;
-use super::records::{ACTIVE, ArchivedRow, BLOCKS, GROUP, Group, inode_key, numbered_key};
+use super::named::NamedByRow;
+use super::records::{BLOCKS, GROUP, Group, numbered_key};
 use super::tree;
 use super::upload::Plan;
 use crate::{FileError, Inode, Result};
@@ -101,17 +99,6 @@ pub(super) enum Stored {
     Done(u64),
     /// It changed meanwhile, or is in use.
     Later,
-}
-
-/// A file becomes another version. What is being fetched of the former one is of no use from the
-/// step on in which the row shows it, also where no one waits for the answer.
-struct NewVersion(u64);
-
-impl Around for NewVersion {
-    fn submitted(&mut self, core: &mut Core) -> Result<()> {
-        core.new_epoch(self.0);
-        Ok(())
-    }
 }
 
 impl Share {
@@ -356,19 +343,7 @@ impl Share {
                 return other.map(|_| Stored::Later);
             }
         };
-        let info = upload.finish().await?;
-        let archived = ArchivedRow { version: info.version.to_string(), size, used: size };
-        self.change_around(&mut NewVersion(inode), |change, _| {
-            let mut row = change.row(inode)?;
-            row.archived = Some(archived.clone());
-            row.open = false;
-            row.lags = None;
-            change.with_reserve();
-            change.delete(ACTIVE, inode_key(change.share(), inode));
-            change.put_row(inode, row);
-            Ok(())
-        })
-        .await?;
+        upload.finish(NamedByRow::new(self.own()?, inode)).await?;
         self.step(|core| {
             core.archived(inode);
             Ok(())

@@ -210,7 +210,7 @@ fn milliseconds(time: Moment) -> Timestamp {
 }
 
 /// A file's error as the archive's, for the S3 frontend.
-fn refusal(error: FileError) -> ArchiveError {
+pub(super) fn refusal(error: FileError) -> ArchiveError {
     let text = error.to_string();
     match error {
         FileError::ReadOnly(message) => ArchiveError::Denied(message),

@@ -1,7 +1,7 @@
 //! Opening a share: what memory has to know of the records, and that it was opened.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use stele_catalog::KeyRange;
@@ -18,7 +18,19 @@ use crate::{FileError, Result};
 impl Share {
     /// Opens a share whose bucket has this name. `number` is its part of the catalog's tables. A
     /// share that has no root directory yet gets one of this owner and mode.
-    pub async fn open(ground: Ground, name: &str, number: u32, settings: Settings, root: Root) -> Result<Share> {
+    pub async fn open(ground: Ground, name: &str, number: u32, settings: Settings, root: Root) -> Result<Arc<Share>> {
+        Share::open_with_bodies(ground, name, number, settings, root, BODY_MAX).await
+    }
+
+    /// As `open`. A file longer than `body_max` bytes is stored in parts.
+    pub(super) async fn open_with_bodies(
+        ground: Ground,
+        name: &str,
+        number: u32,
+        settings: Settings,
+        root: Root,
+        body_max: u64,
+    ) -> Result<Arc<Share>> {
         let Ground { archive, cache, surroundings } = ground;
         let slots = cache.geometry().size.0 / SLOT;
         if slots * SLOT < CACHE_MIN {
@@ -30,7 +42,8 @@ impl Share {
         let steps = autocommit::Steps::new(surroundings.now());
         let mut verifier = [0; 8];
         surroundings.entropy(&mut verifier);
-        let share = Share {
+        let share = Arc::new_cyclic(|own| Share {
+            own: Weak::clone(own),
             name: name.into(),
             archive,
             cache,
@@ -50,10 +63,10 @@ impl Share {
             waiting_reads: AtomicU32::new(0),
             readers: Semaphore::new(warming::READERS),
             ordered,
-            body_max: BODY_MAX,
+            body_max,
             verifier,
             counters: Counters::default(),
-        };
+        });
         share.begin().await?;
         share.load()?;
         if let Some(count) = share.make_tree(root).await? {

@@ -94,9 +94,10 @@ fn is_ahead(accessed: Moment, now: Timestamp) -> bool {
 }
 
 /// A time of a file in milliseconds, upwards: a retention never ends before the time that was asked
-/// for.
+/// for. One beyond the latest date is that date; one before 1970 is none.
 fn moment(time: Moment) -> Option<Timestamp> {
     let milliseconds = (time.nanoseconds() + 999_999).div_euclid(1_000_000);
+    let milliseconds = milliseconds.min(i128::from(Timestamp::LATEST.0));
     u64::try_from(milliseconds).ok().map(Timestamp)
 }
 

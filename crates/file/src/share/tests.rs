@@ -48,6 +48,6 @@ async fn a_share_agrees_with_the_tree_in_memory() {
         let share = stage.share().await;
         let clock = stage.clone();
         let memory = MemoryFiles::new(move || clock.moment());
-        compare(&share, &memory, seed, 400).await;
+        compare(&*share, &memory, seed, 400).await;
     }
 }

@@ -7,18 +7,19 @@
 //! end, is aborted by the next round. While another attempt to store the file is under way, it is
 //! aborted by the one after that.
 
-use std::collections::BTreeSet;
-use std::sync::{MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use stele_archive::multipart::{PART_NUMBER_MAX, PART_SIZE_MAX};
 use stele_archive::{
-    CompleteRequest, CompletedPart, Expected, ListUploadsRequest, Metadata, NewUpload, ObjectInfo, ObjectWriter,
-    PartRequest, PutRequest, Retention, Tags,
+    CompleteRequest, CompletedPart, Expected, ListUploadsRequest, Metadata, NewUpload, ObjectWriter, PartRequest,
+    Placement, PutRequest, Retention, Tags,
 };
 
 use super::Share;
 use super::archiving::{PATH_MAX, percent};
+use super::named::NamedByRow;
 use super::reading::{key_of, refused};
 use super::records::InodeRow;
 use crate::model::{Caller, SIZE_MAX};
@@ -274,12 +275,17 @@ impl Upload<'_> {
         }
     }
 
-    /// The version, once it is durable.
-    pub async fn finish(self) -> Result<ObjectInfo> {
+    /// Answers once the version is durable, and named by the file's row.
+    pub async fn finish(self, named: NamedByRow) -> Result<()> {
+        let named = Arc::new(named);
         match self {
-            Upload::Whole(writer) => writer.finish(Expected::default()).await.map_err(|error| refused(&error)),
-            Upload::Parts(parts) => parts.finish().await,
+            Upload::Whole(mut writer) => {
+                writer.place_alongside(named);
+                writer.finish(Expected::default()).await.map_err(|error| refused(&error))?;
+            }
+            Upload::Parts(parts) => parts.finish(named).await?,
         }
+        Ok(())
     }
 
     /// Stores nothing.
@@ -341,8 +347,8 @@ impl Parts<'_> {
         live.ended = aborted.is_ok();
     }
 
-    async fn finish(mut self) -> Result<ObjectInfo> {
-        let completed = self.complete().await;
+    async fn finish(mut self, named: Arc<NamedByRow>) -> Result<()> {
+        let completed = self.complete(named).await;
         match completed.is_ok() {
             true => self.live.ended = true,
             false => self.abandon().await,
@@ -350,7 +356,7 @@ impl Parts<'_> {
         completed
     }
 
-    async fn complete(&mut self) -> Result<ObjectInfo> {
+    async fn complete(&mut self, named: Arc<NamedByRow>) -> Result<()> {
         self.end_part().await?;
         let request = CompleteRequest {
             bucket: self.live.share.name.clone(),
@@ -360,7 +366,9 @@ impl Parts<'_> {
             size: Some(self.size),
             ..CompleteRequest::default()
         };
-        let info = self.live.share.archive.complete_upload(&self.live.share.caller("archiving"), request).await;
-        info.map_err(|error| refused(&error))
+        let placement = Placement { key: self.key.clone(), metadata: BTreeMap::new(), alongside: named };
+        let (archive, caller) = (&self.live.share.archive, self.live.share.caller("archiving"));
+        let info = archive.complete_placed(&caller, request, placement).await;
+        info.map(drop).map_err(|error| refused(&error))
     }
 }

@@ -1,10 +1,12 @@
 //! Attributes: who may change which, and what else changes with them.
 
+use std::sync::Arc;
+
 use super::{World, callers, member, mode, owner, run, size, stranger};
 use crate::model::SIZE_MAX;
 use crate::{Access, Caller, Changes, FileError, Files, Kind, Moment, SetTime};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         the_mode_belongs_to_the_owner,

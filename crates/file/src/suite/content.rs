@@ -1,12 +1,14 @@
 //! Content: reading, writing, cutting, holes, and files that are open.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{World, callers, mode, owner, run, size, stranger};
 use crate::model::SIZE_MAX;
 use crate::{Caller, FileError, Files, Removal, Stability};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         what_was_written_is_read,

@@ -1,12 +1,14 @@
 //! Making files of every kind: what they are, who may, and what a repeated request gets.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{World, callers, member, mode, owner, run, stranger};
 use crate::model::{LINK_MAX, NAME_MAX};
 use crate::{Caller, Changes, Creation, FileError, Files, Kind, Moment, Node, SetTime};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         a_new_file_is_as_asked,

@@ -1,11 +1,13 @@
 //! Listing directories.
 
+use std::sync::Arc;
+
 use std::collections::BTreeSet;
 
 use super::{World, callers, run};
 use crate::{Caller, FileError, Files, Removal};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         a_listing_has_every_entry_once,

@@ -1,12 +1,14 @@
 //! Extended attributes of users.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{World, member, mode, owner, run, stranger};
 use crate::memory::EXTENDED_MAX;
 use crate::{Caller, FileError, Files, Inode, Result};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         an_attribute_is_kept_and_removed,

@@ -1,9 +1,11 @@
 //! Names: finding, removing, linking and renaming.
 
+use std::sync::Arc;
+
 use super::{World, callers, mode, owner, run, stranger};
 use crate::{Caller, Changes, Creation, FileError, Files, Inode, Node, Removal};
 
-pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> F) -> usize {
+pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usize {
     run!(
         make,
         finding_needs_search,

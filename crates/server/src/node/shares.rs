@@ -312,7 +312,7 @@ impl Node {
         let ground =
             Ground { archive, cache: self.pool.volume_of(volume), surroundings: Arc::clone(&self.surroundings) };
         let root = Root { owner: row.owner, mode: row.mode };
-        let share = Arc::new(Share::open(ground, name, row.number, settings, root).await.map_err(failed)?);
+        let share = Share::open(ground, name, row.number, settings, root).await.map_err(failed)?;
         self.offer(&share, row)?;
         self.shares.insert(Arc::clone(&share));
         self.shares.unopened.end(name);

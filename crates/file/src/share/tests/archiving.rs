@@ -343,8 +343,7 @@ async fn a_file_larger_than_the_cache_is_written_while_it_is_open() {
 async fn two_uploads_in_parts_of_one_file_leave_each_other_alone() {
     use crate::share::archiving::{Stored, Storing};
     let stage = Stage::new(12);
-    let mut share = stage.share().await;
-    share.body_max = 6 << 20;
+    let share = stage.share_with_bodies(6 << 20).await;
     let data = content(1, 20 << 20);
     let inode = file(&share, "long", &data).await;
     // Both come to their ends before either may end.

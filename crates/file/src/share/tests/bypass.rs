@@ -40,7 +40,7 @@ async fn every_write_is_durable_before_its_answer() {
         }
         drop(share);
         stage.cache.power_on();
-        let survives = read(&stage.share().await, inode).await == data;
+        let survives = read(&*stage.share().await, inode).await == data;
         assert_eq!(survives, caching == Caching::Off, "{caching:?}");
     }
 }

@@ -4,13 +4,14 @@ use std::pin::Pin;
 
 use bytes::Bytes;
 use futures_util::poll;
-use stele_archive::{DeleteRequest, ShareObjects, VersionId, WriteCondition};
+use stele_archive::{DeleteRequest, Expected, PutRequest, ShareObjects, VersionId, WriteCondition};
 use stele_ground::Duration;
 
 use super::objects::View;
 use super::stage::{NAME, Stage, content, file, read, settle, write};
 use crate::files::Files;
 use crate::share::Share;
+use crate::share::reading::key_of;
 use crate::{Caller, Changes, Creation, FileError, Inode, Moment, Removal, SetTime, Stability};
 
 fn mode(mode: u32) -> Changes {
@@ -180,8 +181,8 @@ async fn no_one_opens_a_file_for_writing_while_it_is_committed() {
     share.opened(inode, true).await.unwrap();
 }
 
-/// Archives a file up to the row's transaction, which fails while no one waits for it.
-async fn archived_without_its_row(stage: &Stage, share: &Share, inode: Inode) {
+/// Archives a file up to the transaction, which fails while no one waits for it.
+async fn archived_in_vain(stage: &Stage, share: &Share, inode: Inode) {
     stage.held.hold();
     let mut archiving = Box::pin(share.archive_now(inode));
     for _ in 0..1000 {
@@ -194,7 +195,7 @@ async fn archived_without_its_row(stage: &Stage, share: &Share, inode: Inode) {
         stage.held.release_one().await;
         tokio::task::yield_now().await;
     }
-    panic!("archiving never comes to the row");
+    panic!("archiving never comes to its transaction");
 }
 
 #[tokio::test(start_paused = true)]
@@ -203,10 +204,32 @@ async fn eviction_takes_no_content_whose_archiving_failed() {
     let share = stage.share().await;
     let data = content(1, 64 << 10);
     let inode = file(&share, "a", &data).await;
-    archived_without_its_row(&stage, &share, inode).await;
+    archived_in_vain(&stage, &share, inode).await;
     let evicted = share.evict_file(inode.0).await;
     assert_eq!(evicted, Ok(false));
     assert!(read(&share, inode).await == data, "the one copy of the content is gone");
+}
+
+async fn versions(stage: &Stage) -> u64 {
+    let caller = stele_archive::Caller::local(0);
+    stage.archive().await.usage(&caller, NAME).await.unwrap().versions
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_version_is_stored_without_the_row_that_names_it() {
+    let stage = Stage::new(10);
+    // As one body, and in parts.
+    for length in [64 << 10, 8 << 20] {
+        let share = stage.share_with_bodies(6 << 20).await;
+        let inode = file(&share, &length.to_string(), &content(1, length)).await;
+        archived_in_vain(&stage, &share, inode).await;
+        drop(share);
+        let share = stage.share_with_bodies(6 << 20).await;
+        assert_eq!(versions(&stage).await, 0);
+        assert!(share.row(inode).unwrap().open);
+        share.remove(&Caller::ROOT, share.root(), length.to_string().as_bytes(), Removal::File).await.unwrap();
+        settle(&stage, &share).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,14 +237,18 @@ async fn a_removed_file_takes_a_version_with_it_that_no_row_names() {
     let stage = Stage::new(9);
     let share = stage.share().await;
     let inode = file(&share, "a", &content(1, 64 << 10)).await;
-    archived_without_its_row(&stage, &share, inode).await;
+    // As an earlier server left it in a crash.
+    let caller = stele_archive::Caller::gateway("testing");
+    let request = PutRequest { bucket: NAME.into(), key: key_of(inode.0), length: Some(0), ..PutRequest::default() };
+    let writer = stage.archive().await.put(&caller, request).await.unwrap();
+    writer.finish(Expected::default()).await.unwrap();
     drop(share);
     let share = stage.share().await;
     assert_eq!(share.row(inode).unwrap().archived, None);
+    assert_eq!(versions(&stage).await, 1);
     share.remove(&Caller::ROOT, share.root(), b"a", Removal::File).await.unwrap();
     settle(&stage, &share).await;
-    let usage = stage.archive().await.usage(&stele_archive::Caller::local(0), NAME).await.unwrap();
-    assert_eq!(usage.versions, 0, "a rebuild of the catalog would bring the file back");
+    assert_eq!(versions(&stage).await, 0, "a rebuild of the catalog would bring the file back");
 }
 
 #[tokio::test(start_paused = true)]
@@ -335,8 +362,7 @@ async fn a_long_upload_keeps_no_room_from_writers_and_no_commit_back() {
 #[tokio::test(start_paused = true)]
 async fn a_long_upload_that_begins_amid_a_round_keeps_no_later_file_back() {
     let stage = Stage::new(15);
-    let mut share = stage.share().await;
-    share.body_max = 6 << 20;
+    let share = stage.share_with_bodies(6 << 20).await;
     let hold = async |inode: Inode| {
         let gate = share.step(|core| Ok(std::sync::Arc::clone(&core.content(inode.0)?.1.gate))).unwrap();
         gate.read_owned().await

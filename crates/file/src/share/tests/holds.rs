@@ -84,7 +84,7 @@ async fn a_held_file_that_was_changed_over_files_keeps_the_name() {
     keeps_its_name(&view.share, "after").await;
     let View { stage, share, objects, .. } = view;
     drop((share, objects));
-    keeps_its_name(&stage.share().await, "restarted").await;
+    keeps_its_name(&*stage.share().await, "restarted").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,8 +26,7 @@ fn refused<T: std::fmt::Debug>(result: crate::Result<T>) {
 #[tokio::test(start_paused = true)]
 async fn a_file_longer_than_a_body_is_stored_in_parts() {
     let stage = Stage::new(1);
-    let mut share = stage.share().await;
-    share.body_max = 6 << 20;
+    let share = stage.share_with_bodies(6 << 20).await;
     let data = content(1, 20 * MIB + 12_345);
     let inode = file(&share, "long", &data).await;
     // An attempt that ended in the middle.

@@ -35,7 +35,7 @@ impl Place {
             eprintln!("skipped: mounting needs /dev/fuse and root");
             return None;
         }
-        let share = Arc::new(stage.share().await);
+        let share = stage.share().await;
         let directory = std::env::temp_dir().join(format!("stele-share-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory is made");
         let options = MountOptions { cache, ..MountOptions::default() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::stage::{Stage, content, file, settle};
 use crate::Share;
 use crate::files::Files;
-use crate::nfs::testing::{Arguments, SHARE, args, rule, server_with};
+use crate::nfs::testing::{Arguments, SHARE, args, rule, server_of};
 use crate::nfs::v4::attributes::{MODE, TIME_ACCESS_SET};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::stateid::Stateid;
@@ -16,8 +16,8 @@ use crate::nfs::{Options, Server};
 
 const DAY: u64 = 86_400;
 
-fn serve(share: Share) -> Arc<Server<Share>> {
-    server_with(share, rule(), Options { grace: Duration::ZERO, ..Options::default() })
+fn serve(share: Arc<Share>) -> Arc<Server<Share>> {
+    server_of(share, rule(), Options { grace: Duration::ZERO, ..Options::default() })
 }
 
 fn set(file: &[u8], attributes: &[u32], list: Arguments) -> OperationCall {

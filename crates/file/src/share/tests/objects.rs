@@ -30,7 +30,7 @@ pub struct View {
 
 impl View {
     pub async fn new(stage: Stage) -> View {
-        let share = Arc::new(stage.share().await);
+        let share = stage.share().await;
         let objects = ObjectView::new(Arc::clone(&share));
         View { stage, share, objects, client: Client::local(0) }
     }
@@ -387,9 +387,7 @@ async fn what_clients_say_of_an_object_outlasts_changes_over_files() {
     // As one body, and in parts.
     for (body_max, length) in [(64 << 20, 4), (6 << 20, 4)] {
         let stage = Stage::new(31);
-        let mut share = stage.share().await;
-        share.body_max = body_max;
-        let share = Arc::new(share);
+        let share = stage.share_with_bodies(body_max).await;
         let objects = ObjectView::new(Arc::clone(&share));
         let view = View { stage, share, objects, client: Client::local(0) };
         let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());

@@ -120,7 +120,7 @@ async fn a_restored_directory_never_takes_the_name_of_a_file() {
 }
 
 /// Polls a start that waits for the catalog.
-async fn waits(mut opening: std::pin::Pin<&mut impl Future<Output = Share>>) {
+async fn waits(mut opening: std::pin::Pin<&mut impl Future<Output = std::sync::Arc<Share>>>) {
     for _ in 0..20 {
         assert!(futures_util::poll!(opening.as_mut()).is_pending());
         tokio::task::yield_now().await;

@@ -68,6 +68,19 @@ async fn a_committed_file_cannot_change_and_goes_after_its_time() {
     settle(&stage, &share).await;
 }
 
+/// A date that no calendar shows is the latest one, not none.
+#[tokio::test(start_paused = true)]
+async fn a_date_beyond_all_dates_commits_to_the_latest() {
+    let stage = Stage::new(12).committing();
+    let share = stage.share().await;
+    for (name, seconds) in [("late", 20_000_000_000_000_000), ("last", i64::MAX)] {
+        let inode = file(&share, name, &content(1, 10)).await;
+        set(&share, inode, accessed(seconds)).await.unwrap();
+        set(&share, inode, mode(0o444)).await.unwrap();
+        assert_eq!(share.state(inode).unwrap().committed, Some(Timestamp::LATEST), "{name}");
+    }
+}
+
 fn gateway() -> stele_archive::Caller {
     stele_archive::Caller::gateway("test")
 }

@@ -17,7 +17,7 @@ use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryD
 
 use crate::files::Files;
 use crate::share::autocommit::RETURN;
-use crate::share::{Ground, Root, Settings, Share};
+use crate::share::{BODY_MAX, Ground, Root, Settings, Share};
 use crate::{Caller, Changes, Creation, Inode, Moment, Stability};
 
 pub const NAME: &str = "files";
@@ -342,14 +342,19 @@ impl Stage {
         self.archive = Arc::new(tokio::sync::OnceCell::new_with(Some(archive)));
     }
 
-    pub async fn share(&self) -> Share {
+    pub async fn share(&self) -> Arc<Share> {
+        self.share_with_bodies(BODY_MAX).await
+    }
+
+    /// Longer files are stored in parts.
+    pub async fn share_with_bodies(&self, body_max: u64) -> Arc<Share> {
         let ground = Ground {
             archive: self.archive().await.clone(),
             cache: Handle::new(self.cache.clone()),
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
         };
         let root = Root { owner: (0, 0), mode: 0o755 };
-        Share::open(ground, NAME, 1, self.settings.clone(), root).await.expect("the share opens")
+        Share::open_with_bodies(ground, NAME, 1, self.settings.clone(), root, body_max).await.expect("the share opens")
     }
 
     /// Deletes every record of files, as a rebuild of the catalog does.

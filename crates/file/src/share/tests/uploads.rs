@@ -1,5 +1,7 @@
 //! Uploads in parts that do not come to their end: the archive keeps none of their parts.
 
+use std::sync::Arc;
+
 use futures_util::poll;
 use stele_archive::{BucketChange, ListUploadsRequest, NewUpload, Quota};
 
@@ -11,10 +13,8 @@ use crate::{Caller, Changes, FileError, Inode, Removal, Share};
 
 const MIB: usize = 1 << 20;
 
-async fn share(stage: &Stage) -> Share {
-    let mut share = stage.share().await;
-    share.body_max = 6 << 20;
-    share
+async fn share(stage: &Stage) -> Arc<Share> {
+    stage.share_with_bodies(6 << 20).await
 }
 
 /// The keys of uploads that the archive has.

@@ -97,7 +97,7 @@ impl Snapshot for Looked {
 }
 
 /// A share with files `0` to `3`, none of which is in memory.
-async fn cold() -> (OnDrives, Stage, Share) {
+async fn cold() -> (OnDrives, Stage, Arc<Share>) {
     let catalog = OnDrives::default();
     let stage = Stage::new(1).with_catalog(Arc::new(catalog.clone()));
     let share = stage.share().await;
