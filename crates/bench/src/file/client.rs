@@ -1,6 +1,7 @@
 //! A plain NFSv3 client on one connection: a call at a time, or a window of calls under way. Every
 //! server is measured with it, so that the client's share of the machine is the same.
 
+use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
@@ -166,6 +167,11 @@ impl NfsClient {
 
     /// The next reply: what follows the status of the remote call.
     fn receive(&mut self) -> Result<Reply<'_>, String> {
+        self.receive_numbered().map(|(_, reply)| reply)
+    }
+
+    /// The next reply, and the number of its call.
+    fn receive_numbered(&mut self) -> Result<(u32, Reply<'_>), String> {
         let failed = |error: std::io::Error| format!("no reply: {error}");
         self.reply.clear();
         loop {
@@ -180,14 +186,14 @@ impl NfsClient {
             }
         }
         let mut reply = Reply(&self.reply);
-        let _number = reply.word()?;
+        let number = reply.word()?;
         if (reply.word()?, reply.word()?) != (1, 0) {
             return Err("the server refused a call".into());
         }
         let _flavor = reply.word()?;
         reply.opaque()?;
         match reply.word()? {
-            0 => Ok(reply),
+            0 => Ok((number, reply)),
             status => Err(format!("the server did not accept a call: status {status}")),
         }
     }
@@ -215,6 +221,43 @@ impl NfsClient {
             answered += 1;
         }
         Ok(())
+    }
+
+    /// Makes files in the root, writes `data` into each and commits it, at most `depth` files at
+    /// once. A file's calls follow one another, as those of a program that copies files.
+    pub fn records(&mut self, count: u64, depth: u64, name: impl Fn(u64) -> String, data: &[u8]) -> Result<(), String> {
+        let root = self.root.clone();
+        // The calls under way, and what is sent after them.
+        let mut under_way: HashMap<u32, Next> = HashMap::new();
+        let mut begun = 0;
+        loop {
+            while begun < count && (under_way.len() as u64) < depth {
+                self.send(NFS, &Call::create(&root, &name(begun)))?;
+                under_way.insert(self.number, Next::Write);
+                begun += 1;
+            }
+            if under_way.is_empty() {
+                return Ok(());
+            }
+            let (number, mut reply) = self.receive_numbered()?;
+            let next = under_way.remove(&number).ok_or("a reply to no call")?;
+            reply.good()?;
+            let (call, then) = match next {
+                Next::Write => {
+                    reply.word()?;
+                    let follows = reply.word()? == 1;
+                    let handle = reply.opaque()?.to_vec();
+                    if !follows {
+                        return Err("a file was made, and its handle is not answered".into());
+                    }
+                    (Call::write(&handle, 0, data, false), Next::Commit(handle))
+                }
+                Next::Commit(handle) => (Call::commit(&handle), Next::Nothing),
+                Next::Nothing => continue,
+            };
+            self.send(NFS, &call)?;
+            under_way.insert(self.number, then);
+        }
     }
 
     /// The handle of a name; none where there is none.
@@ -277,6 +320,13 @@ impl NfsClient {
         self.many(length / piece, 8, |index| Call::write(handle, index * piece, data, false))?;
         self.call(&Call::commit(handle))?.good()
     }
+}
+
+/// What follows a call of a file that is made.
+enum Next {
+    Write,
+    Commit(Vec<u8>),
+    Nothing,
 }
 
 /// What a reply holds.
