@@ -10,7 +10,7 @@
 //! outcome is recorded, and what it changes in several places is changed in all. It keeps the place
 //! of its connection. A stop waits for it, for a limited time.
 
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ use crate::api::approval::Officer;
 use crate::api::blocks::{Read, RestoreWrite};
 use crate::api::{self, Actor, Call, OFFICER_HEADER};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::Node;
+use crate::node::{Node, surroundings};
 
 /// Bytes of a request.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -48,23 +48,36 @@ const STRANGER_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Makes a Unix socket that only this user and root may connect to. With `open`, every local user
 /// may connect, and the kernel then reports the user. The caller holds the drives, so an existing
-/// socket file is left over from a killed server. `setting` names the configuration setting of its
-/// path.
+/// socket file is left over from a killed server. Anything else there stays, and is refused.
+/// `setting` names the configuration setting of its path.
 pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io_failure("remove the old socket", path, &error));
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let message = format!("{setting} = '{}' is there already and is no socket", path.display());
+            return Err(Failure::new(Kind::Refused, message).next(format!("set {setting} to a path of its own")));
         }
-        _ => {}
+        Ok(_) => std::fs::remove_file(path).map_err(|error| io_failure("remove the old socket", path, &error))?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io_failure("look at the old socket", path, &error)),
     }
     // A bound socket accepts connections at once. It is therefore bound in a directory that no
     // other user can enter, gets its mode there, and then moves to its place.
-    let hidden = path.with_extension("new");
-    let _ = std::fs::remove_dir_all(&hidden);
+    let hidden = path.with_file_name(format!(".stele-{:016x}", u64::from_ne_bytes(surroundings::random())));
     std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| io_failure("make", &hidden, &error))?;
-    let listener = bind(&hidden.join("s"), path, setting, if open { 0o666 } else { 0o600 });
-    let _ = std::fs::remove_dir_all(&hidden);
+    let new = hidden.join("s");
+    let listener = bind(&new, path, setting, if open { 0o666 } else { 0o600 });
+    if listener.is_err() {
+        let _ = std::fs::remove_file(&new);
+    }
+    let _ = std::fs::remove_dir(&hidden);
     listener
+}
+
+/// Removes the socket of a server that stops. What another put there meanwhile stays.
+pub fn remove(path: &Path) {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn bind(new: &Path, path: &Path, setting: &str, mode: u32) -> Outcome<UnixListener> {
@@ -392,6 +405,33 @@ mod tests {
         for name in of_volumes.iter().chain(&of_exports) {
             assert!(CALLS.iter().any(|call| call.name == name && !call.reads), "{name}");
         }
+    }
+
+    /// A setting that names another file or directory by mistake takes nothing away.
+    #[tokio::test]
+    async fn a_socket_replaces_sockets_alone() {
+        let dir = std::env::temp_dir().join(format!("stele-sockets-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("stele.new/below")).unwrap();
+        let (key, socket) = (dir.join("master.key"), dir.join("stele.sock"));
+        std::fs::write(&key, "key").unwrap();
+        let refused = listen(&key, "[nbd] socket", false).unwrap_err();
+        assert!(refused.kind == Kind::Refused && refused.to_string().contains("[nbd] socket"), "{refused}");
+        assert!(listen(&dir.join("stele.new"), "[nbd] socket", false).is_err());
+        remove(&key);
+        assert_eq!(std::fs::read(&key).unwrap(), b"key");
+
+        // As a killed server leaves it.
+        drop(listen(&socket, "[admin] socket", false).unwrap());
+        let again = listen(&socket, "[admin] socket", false).unwrap();
+        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        drop(again);
+        remove(&socket);
+        let mut left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["master.key", "stele.new"]);
+        assert!(dir.join("stele.new/below").is_dir());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     /// A call that runs to its end without its caller keeps the caller's place.

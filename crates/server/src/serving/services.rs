@@ -8,7 +8,6 @@
 //! Failure model: all acknowledged data is durable already. A stop that is cut short at any point
 //! only makes the next start replay the log.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -151,7 +150,7 @@ impl Services {
     async fn stop_within(mut self, second: Duration) {
         tracing::info!("stopping: no new requests; those under way may take {} s", REQUESTS.seconds);
         self.unattended.shutdown().await;
-        self.places.nbd_socket.iter().for_each(|socket| drop(fs::remove_file(socket)));
+        self.places.nbd_socket.iter().for_each(|socket| admin::remove(socket));
         self.finish_requests(second * REQUESTS.seconds).await;
         if let Some(frontend) = &self.frontend {
             ACCESS_LOGS.take(second, frontend.store_access_logs(true)).await;
@@ -159,7 +158,7 @@ impl Services {
         self.stop_commands.send_replace(true);
         let commands = &mut self.commands;
         COMMANDS.take(second, async { while commands.join_next().await.is_some() {} }).await;
-        let _ = fs::remove_file(&self.places.socket);
+        admin::remove(&self.places.socket);
         let node = Arc::clone(&self.node);
         let unmounting = crate::node::blocking(move || {
             node.shares.unmount_all();
