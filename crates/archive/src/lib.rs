@@ -60,7 +60,7 @@ pub use model::action::Action;
 pub use model::alarm::{Alarm, AlarmKind};
 pub use model::bucket::{
     AccessBlock, AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock,
-    Period, Protection, Quota, Usage, Versioning,
+    Period, Protection, Quota, Usage, Versioning, check_bucket_name,
 };
 pub use model::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
 pub use model::class::{Binding, Bindings, ClassInfo, ClassTerms, Comparison, Expiring, ExpiringQuery, Initiation};

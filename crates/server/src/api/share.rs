@@ -1,10 +1,11 @@
 //! Calls about shares.
 
 mod files;
+mod placing;
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use stele_archive::{BucketChange, BucketInfo, NewBucket};
+use stele_archive::{BucketInfo, NewBucket, check_bucket_name};
 use stele_array::Command;
 use stele_file::nfs::Network;
 use stele_file::share::registry::{ShareRow, SquashRow};
@@ -13,11 +14,15 @@ use stele_ground::Bytes;
 
 pub use files::{ArchiveFile, ExplainFile, FileView, Ls, Pin, why};
 
+use self::placing::Placed;
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::shares::{failed, rules, settings};
+
+/// The longest retention that a share may name, in days: as long as a bucket's default.
+const RETENTION_DAYS_MAX: u64 = 36_500;
 
 /// A share as an operator sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -123,6 +128,12 @@ impl ShareOptions {
         }
         if let Some(seconds) = self.commit_after {
             row.commit_after = Some(seconds).filter(|seconds| *seconds > 0);
+        }
+        if self.retention_max == Some(0) {
+            return Err(Failure::usage("a longest retention of 0 days would keep every file from being committed"));
+        }
+        if let Some(days) = self.retention_min.max(self.retention_max).filter(|days| *days > RETENTION_DAYS_MAX) {
+            return Err(Failure::usage(format!("a retention of {days} days is above {RETENTION_DAYS_MAX}")));
         }
         row.retention_min = self.retention_min.or(row.retention_min);
         row.retention_max = self.retention_max.or(row.retention_max);
@@ -326,26 +337,32 @@ impl Call for CreateShare {
                     .next("leave out --lock and --retention; the share takes the bucket's own"));
             }
             Ok(_) => {}
-            Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {
-                let new = NewBucket {
-                    object_lock: self.lock || default.is_some(),
-                    default_retention: default,
-                    region: node.config.s3.region.clone(),
-                    ..NewBucket::default()
-                };
-                archive.create_bucket(&caller, &self.name, new).await?;
-            }
+            Err(stele_archive::ArchiveError::NoSuchBucket(_)) => check_bucket_name(&self.name)?,
             Err(error) => return Err(error.into()),
         }
-        let bucket = archive.bucket(&caller, &self.name).await?;
-        can_commit(&row, &bucket)?;
-        row.removed.get_or_insert(removed_by_default(&bucket, was_share));
-        archive.change_bucket(&caller, &self.name, BucketChange::Share).await?;
-        if node.cache_volume(&row.volume).await?.is_none() {
+        let new = NewBucket {
+            object_lock: self.lock || default.is_some(),
+            default_retention: default,
+            region: node.config.s3.region.clone(),
+            ..NewBucket::default()
+        };
+        let bucket = Placed { name: &self.name, is_there: found.is_ok(), was_share, new };
+        // First, since most that can be wrong is wrong with it: a bucket that became a share is no
+        // other bucket any more.
+        let is_made = node.cache_volume(&row.volume).await?.is_none();
+        if is_made {
             let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
             node.audited(actor, "volume/create", &row.volume, act).await??;
         }
-        node.registry()?.add(&self.name, &row).await.map_err(failed)?;
+        if let Err(failure) = bucket.become_share(node, &caller, &mut row).await {
+            if is_made {
+                let act = node.pool.command(Command::DeleteVolume { name: row.volume.clone() });
+                if let Ok(Err(error)) = node.audited(actor, "volume/delete", &row.volume, act).await {
+                    tracing::warn!(%error, volume = %row.volume, "the cache of a share that was not made is left");
+                }
+            }
+            return Err(failure);
+        }
         node.open_share(&self.name, &row).await?;
         view(node, &self.name, &row).await
     }
@@ -551,3 +568,6 @@ impl Call for Unmount {
         Ok(Done {})
     }
 }
+
+#[cfg(test)]
+mod tests;
