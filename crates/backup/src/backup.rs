@@ -252,10 +252,15 @@ pub fn run(
     let (session, epoch) = repository.begin_session()?;
     let session = Arc::new(session);
     // Until the commit no snapshot needs what was stored. From then on the session stays if
-    // something fails: the snapshot may be there, although its answer was lost.
+    // something fails, unless the store refused: the snapshot may be there, although its answer was
+    // lost.
     let made = make(repository, &session, &epoch, source, request, options, progress);
     let Made { snapshot, parent, indexed, stored, unreadable, volume } = made.inspect_err(|_| session.abandon())?;
-    let (id, _) = repository.commit_locked(&snapshot, options.locked_until)?;
+    let committed = repository.commit_locked(&snapshot, options.locked_until);
+    let (id, _) = committed.inspect_err(|error| match error {
+        BackupError::Full(_) | BackupError::Refused(_) | BackupError::Invalid(_) => session.abandon(),
+        _ => {}
+    })?;
     // The segments of a locked snapshot were there when they were locked, and nothing removes them.
     if options.locked_until.is_none() {
         session.confirm(&id, &snapshot.references)?;

@@ -241,7 +241,7 @@ fn remove(repository: &Closed, segment: &SegmentId) -> Result<Gone> {
             Ok(Gone::Removed)
         }
         Err(BackupError::Missing(_)) => Ok(Gone::Removed),
-        Err(BackupError::Refused(_)) if repository.store.locked_until(&name)?.is_some() => Ok(Gone::Locked),
+        Err(BackupError::Refused(_)) if repository.store.kept_until(&name)?.is_some() => Ok(Gone::Locked),
         Err(BackupError::Refused(_)) => Ok(Gone::Refused),
         Err(error) => Err(error),
     }

@@ -160,9 +160,14 @@ pub trait Store: Send + Sync {
         Err(self.lockless())
     }
 
-    /// Until when retention or a hold keeps the object, if that lies ahead.
+    /// Until when retention or a hold keeps the object from every caller, if that lies ahead.
     fn locked_until(&self, _name: &Name) -> Result<Option<u64>> {
         Ok(None)
+    }
+
+    /// The same, also where a privileged caller may remove it earlier.
+    fn kept_until(&self, name: &Name) -> Result<Option<u64>> {
+        self.locked_until(name)
     }
 
     /// Whether objects can be locked.

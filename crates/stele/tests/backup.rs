@@ -297,7 +297,9 @@ fn a_locked_snapshot_outlasts_every_credential() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("retain"));
     code(&run(&agent, &["run", &data, "--keep-until", "2020-01-01"]), 2);
     // Rules and names let a locked snapshot be, and say so. What is not locked goes.
-    let judged = code(&run(&owner, &["forget", "--keep-tag", "nothing", "--json"]), 0);
+    code(&run(&owner, &["forget", "--keep-tag", "nothing"]), 3);
+    assert_eq!(code(&run(&owner, &["snapshots", "--json"]), 0).as_array().map(Vec::len), Some(2));
+    let judged = code(&run(&owner, &["forget", "--keep-tag", "nothing", "--remove-series", "--json"]), 0);
     let removed: Vec<bool> = judged.as_array().unwrap().iter().map(|row| row["removed"].as_bool().unwrap()).collect();
     assert_eq!((removed.iter().filter(|removed| **removed).count(), removed.len()), (1, 2), "{judged}");
     code(&run(&owner, &["forget", second["snapshot"].as_str().unwrap()]), 3);

@@ -167,7 +167,7 @@ impl Drill {
         for (id, _) in good {
             code(&self.backup(&self.agent, &["forget", id]), 3);
         }
-        let _ = self.backup(&self.agent, &["forget", "--keep-tag", "nothing"]);
+        let _ = self.backup(&self.agent, &["forget", "--keep-tag", "nothing", "--remove-series"]);
         (0..3).for_each(|_| drop(self.backup(&self.agent, &["prune"])));
         for version in needed {
             self.refused(self.ask("DELETE", &version.target()));

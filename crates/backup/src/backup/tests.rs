@@ -327,6 +327,19 @@ fn a_stop_ends_a_backup_and_leaves_the_repository_whole() {
     save(&repository, &folder.0).unwrap();
 }
 
+/// Each of many backups that fail for the same reason would leave a session for a day, and prune
+/// would remove nothing.
+#[test]
+fn a_snapshot_that_the_store_refuses_leaves_no_session() {
+    let (repository, store) = repository(1);
+    let folder = tree();
+    store.set_full_for(StoreFolder::Snapshots);
+    let refused = run(&repository, Source::Files, &options(&folder.0), &BackupProgress::default());
+    assert!(matches!(refused.map(drop), Err(BackupError::Full(_))));
+    assert!(!store.names(StoreFolder::Segments).is_empty(), "it failed too early");
+    assert_eq!(repository.sessions().unwrap().0, []);
+}
+
 #[test]
 fn two_agents_save_into_one_repository_at_once() {
     let (first, store) = repository(1);

@@ -19,6 +19,7 @@ struct State {
     append_only: bool,
     /// Whether there is no room for any object.
     full: bool,
+    full_for: Option<Folder>,
     /// The locks of objects: until when. They outlast the objects' replacement, as they do in a
     /// bucket with versions.
     locks: BTreeMap<Name, u64>,
@@ -109,6 +110,11 @@ impl Memory {
         self.state().full = full;
     }
 
+    /// From now on there is no room for objects of this folder.
+    pub fn set_full_for(&self, folder: Folder) {
+        self.state().full_for = Some(folder);
+    }
+
     pub fn set_append_only(&self, append_only: bool) {
         self.state().append_only = append_only;
     }
@@ -171,8 +177,9 @@ impl State {
         }
     }
 
-    fn has_room(&self) -> Result<()> {
-        if self.full { Err(BackupError::Full("the quota is used up".to_owned())) } else { Ok(()) }
+    fn has_room(&self, name: &Name) -> Result<()> {
+        let full = self.full || self.full_for.is_some_and(|folder| name.is_in(folder));
+        if full { Err(BackupError::Full("the quota is used up".to_owned())) } else { Ok(()) }
     }
 
     /// Whether the store is still there when the object is read.
@@ -209,7 +216,7 @@ impl Store for Memory {
         if state.objects.contains_key(name) {
             return Err(BackupError::Exists(format!("{} exists already", name.text())));
         }
-        state.has_room()?;
+        state.has_room(name)?;
         state.change()?;
         let now = state.now;
         state.objects.insert(name.clone(), (bytes.to_vec(), now));
@@ -224,7 +231,7 @@ impl Store for Memory {
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
         let mut state = self.state();
-        state.has_room()?;
+        state.has_room(name)?;
         state.change()?;
         let now = state.now;
         state.objects.insert(name.clone(), (bytes.to_vec(), now));

@@ -477,24 +477,28 @@ pub struct BackupForget {
     /// Keep what versions of files need by this file's classes, beside what other rules keep
     #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
     pub policy: Option<PathBuf>,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_last: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_hourly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_daily: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_weekly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_monthly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
     pub keep_yearly: usize,
     /// Keep all that are not older than so many days before the latest of their series
-    #[arg(long, default_value_t = 0, value_name = "DAYS")]
+    #[arg(long, default_value_t = 0, value_name = "DAYS", conflicts_with = "snapshots")]
     pub keep_within_days: u64,
     /// Keep all with this tag
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", conflicts_with = "snapshots")]
     pub keep_tag: Vec<String>,
+    /// Also where the rules keep no snapshot of a series (a host's paths); it is refused otherwise,
+    /// since a mistyped tag keeps nothing
+    #[arg(long, conflicts_with = "snapshots")]
+    pub remove_series: bool,
     /// Count gaps between snapshots in full for --keep-within-days and --policy, not 7 days at most
     #[arg(long, conflicts_with = "snapshots")]
     pub accept_gaps: bool,

@@ -32,8 +32,35 @@ pub struct Repository(BucketClient);
 struct Shown {
     version: Option<String>,
     governance: bool,
-    kept_until: Option<u64>,
+    kept: Option<Kept>,
     held: bool,
+}
+
+impl Shown {
+    fn kept_until(&self) -> Option<u64> {
+        // A hold has no end.
+        if self.held { Some(LATEST) } else { self.kept.map(|kept| kept.until) }
+    }
+}
+
+/// The end of a retention, in whole seconds downwards, and whether it lies within a second.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Kept {
+    until: u64,
+    within: bool,
+}
+
+impl Kept {
+    fn parse(text: &str) -> Option<Kept> {
+        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction);
+        let within = fraction.bytes().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
+        Some(Kept { until: s3::seconds(text)?, within })
+    }
+
+    /// The first whole second that is not before the end.
+    fn covering(self) -> u64 {
+        self.until + u64::from(self.within)
+    }
 }
 
 /// Whether the text names a bucket and not a directory.
@@ -96,7 +123,7 @@ impl Repository {
         Ok(Shown {
             version: answer.header("x-amz-version-id").map(str::to_owned),
             governance: answer.header("x-amz-object-lock-mode") == Some("GOVERNANCE"),
-            kept_until: answer.header("x-amz-object-lock-retain-until-date").and_then(s3::seconds),
+            kept: answer.header("x-amz-object-lock-retain-until-date").and_then(Kept::parse),
             held: answer.header("x-amz-object-lock-legal-hold") == Some("ON"),
         })
     }
@@ -129,10 +156,11 @@ impl Store for Repository {
 
     fn lock(&self, name: &Name, until: u64) -> Result<()> {
         let is = self.show(name)?;
-        let longest = is.kept_until.unwrap_or(0).max(until);
-        if longest == is.kept_until.unwrap_or(0) && !is.governance {
+        if is.kept.is_some_and(|kept| until <= kept.until) && !is.governance {
             return Ok(());
         }
+        // The end that it has may lie within a second, and no end may come before it.
+        let longest = is.kept.map_or(0, Kept::covering).max(until);
         let document = format!(
             "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
              <RetainUntilDate>{}</RetainUntilDate></Retention>",
@@ -169,10 +197,15 @@ impl Store for Repository {
         self.put(name, &Bytes::copy_from_slice(bytes), &headers).map_err(|error| self.explained(error))
     }
 
+    fn kept_until(&self, name: &Name) -> Result<Option<u64>> {
+        let (is, now) = (self.show(name)?, self.now()?);
+        Ok(is.kept_until().filter(|until| *until > now))
+    }
+
     fn locked_until(&self, name: &Name) -> Result<Option<u64>> {
         let (is, now) = (self.show(name)?, self.now()?);
-        // A hold has no end.
-        Ok(if is.held { Some(LATEST) } else { is.kept_until.filter(|until| *until > now) })
+        // What a privileged caller may remove is no lock.
+        Ok(is.kept_until().filter(|until| *until > now && (is.held || !is.governance)))
     }
 
     fn get(&self, name: &Name, max: u64) -> Result<Vec<u8>> {
@@ -259,5 +292,20 @@ impl Store for Repository {
         let text =
             "keeps no versions: a key that may only write can destroy every backup in it by storing other objects";
         (!enabled).then(|| format!("bucket '{}' {text} under the same names; turn versions on", self.0.name()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lock that asks for an end a moment before the one there is would be a shortening.
+    #[test]
+    fn the_end_of_a_retention_is_covered_to_the_second() {
+        let covering = |text: &str| Kept::parse(text).map(|kept| kept.covering() - kept.until);
+        assert_eq!(covering("2026-11-28T10:00:00.934Z"), Some(1));
+        assert_eq!(covering("2026-11-28T10:00:00.000Z"), Some(0));
+        assert_eq!(covering("2026-11-28T10:00:00Z"), Some(0));
+        assert_eq!(covering("tomorrow"), None);
     }
 }

@@ -1,5 +1,7 @@
 //! `stele backup forget`.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 use stele_backup::BackupError;
 use stele_backup::forget::{self, Candidate, ForgetPolicy, GAP_SECONDS_MAX, JudgedSnapshot, Timeline, judge_with};
@@ -104,10 +106,32 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     Ok(judged)
 }
 
+/// Refuses to remove all snapshots of a series by rules: they may be mistyped.
+fn refuse_whole_series(judged: &[JudgedSnapshot]) -> Outcome<()> {
+    let mut kept: BTreeMap<&(String, Vec<Vec<u8>>), bool> = BTreeMap::new();
+    for is in judged {
+        *kept.entry(&is.candidate.series).or_default() |= !is.kept_by.is_empty();
+    }
+    match kept.into_iter().find(|(_, is_kept)| !is_kept) {
+        Some(((host, paths), _)) => {
+            let paths: Vec<String> = paths.iter().map(|path| shown_path(path)).collect();
+            let message =
+                format!("the rules keep no snapshot of {} on {}; nothing was removed", paths.join(", "), Shown(host));
+            Err(Failure::new(Kind::Refused, message)
+                .next("`--dry-run` shows what they keep; add a rule such as --keep-last 1, or give --remove-series"))
+        }
+        None => Ok(()),
+    }
+}
+
 pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
     let repository = open(&command.place)?;
     let judged: Vec<JudgedSnapshot> = if command.snapshots.is_empty() {
-        by_rules(&repository, command)?
+        let judged = by_rules(&repository, command)?;
+        if !command.remove_series && !command.dry_run {
+            refuse_whole_series(&judged)?;
+        }
+        judged
     } else {
         let named = command.snapshots.iter().map(|name| select::to_remove(&repository, name).map(|dated| dated.id));
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
@@ -122,7 +146,7 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
         forget::named(&repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|JudgedSnapshot { candidate, kept_by }| match kept_by.is_empty() {
-        true => Ok(repository.store.locked_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),
+        true => Ok(repository.store.kept_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),
         false => Ok(None),
     });
     let locks = locks.collect::<Outcome<Vec<Option<u64>>>>()?;

@@ -37,6 +37,9 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
         ("LOCKED UNTIL", Align::Whole),
         ("PATHS", Align::Left),
     ]);
+    // A lock of a snapshot is one of the header too. A later date that a snapshot has comes from the
+    // bucket's default, which reaches none of the segments that were stored before.
+    let header = repository.store.locked_until(&Name::repository())?;
     for dated in repository.snapshots()? {
         let is = match repository.snapshot(&dated.id) {
             Ok(snapshot) => snapshot.description,
@@ -49,7 +52,8 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
             eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
         }
         let counts = &is.counts;
-        let locked = repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0))?.map(moment);
+        let own = repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0))?;
+        let locked = own.min(header).map(moment);
         if json {
             rows.push(json!({
                 "snapshot": dated.id.to_string(), "stored": moment(dated.stored), "begun": moment(is.begun),
