@@ -53,6 +53,13 @@ pub fn refuse_content(path: &Path) -> Outcome<()> {
     }
 }
 
+/// Refuses a device one of whose partitions is a drive of a pool, whatever the caller says.
+pub fn refuse_labelled_partition(path: &Path) -> Outcome<()> {
+    stele_lab::live::signatures::refuse_labelled_partition(path).map_err(|error| {
+        Failure::new(Kind::Refused, error.to_string()).next("name another drive; `lsblk` shows the partitions")
+    })
+}
+
 /// Unreadable entries if other entries name every drive of the pool: they name no drive.
 pub fn spare_entries(site: &Site, config: &Config, status: &StatusView) -> Vec<DriveArgument> {
     let entries = &config.pool.drives;

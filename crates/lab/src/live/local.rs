@@ -139,6 +139,7 @@ fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
             path.display()
         )));
     }
+    signatures::refuse_labelled_partition(path)?;
     // All four copies: a drive whose head was damaged is still a pool's.
     for at in label::places(size) {
         // Whole blocks of aligned memory, since the device may have been opened past the page

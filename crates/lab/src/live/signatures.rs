@@ -6,10 +6,11 @@
 //! 65,536 has them. Where a kind has no longer mark, what must hold around it is looked at too.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use stele_array::label;
 use stele_media::Buffer;
 
 use crate::error::LabError;
@@ -139,6 +140,42 @@ pub fn loop_device_of(file: &Metadata, blocks: &Path) -> Option<String> {
         }
     }
     None
+}
+
+/// The partition of a device that carries the label of a pool, if one does: writing over the device
+/// writes over that drive. `devices` is the kernel's list of block devices, `nodes` where their
+/// files are.
+pub fn labelled_partition(device: &Path, devices: &Path, nodes: &Path) -> Option<PathBuf> {
+    let device = device.canonicalize().ok()?;
+    let entries = std::fs::read_dir(devices.join(device.file_name()?)).ok()?.flatten();
+    let partitions = entries.filter(|entry| entry.path().join("partition").exists());
+    partitions.map(|entry| nodes.join(entry.file_name())).find(|partition| is_labelled(partition).unwrap_or(false))
+}
+
+/// Refuses a device one of whose partitions is a drive of a pool.
+pub fn refuse_labelled_partition(device: &Path) -> Result<(), LabError> {
+    match labelled_partition(device, Path::new("/sys/class/block"), Path::new("/dev")) {
+        Some(partition) => Err(LabError::Refused(format!(
+            "{}: its partition {} carries the label of a Stele pool; a drive that has left its pool for good is free \
+             after `stele drive wipe {}`",
+            device.display(),
+            partition.display(),
+            partition.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn is_labelled(path: &Path) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let size = file.seek(SeekFrom::End(0))?;
+    for at in label::places(size) {
+        let mut block = [0; 512];
+        if file.read_exact_at(&mut block, at).is_ok() && label::is_label(&block) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -87,6 +87,7 @@ pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
     }
+    config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_labelled_partition(&drive.0.path))?;
     if !create.destroy {
         config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_content(&drive.0.path))?;
     }

@@ -90,10 +90,12 @@ async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Ou
 
 async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: bool) -> Outcome<Offered> {
     let path = place.path.clone();
-    if !destroy {
-        let path = path.clone();
-        blocking(move || crate::named::refuse_content(&path)).await?;
-    }
+    let looked_at = path.clone();
+    let look = move || {
+        crate::named::refuse_labelled_partition(&looked_at)?;
+        if destroy { Ok(()) } else { crate::named::refuse_content(&looked_at) }
+    };
+    blocking(look).await?;
     let (index, made) = attach(node, place, size).await?;
     Ok(Offered { index, identity: DriveId(surroundings::random()), path, made })
 }

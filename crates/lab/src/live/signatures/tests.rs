@@ -123,3 +123,28 @@ fn a_file_that_a_loop_device_shows_is_known() {
     assert_eq!(of(&path).as_deref(), Some("/dev/loop7"));
     assert_eq!(of(&other), None);
 }
+
+/// The whole device shows no label where a drive's are.
+#[test]
+fn a_partition_that_is_a_drive_of_a_pool_is_found() {
+    let place = Place::new("partitions");
+    let (devices, nodes) = (place.0.join("block"), place.0.join("dev"));
+    std::fs::create_dir_all(&nodes).unwrap();
+    for (disk, parts) in [("sdb", 2), ("sdc", 1), ("sdd", 0)] {
+        std::fs::create_dir_all(devices.join(disk).join("queue")).unwrap();
+        std::fs::write(nodes.join(disk), [0; 4096]).unwrap();
+        for part in 1..=parts {
+            let name = format!("{disk}{part}");
+            std::fs::create_dir_all(devices.join(disk).join(&name)).unwrap();
+            std::fs::write(devices.join(disk).join(&name).join("partition"), "1").unwrap();
+            File::create(nodes.join(name)).unwrap().set_len(64 << 20).unwrap();
+        }
+    }
+    // The last copy alone: the head was written over.
+    let at = *label::places(64 << 20).last().unwrap();
+    let drive = OpenOptions::new().write(true).open(nodes.join("sdb2")).unwrap();
+    drive.write_all_at(label::codec::MAGIC, at).unwrap();
+    let of = |disk: &str| labelled_partition(&nodes.join(disk), &devices, &nodes);
+    assert_eq!(of("sdb"), Some(nodes.join("sdb2")));
+    assert_eq!((of("sdc"), of("sdd"), of("sde")), (None, None, None));
+}
