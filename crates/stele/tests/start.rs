@@ -46,6 +46,34 @@ fn drives_that_hold_a_pool_are_never_taken_for_leftovers() {
     assert_eq!(good(server.get("/records/key")).body, b"data");
 }
 
+/// The list of a start that failed, or was killed, names paths. What came there since is another's.
+#[test]
+fn a_pool_that_came_to_the_place_of_an_unfinished_start_stays() {
+    let source = Place::new("came-from");
+    let server = source.up();
+    source.json(&["bucket", "create", "records"]);
+    server.put("/records/key", b"data");
+    let keys = server.keys();
+    server.stop();
+
+    let place = Place::new("came-to");
+    let refused = Server::start(&place, &[&UP[..], &["--drives", "4"]].concat()).err().expect("8+2 on 4 drives");
+    assert!(refused.contains("needs 10 drives"), "{refused}");
+    assert!(!place.0.join("first-start").exists(), "a failed start leaves no list");
+    // As a kill leaves it.
+    let drives: Vec<_> = std::fs::read_dir(source.0.join("drives")).unwrap().map(|entry| entry.unwrap()).collect();
+    let names = drives.iter().map(|drive| format!("drives/{}\n", drive.file_name().display()));
+    std::fs::write(place.0.join("first-start"), names.collect::<String>()).unwrap();
+    std::fs::rename(source.0.join("drives"), place.0.join("drives")).unwrap();
+    for _ in 0..2 {
+        let said = Server::start(&place, &UP).err().expect("a start over a pool's drives");
+        assert!(said.contains("belongs to pool"), "{said}");
+    }
+    std::fs::rename(place.0.join("drives"), source.0.join("drives")).unwrap();
+    let server = Server::start(&source, &UP).unwrap().with_keys(keys);
+    assert_eq!(good(server.get("/records/key")).body, b"data");
+}
+
 #[test]
 fn an_address_in_the_configuration_is_kept_unless_another_is_asked_for() {
     let place = Place::new("listen");

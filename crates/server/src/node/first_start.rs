@@ -1,15 +1,18 @@
 //! The first start, made repeatable after a kill. The file `first-start` exists in the data
 //! directory from before the first drive is made until the first key has been printed.
 //!
-//! Until there is a configuration, the file lists the drives that this start makes. They hold no
-//! acknowledged data, and the next start removes them. With a configuration the list is empty, so
-//! that it never names a drive in use. A key that was made but perhaps not printed stays. Its
-//! secret is lost, and the next start makes and prints another key.
+//! Until there is a configuration, the file lists the drives that this start makes. The next start
+//! removes those that are still what a killed start leaves: without a label, or with that of the
+//! pool that was never completed. A drive of any other pool at such a path stays. With a
+//! configuration the list is empty, so that it never names a drive in use. A key that was made but
+//! perhaps not printed stays. Its secret is lost, and the next start makes and prints another key.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use super::unfinished::Unfinished;
+use super::wipe;
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 
@@ -34,12 +37,16 @@ impl FirstStart {
         let mut left = String::new();
         start.file.read_to_string(&mut left).map_err(|error| io_failure("read", &start.path, &error))?;
         if !site.config_path.exists() {
+            let former = Unfinished::former(site)?;
             for drive in left.lines().map(|line| site.path(Path::new(line))) {
-                match fs::remove_file(&drive) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(io_failure("remove what an unfinished start left at", &drive, &error));
+                match wipe::is_left_over(&drive, former.as_deref())? {
+                    None => {}
+                    Some(false) => tracing::warn!("{} is not what an unfinished start left; it stays", drive.display()),
+                    Some(true) => {
+                        fs::remove_file(&drive)
+                            .map_err(|error| io_failure("remove what an unfinished start left at", &drive, &error))?;
+                        tracing::info!("removed {}, left by a start that did not come to its end", drive.display());
                     }
-                    _ => tracing::info!("removed {}, left by a start that did not come to its end", drive.display()),
                 }
             }
         }
@@ -56,6 +63,13 @@ impl FirstStart {
         let mut start = FirstStart::hold(site)?;
         start.write("")?;
         Ok(start)
+    }
+
+    /// The start failed, and what it made is taken back.
+    pub fn abandon(mut self) {
+        if let Err(failure) = self.write("").and_then(|()| self.finish()) {
+            tracing::warn!("{}", failure.on_one_line());
+        }
     }
 
     /// The start is complete, and its key was printed.

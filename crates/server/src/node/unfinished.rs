@@ -29,18 +29,24 @@ impl Unfinished {
     /// Notes the pool, and first takes the labels of a killed creation off these drives.
     pub fn begin(site: &Site, pool: PoolId, drives: &[DrivePlace]) -> Outcome<Unfinished> {
         let note = site.dir.join(NAME);
-        match std::fs::read_to_string(&note) {
-            Ok(former) => {
-                for drive in drives.iter().filter(|drive| drive.path.exists()) {
-                    wipe::unfinished(&drive.path, former.trim())?;
-                }
+        if let Some(former) = Unfinished::former(site)? {
+            for drive in drives.iter().filter(|drive| drive.path.exists()) {
+                wipe::unfinished(&drive.path, &former)?;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(io_failure("read", &note, &error)),
         }
         files::replace(&note, format!("{pool}\n").as_bytes())?;
         let drives = drives.iter().map(|drive| (drive.path.clone(), !drive.path.exists())).collect();
         Ok(Unfinished { note, pool, drives })
+    }
+
+    /// The pool that a killed creation left unfinished here.
+    pub fn former(site: &Site) -> Outcome<Option<String>> {
+        let note = site.dir.join(NAME);
+        match std::fs::read_to_string(&note) {
+            Ok(former) => Ok(Some(former.trim().to_owned())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_failure("read", &note, &error)),
+        }
     }
 
     /// The pool is complete, or nothing of it was made.

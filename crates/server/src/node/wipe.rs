@@ -57,6 +57,39 @@ pub fn unfinished(path: &Path, pool: &str) -> Outcome<()> {
     wiped
 }
 
+/// Whether a file is a drive of a pool that was never completed, or was to become one: every label
+/// on it is of the pool `former`. None: there is no file.
+pub fn is_left_over(path: &Path, former: Option<&str>) -> Outcome<Option<bool>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_failure("open", path, &error)),
+    };
+    let metadata = file.metadata().map_err(|error| io_failure("look at", path, &error))?;
+    if !metadata.is_file() || file.try_lock().is_err() {
+        return Ok(Some(false));
+    }
+    // Made, and killed before it had its size.
+    if metadata.len() == 0 {
+        return Ok(Some(true));
+    }
+    let mut is_its = !places(metadata.len()).is_empty();
+    each_label(&file, path, |label| {
+        is_its &= match label {
+            Ok(label) => {
+                let theirs = &label.configuration;
+                Some(theirs.whole_pool().to_string().as_str()) == former && !theirs.protected
+            }
+            Err(NoLabel::Blank) => true,
+            // The kill may have torn it.
+            Err(NoLabel::Damaged) => former.is_some(),
+            Err(NoLabel::TooNew(_) | NoLabel::OtherFormat(_)) => false,
+        };
+        Ok(())
+    })?;
+    Ok(Some(is_its))
+}
+
 fn open(path: &Path) -> Outcome<File> {
     OpenOptions::new().read(true).write(true).open(path).map_err(|error| io_failure("open", path, &error))
 }

@@ -132,6 +132,20 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     let names: Vec<PathBuf> =
         (0..up.drives).map(|number| format!("drives/e{}-{}.img", number / 2, number % 2).into()).collect();
     let begun = FirstStart::begin(site, &names)?;
+    match first_pool(site, up, names).await {
+        Ok(node) => {
+            drop(begun);
+            owe(node, FirstStart::settle(site).map(Some)).await
+        }
+        Err(failure) => {
+            // Nothing of it may be taken for a leftover later, when the files are others.
+            begun.abandon();
+            Err(failure)
+        }
+    }
+}
+
+async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> {
     let drives = site.dir.join("drives");
     // Other users of this machine must not read the contents of volumes.
     fs::DirBuilder::new()
@@ -156,9 +170,7 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
         data: Some(up.data),
         new: Some(new),
     };
-    let node = make(site, config, made).await?;
-    drop(begun);
-    owe(node, FirstStart::settle(site).map(Some)).await
+    make(site, config, made).await
 }
 
 /// Small drives get a larger share of log than the array's default. Small objects then fill whole
