@@ -221,11 +221,14 @@ impl Engine {
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.look(|core| core.space.unpromised(volume.class)) < slots {
             if !self.grow(volume.class, None).await? {
+                let room = self.look(|core| core.space.unpromised(volume.class)) * volume.shape.data();
+                // The rows that it took are room for all again.
+                self.free_empty_rows().await?;
                 return Err(ArrayError::Full(format!(
                     "volume '{}' of {} does not fit: the pool has room for {} more",
                     volume.name(),
                     Bytes(volume.size()),
-                    Bytes(self.look(|core| core.space.unpromised(volume.class)) * volume.shape.data())
+                    Bytes(room)
                 )));
             }
         }

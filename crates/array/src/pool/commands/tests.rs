@@ -3,8 +3,8 @@
 use stele_ground::{Bytes, Duration};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
-use crate::model::{AlarmKind, Command, Event, Reply, VolumeSpec};
-use crate::testing::{Fixture, pattern, spec};
+use crate::model::{AlarmKind, ArrayError, Command, Event, Reply, VolumeSpec};
+use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
 const KIB: usize = 1024;
 
@@ -54,6 +54,23 @@ fn a_fully_allocated_volume_never_lacks_a_slot_that_a_thin_write_took() {
                 .unwrap_or_else(|error| panic!("seed {seed}: stripe {stripe} of an allocated volume: {error:?}"));
         }
     }
+}
+
+#[test]
+fn a_volume_that_does_not_fit_leaves_the_room_to_others() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    let thin = fixture.create_volume(spec("thin", "2+1", 64 << 20)).id;
+    fixture.write(thin, 0, &pattern(1, 1 << 20)).expect("written");
+    let before = fixture.status();
+    let firm = VolumeSpec { fully_allocated: true, ..spec("firm", "mirror-2", 1 << 40) };
+    let refused = fixture.command(Command::CreateVolume(firm));
+    assert!(matches!(refused, Err(NoAnswer::Array(ArrayError::Full(_)))), "{refused:?}");
+    for at in 1..16 {
+        fixture.write(thin, at << 20, &pattern(at, 1 << 20)).expect("the pool has room for another code");
+    }
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let after = fixture.status();
+    assert!(after.used.0 <= before.used.0 + (40 << 20), "{} are taken, {} before", after.used, before.used);
 }
 
 #[test]
