@@ -197,6 +197,36 @@ impl<'a> Listing<'a> {
     }
 }
 
+/// Where a page begins.
+enum Start {
+    /// Behind this marker. One that is a common prefix stands for all keys under it.
+    Marker(String),
+    /// Behind this key, which the page before passed. Where it is a common prefix too, the keys
+    /// under it are yet to come.
+    Key(String),
+}
+
+impl Start {
+    /// Begins a token of a key; it is no digit of Base64.
+    const KEY: &str = ".";
+
+    fn token(&self) -> String {
+        match self {
+            Start::Marker(marker) => to_base64(marker.as_bytes()),
+            Start::Key(key) => format!("{}{}", Start::KEY, to_base64(key.as_bytes())),
+        }
+    }
+
+    fn of(token: &str) -> Result<Start> {
+        let text = |token| from_base64(token).and_then(|bytes| String::from_utf8(bytes).ok());
+        let start = match token.strip_prefix(Start::KEY) {
+            Some(key) => text(key).map(Start::Key),
+            None => text(token).map(Start::Marker),
+        };
+        start.ok_or_else(|| ArchiveError::InvalidArgument("the continuation token is not valid".into()))
+    }
+}
+
 /// The end of the keys with this prefix. None: no key can lie behind them.
 fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
     match KeyRange::prefix(keys::prefix(bucket, prefix)).high {
@@ -215,13 +245,9 @@ impl Archive {
     async fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
         let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
-        let after = match &request.token {
-            Some(token) => Some(
-                from_base64(token)
-                    .and_then(|bytes| String::from_utf8(bytes).ok())
-                    .ok_or_else(|| ArchiveError::InvalidArgument("the continuation token is not valid".into()))?,
-            ),
-            None => request.after.clone().filter(|after| !after.is_empty()),
+        let start = match &request.token {
+            Some(token) => Some(Start::of(token)?),
+            None => request.after.clone().filter(|after| !after.is_empty()).map(Start::Marker),
         };
         let limit = request.limit.min(LIMIT_MAX);
         let mut page = ListPage::default();
@@ -231,8 +257,10 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let delimiter = request.delimiter.as_deref();
         let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
-        if let Some(after) = &after {
-            listing.skip_marker(after);
+        match &start {
+            Some(Start::Marker(marker)) => listing.skip_marker(marker),
+            Some(Start::Key(key)) => listing.skip_key(key),
+            None => {}
         }
         let read = |key: &Bytes, value: &Bytes| Ok(Some(read_version(key, value)?).filter(|row| !row.marker));
         let mut last: Option<String> = None;
@@ -243,19 +271,16 @@ impl Archive {
                 if passed % PASSED_AT_ONCE == 0 {
                     tokio::task::yield_now().await;
                 }
-                // A token that is a common prefix would skip the keys under it.
-                let is_clear = || listing.folded(&key) != Some(&*key);
-                if passed >= PASSED_MAX && request.may_end_early && is_clear() {
+                if passed >= PASSED_MAX && request.may_end_early {
                     page.truncated = true;
-                    page.next_token = Some(to_base64(key.as_bytes()));
-                    page.next_marker = Some(key);
+                    page.next_token = Some(Start::Key(key).token());
                     break;
                 }
                 continue;
             }
             if page.objects.len() + page.common_prefixes.len() == limit {
                 page.truncated = true;
-                page.next_token = last.as_ref().map(|last| to_base64(last.as_bytes()));
+                page.next_token = last.clone().map(|last| Start::Marker(last).token());
                 page.next_marker = last;
                 break;
             }

@@ -32,7 +32,7 @@ fn missing(name: &str) -> ArchiveError {
 }
 
 impl Store {
-    fn class_row(&self, name: &str) -> Result<ClassRow> {
+    pub(crate) fn existing_class(&self, name: &str) -> Result<ClassRow> {
         fetch(&*self.snapshot()?, CLASSES, name.as_bytes())?.ok_or_else(|| missing(name))
     }
 
@@ -48,7 +48,7 @@ impl Store {
     }
 
     fn active_class(&self, name: &str) -> Result<(u64, ClassTerms)> {
-        let row = self.class_row(name)?;
+        let row = self.existing_class(name)?;
         let inactive = || {
             ArchiveError::InvalidState(format!(
                 "no version of the class `{name}` is active; `stele class activate {name}` makes one active"
@@ -195,7 +195,7 @@ impl Archive {
         let event = Event::new(caller, Action::Class).detail(detail.into());
         let answer = store.write_named(name, row, unchanged, Some(event), lock).await?;
         store.compensated(answer).await?;
-        Ok(store.class_row(name)?.infos(name))
+        Ok(store.existing_class(name)?.infos(name))
     }
 
     /// Every version of every class.
@@ -212,7 +212,7 @@ impl Archive {
 
     pub async fn class(&self, caller: &Caller, name: &str) -> Result<Vec<ClassInfo>> {
         self.may_see_classes(caller).await?;
-        Ok(self.store().class_row(name)?.infos(name))
+        Ok(self.store().existing_class(name)?.infos(name))
     }
 
     async fn may_see_classes(&self, caller: &Caller) -> Result<()> {
@@ -230,7 +230,7 @@ impl Archive {
         version: Option<u64>,
     ) -> Result<(u64, Vec<Comparison>)> {
         self.may_see_classes(caller).await?;
-        compared(&self.store().class_row(name)?, name, version)
+        compared(&self.store().existing_class(name)?, name, version)
     }
 
     /// Makes a version of a class the active one, if it weakens nothing. Stored versions keep the
@@ -257,7 +257,7 @@ impl Archive {
         caller.require_role(&[Role::RetentionOfficer], Action::Class)?;
         store.writable()?;
         let lock = store.lock_named::<ClassRow>(name).await?;
-        let mut row = store.class_row(name)?;
+        let mut row = store.existing_class(name)?;
         let unchanged = Transaction::new().equals(CLASSES, name.to_string(), encode(&row));
         let (number, lines) = compared(&row, name, version)?;
         if let Some(weaker) = lines.iter().find(|line| line.weaker) {

@@ -9,7 +9,7 @@ use stele_catalog::Snapshot;
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::checksum::to_hex;
-use crate::model::error::Result;
+use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::Selection;
 use crate::model::principal::{Caller, Role};
 use crate::model::version::Tags;
@@ -18,6 +18,7 @@ use crate::record::version::VersionRow;
 use crate::record::{SETTINGS, keys};
 use crate::retention::find::candidates::{Below, Candidates};
 use crate::retention::holding::{selects, version_after};
+use crate::retention::matters::is_reserved;
 use crate::store::lookup::Found;
 use crate::store::{Archive, Store};
 
@@ -92,6 +93,18 @@ impl Archive {
             caller.require_role(&[Role::RetentionOfficer, Role::Auditor, Role::StorageAdministrator], Action::List);
         store.audited(allowed, || Event::new(caller, Action::List).bucket(&query.selection.bucket)).await?;
         let bucket = store.selectable(&query.selection)?;
+        // An empty answer to a mistyped name reads as if nothing were held.
+        if let Some(class) = &query.class {
+            store.existing_class(class)?;
+        }
+        if let Some(matter) = query.matter.as_deref().filter(|matter| !is_reserved(matter)) {
+            store.existing_matter(matter)?;
+        }
+        if let (Some(least), Some(most)) = (query.size_min, query.size_max)
+            && least > most
+        {
+            return Err(ArchiveError::InvalidArgument(format!("no size is {least} bytes at least and {most} at most")));
+        }
         // The page before found no index that is quicker than the scan.
         let scanned = after.and_then(|after| after.strip_prefix(SCANNED));
         let mut after = version_after(scanned.or(after))?;

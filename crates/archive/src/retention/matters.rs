@@ -57,6 +57,11 @@ pub(crate) fn missing(name: &str) -> ArchiveError {
     ArchiveError::InvalidRequest(format!("there is no matter `{name}`; `stele matter list` names them"))
 }
 
+/// Matters that the store has without anyone having opened them.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name == S3 || name == REBUILD
+}
+
 /// The names that an officer cannot open or close.
 fn check_not_reserved(name: &str) -> Result<()> {
     match name {

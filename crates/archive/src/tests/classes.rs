@@ -315,6 +315,14 @@ async fn a_search_finds_exactly_what_has_the_properties() {
         content_type: "image/".into(),
         metadata: Tags::from([("case".to_string(), "1".to_string())]),
     };
+    // What is mistyped finds nothing, which reads as if nothing were held.
+    for query in [
+        FindQuery { class: Some("stuff".into()), ..query.clone() },
+        FindQuery { matter: Some("smit".into()), ..query.clone() },
+        FindQuery { size_max: Some(99), ..query.clone() },
+    ] {
+        assert!(archive.find(&admin(), &query, None).await.is_err(), "{query:?}");
+    }
     let (found, next) = archive.find(&admin(), &query, None).await.unwrap();
     let expected: Vec<usize> = (100..=1090).filter(|n| n % 2 == 0 && n % 7 == 0 && n % 3 == 0 && n % 5 == 1).collect();
     assert_eq!((found.iter().map(|one| one.size_bytes as usize).collect::<Vec<_>>(), next), (expected, None));

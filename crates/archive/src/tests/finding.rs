@@ -36,7 +36,7 @@ impl Scene {
         for name in ["staff", "mail"] {
             active(&archive, name, terms(Initiation::Creation, Some(0), 0, ExpiryAction::Keep)).await;
         }
-        for name in ["smith", "jones"] {
+        for name in ["smith", "jones", "other"] {
             archive.open_matter(&admin(), name, "a reason").await.unwrap();
         }
         let versioned = BucketChange::Versioning(Versioning::Enabled);
@@ -143,6 +143,9 @@ impl Scene {
         query.matter = self.dice.one_in(5).then(|| ["smith", "s3", "other"][self.dice.below(3) as usize].into());
         query.size_min = self.dice.one_in(4).then(|| self.dice.below(2 * LARGE));
         query.size_max = self.dice.one_in(6).then(|| self.dice.below(2 * LARGE));
+        if query.size_max < query.size_min {
+            query.size_max = None;
+        }
         query
     }
 

@@ -3,7 +3,9 @@
 
 use std::ffi::OsString;
 
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::builder::Resettable;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::Cli;
 
@@ -13,10 +15,29 @@ const FULL: usize = 90;
 impl Cli {
     /// Reads the arguments of this process.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-        let mut command = flowing(Cli::command());
+        let mut command = without_empty_variables(flowing(Cli::command()));
         let mut matches = command.try_get_matches_from_mut(arguments)?;
-        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+        let is_dir_given = is_given(&matches, "dir");
+        let mut cli = Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+        // A file that is named here and now counts more than a variable that was set some time.
+        if cli.place.config.is_some() && !is_dir_given {
+            cli.place.dir = None;
+        }
+        Ok(cli)
     }
+}
+
+/// Whether an option stands on the command line, at any level.
+fn is_given(matches: &ArgMatches, name: &str) -> bool {
+    let here = matches.try_contains_id(name).is_ok() && matches.value_source(name) == Some(ValueSource::CommandLine);
+    here || matches.subcommand().is_some_and(|(_, below)| is_given(below, name))
+}
+
+/// A variable without a value is none, as with other programs.
+fn without_empty_variables(command: Command) -> Command {
+    let is_empty = |arg: &Arg| arg.get_env().and_then(std::env::var_os).is_some_and(|value| value.is_empty());
+    let command = command.mut_args(|arg| if is_empty(&arg) { arg.env(Resettable::Reset) } else { arg });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// The command, and all below it, with text that flows.

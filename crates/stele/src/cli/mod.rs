@@ -62,7 +62,8 @@ pub struct GlobalArgs {
     /// Data directory [default: ./stele-data]
     #[arg(long, global = true, env = "STELE_DIR", value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Configuration file [default: DIR/stele.toml]
+    /// Configuration file [default: DIR/stele.toml]. It names the data directory, also where
+    /// STELE_DIR is set
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Print JSON for machines
