@@ -46,7 +46,11 @@ impl Archive {
         }
         let paused = Paused { since: self.store().wall(), by: caller.actor.clone(), reason: reason.into() };
         let detail = format!("expiration is paused: {reason}");
-        self.hold_expiration_back(caller, detail, |row| row.paused = Some(paused.clone())).await
+        let pause = |row: &mut ExpirationRow| {
+            // Who paused it first, and why, stays: another reason is in the audit log.
+            row.paused.get_or_insert_with(|| paused.clone());
+        };
+        self.hold_expiration_back(caller, detail, pause).await
     }
 
     /// Ends the pause. Every version is judged again before it goes.

@@ -49,7 +49,9 @@ impl AlarmKind {
             AlarmKind::LogDegraded | AlarmKind::TableDegraded => {
                 "stele pool status; return or replace drives".to_owned()
             }
-            AlarmKind::SpareExhausted => "replace the failed drives".to_owned(),
+            AlarmKind::SpareExhausted => {
+                "replace failed drives; where none failed, add drives, or put them into more enclosures".to_owned()
+            }
             AlarmKind::SpaceLow => "add drives, or delete what may be deleted".to_owned(),
             AlarmKind::ReadOnly => "return drives and start again".to_owned(),
             AlarmKind::DamageRepaired | AlarmKind::LogRepaired => {

@@ -134,6 +134,10 @@ impl Shares {
             return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
         }
         let (locks, runtime) = (self.lock_table(share), tokio::runtime::Handle::current());
+        if !directory.is_dir() {
+            return Err(Failure::missing(format!("{} is no directory", directory.display()))
+                .next("make an empty directory for the mount"));
+        }
         let mounted = mount_share(Arc::clone(share), directory, &options, locks, runtime).map_err(|error| {
             Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
         })?;

@@ -326,8 +326,15 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         ));
     }
     if !status.log_trouble.is_empty() {
-        let (what, next) = (status.log_trouble.clone(), "return, replace or add drives");
-        let told = alarm("log-degraded", "pool", what, "the log continues on its remaining drives", next);
+        let what = status.log_trouble.clone();
+        let (done, next) = match status.state == "read-only" {
+            true => (
+                "writes stop",
+                "mend what the log names, such as a full file system under file drives; then start the server again",
+            ),
+            false => ("the log continues on its remaining drives", "return, replace or add drives"),
+        };
+        let told = alarm("log-degraded", "pool", what, done, next);
         standing.push(StandingView { since: status.log_trouble_since.unwrap_or(0), ..told });
     }
     if let Some((why, since)) = &status.moving_put_off {
@@ -339,6 +346,9 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         let is_away = |drive: &DriveView| matches!(drive.health.as_str(), "missing" | "failed" | "rejected");
         let next = match status.drives.iter().any(is_away) {
             true => "return missing drives, and start the server again",
+            false if !status.log_trouble.is_empty() => {
+                "the log has stopped: mend what its alarm names, and start the server again"
+            }
             // Whole, it is opened so because `--read-only` asks for it, or for a format of a later
             // version.
             false => "nothing, if that was asked for; otherwise `stele upgrade check` says which format is newer",

@@ -11,6 +11,8 @@ use super::Cli;
 
 /// A shorter line was broken on purpose.
 const FULL: usize = 90;
+/// Columns of an example: a line that the terminal breaks cannot be pasted.
+const EXAMPLE: usize = 78;
 
 impl Cli {
     /// Reads the arguments of this process.
@@ -56,10 +58,49 @@ fn flowed(text: &str) -> String {
         if !all.is_empty() {
             all.push(if last.len() > FULL && is_plain(last) && is_plain(line) { ' ' } else { '\n' });
         }
-        all.push_str(line);
+        all.push_str(&pasteable(line));
         last = line;
     }
     all
+}
+
+/// A long command of an example goes on in the next line, as a shell takes it. Its comment comes
+/// before it.
+fn pasteable(line: &str) -> String {
+    let is_command = line.starts_with("  stele ") && !line.trim().contains("  ");
+    if !is_command || line.len() <= EXAMPLE {
+        return line.to_owned();
+    }
+    let (command, comment) = line.split_once(" # ").map_or((line, None), |(command, comment)| (command, Some(comment)));
+    let mut lines = comment.map_or_else(Vec::new, |comment| broken(comment.split(' '), "  # ", "  # ", ""));
+    let (mut quoted, mut words) = (false, vec![String::new()]);
+    for letter in command.trim().chars() {
+        quoted ^= letter == '\'' || letter == '"';
+        match (letter, words.last_mut()) {
+            (' ', _) if !quoted => words.push(String::new()),
+            (letter, Some(word)) => word.push(letter),
+            (_, None) => {}
+        }
+    }
+    lines.extend(broken(words.iter().map(String::as_str), "  ", "      ", " \\"));
+    lines.join("\n")
+}
+
+/// Words in lines that begin so, each but the last with this end.
+fn broken<'a>(words: impl Iterator<Item = &'a str>, first: &str, rest: &str, end: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = first.to_owned();
+    for word in words {
+        let is_begun = line.len() > first.len().max(rest.len());
+        if is_begun && line.len() + 1 + word.len() + end.len() > EXAMPLE {
+            lines.push(std::mem::replace(&mut line, rest.to_owned()) + end);
+        } else if is_begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
 }
 
 #[cfg(test)]
@@ -69,8 +110,26 @@ mod tests {
     #[test]
     fn full_lines_flow_and_short_ones_and_examples_stay() {
         let full = "word ".repeat(20);
-        let text = format!("Examples:\n  stele {full}\n  stele two\n\n{full}\nrest\nshort\nlines");
-        assert_eq!(flowed(&text), format!("Examples:\n  stele {full}\n  stele two\n\n{full} rest\nshort\nlines"));
+        let text = format!("Examples:\n  stele two\n\n{full}\nrest\nshort\nlines");
+        assert_eq!(flowed(&text), format!("Examples:\n  stele two\n\n{full} rest\nshort\nlines"));
+    }
+
+    #[test]
+    fn examples_fit_a_terminal_and_can_be_pasted() {
+        let text = format!("  stele run {}--end 'a quoted word' # {}", "--word ".repeat(12), "why ".repeat(25).trim());
+        let lines: Vec<String> = pasteable(&text).lines().map(str::to_owned).collect();
+        assert!(lines.iter().all(|line| line.len() <= EXAMPLE), "{lines:#?}");
+        let (comments, commands): (Vec<&String>, Vec<&String>) =
+            lines.iter().partition(|line| line.starts_with("  # "));
+        assert_eq!((comments.len(), commands.len()), (2, 2), "{lines:#?}");
+        assert!(commands[0].ends_with(" \\") && commands[1].ends_with(" --end 'a quoted word'"), "{lines:#?}");
+        fn examine(command: &Command) {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = text.lines().find(|line| line.starts_with("  stele ") && line.len() > EXAMPLE);
+            assert!(long.is_none_or(|line| line.trim().contains("  ")), "{}: {long:?}", command.get_name());
+            command.get_subcommands().for_each(examine);
+        }
+        examine(&flowing(Cli::command()));
     }
 
     #[test]

@@ -148,6 +148,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 none if none.is_empty() => create.role.iter().flat_map(|role| role.usual_access()).collect(),
                 said => said,
             };
+            let officers_lost = create.officers_lost;
             let call = calls::CreateKey {
                 name: create.name,
                 roles: create.role.into_iter().map(word).collect(),
@@ -169,10 +170,14 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 "access key  {}\nsecret key  {}\n\nThe secret is not shown again.",
                 new.access_key, new.secret_key
             );
-            if let Some(request) = new.awaits {
-                println!(
+            match new.awaits {
+                Some(request) if officers_lost => println!(
+                    "The key is void for 30 days, in which any officer may refuse it; then: stele approve {request}"
+                ),
+                Some(request) => println!(
                     "The key is void until a retention officer approves it: stele approve {request} --officer FILE"
-                );
+                ),
+                None => {}
             }
             Ok(())
         }

@@ -122,9 +122,11 @@ pub(in crate::commands) fn machine() -> Arc<dyn Surroundings> {
 }
 
 pub(in crate::commands) fn store(place: &RepositoryArgs) -> Outcome<Arc<dyn Store>> {
-    match place.repository.to_str().filter(|text| bucket::is_address(text)) {
-        Some(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
-        None => Ok(Arc::new(Directory::new(&place.repository, machine()))),
+    match place.repository.to_str() {
+        Some(address) if bucket::is_address(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
+        Some(other) if other.contains("://") => Err(Failure::usage(format!("{other} is no place of a repository"))
+            .next("name a directory, or s3://HOST/BUCKET/PREFIX; see `stele backup init --help`")),
+        _ => Ok(Arc::new(Directory::new(&place.repository, machine()))),
     }
 }
 
