@@ -109,6 +109,28 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     server.stop();
 }
 
+/// A bucket that became a share is no other bucket any more.
+#[test]
+fn a_share_that_is_refused_leaves_the_bucket_and_the_pool_as_they_were() {
+    let place = Place::new("share-refused");
+    let server = place.up();
+    place.json(&["bucket", "create", "scans"]);
+    let volumes = || place.json(&["volume", "list"]).as_array().unwrap().len();
+    let before = volumes();
+    place.refused(2, &["16 MiB"], &["share", "create", "scans", "--cache", "1MiB"]);
+    server.put("/scans/a", b"an object");
+    // It holds an object, so it becomes no share, and gets no cache.
+    let filled = place.stele(&["share", "create", "scans", "--cache", "16MiB"]);
+    assert!(!filled.status.success(), "{filled:?}");
+    assert_eq!(volumes(), before, "a cache is left");
+    // What was made for a refused one does not refuse the right command.
+    let locked = ["share", "create", "big", "--lock", "--retention", "compliance:7y", "--cache"];
+    place.refused(2, &["16 MiB"], &[&locked[..], &["1MiB"]].concat());
+    place.json(&[&locked[..], &["16MiB"]].concat());
+    assert_eq!(volumes(), before + 1);
+    server.stop();
+}
+
 #[test]
 fn an_image_on_a_share_works_for_qemu() {
     if !installed(&["qemu-img", "--version"]) || !installed(&["sh", "-c", "ls /usr/lib/*/qemu/block-nfs.so"]) {
