@@ -60,8 +60,12 @@ pub fn refuse_labelled_partition(path: &Path) -> Outcome<()> {
     })
 }
 
-/// Unreadable entries if other entries name every drive of the pool: they name no drive.
+/// Unreadable entries if other entries name every drive of the pool: they name no drive. A drive
+/// that only some shards have may be any of them.
 pub fn spare_entries(site: &Site, config: &Config, status: &StatusView) -> Vec<DriveArgument> {
+    if status.drives.iter().any(DriveView::is_in_part) {
+        return Vec::new();
+    }
     let entries = &config.pool.drives;
     let holders: Vec<Holder> = entries.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
     let members: Vec<u32> = status.drives.iter().filter(|drive| drive.is_member()).map(|drive| drive.drive).collect();
@@ -144,11 +148,10 @@ fn is_blank(path: &Path) -> bool {
 
 /// Whether the pool may have the drive at a path, after a command that failed.
 pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
-    // A drive that some shards have, and the first does not, has no number.
-    let nameless = stele_ground::DriveId::default().to_string();
-    let in_part = |drive: &DriveView| !drive.is_member() && drive.identity != nameless;
-    let is_in_part = status.drives.iter().any(|drive| in_part(drive) && is_same(Path::new(&drive.path), path));
-    is_in_part || member_at(path, status).is_some() || is_labelled_ahead(path, &status.pool, status.epoch)
+    let mut in_part = status.drives.iter().filter(|drive| drive.is_in_part());
+    in_part.any(|drive| is_same(Path::new(&drive.path), path))
+        || member_at(path, status).is_some()
+        || is_labelled_ahead(path, &status.pool, status.epoch)
 }
 
 /// Whether a drive has a label of this pool that is newer than what the pool agreed on: the next

@@ -217,6 +217,11 @@ impl DriveView {
     pub fn is_member(&self) -> bool {
         self.drive != stele_array::NOT_A_MEMBER
     }
+
+    /// Whether some shards of the pool have the drive, and the first one does not, or no longer.
+    pub fn is_in_part(&self) -> bool {
+        !self.is_member() && self.identity != stele_ground::DriveId::default().to_string()
+    }
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -28,6 +28,7 @@ use crate::output::{bar, span};
 mod drives;
 mod render;
 
+use drives::Removal;
 use render::render;
 
 /// Number of scrub findings shown without `--json`.
@@ -238,7 +239,8 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     }
     let after = connection.call(ShowPool {}).await?;
     // A drive that answers is emptied first.
-    let leaves = is_leaving(&after, &replace, &new);
+    let removal = Removal::of(&before, replace.old);
+    let leaves = is_leaving(&after, &removal, &new);
     if !leaves {
         forget_old(site, &after, replace.old, old.as_ref(), &new)?;
     }
@@ -257,13 +259,13 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     }
     let mut standstill = Standstill::default();
     let status = follow(connection, json, |status| {
-        let settled = is_settled(status, &replace, &new);
+        let settled = is_settled(status, &removal, &new);
         let lost = status_of(status, &new).is_some_and(is_lost);
         let over = settled || lost || standstill.is_seen(status, Instant::now());
         (over, status.moving.or(status.copy_back))
     })
     .await?;
-    if !is_settled(&status, &replace, &new) && !status_of(&status, &new).is_some_and(is_lost) {
+    if !is_settled(&status, &removal, &new) && !status_of(&status, &new).is_some_and(is_lost) {
         return Err(unfilled(&status, replace.old));
     }
     if let Some(drive) = status_of(&status, &new).filter(|drive| is_lost(drive)) {
@@ -296,15 +298,14 @@ fn plan(status: &StatusView, number: u32) -> String {
     )
 }
 
-/// The old drive is still here, beside the new one.
-fn is_leaving(status: &StatusView, replace: &arguments::PoolReplace, new: &DriveArgument) -> bool {
-    let old = status.drives.iter().find(|drive| drive.drive == replace.old);
-    old.is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
+/// The old drive is still here on some shard, beside the new one.
+fn is_leaving(status: &StatusView, removal: &Removal, new: &DriveArgument) -> bool {
+    removal.in_pool(status).is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
 }
 
 /// The old drive has left, and the new one has all its strips.
-fn is_settled(status: &StatusView, replace: &arguments::PoolReplace, new: &DriveArgument) -> bool {
-    !is_leaving(status, replace, new)
+fn is_settled(status: &StatusView, removal: &Removal, new: &DriveArgument) -> bool {
+    !is_leaving(status, removal, new)
         && status_of(status, new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving")
 }
 

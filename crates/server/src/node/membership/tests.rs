@@ -131,8 +131,14 @@ async fn a_drive_that_some_shards_have_may_be_a_member() {
     let rejected = DriveView { identity: DriveId::default().to_string(), ..in_part.clone() };
     status.drives.push(rejected);
     assert!(!crate::named::may_be_member(&path, &status));
+    // An entry cannot be read, and others name all numbered drives.
+    let site = Site::find(Some(&folder), None);
+    let entries = status.drives[..3].iter().map(|drive| drive.path.clone().into()).chain([folder.join("moved.img")]);
+    let config = Config::new(entries.map(|path| DriveArgument(DrivePlace { path, enclosure: None })).collect());
+    assert_eq!(crate::named::spare_entries(&site, &config, &status).len(), 1);
     status.drives.push(in_part);
     assert!(crate::named::may_be_member(&path, &status));
+    assert!(crate::named::spare_entries(&site, &config, &status).is_empty(), "the entry may name it");
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -159,22 +159,17 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
         println!("Drive {} stays in the pool; stripes move onto it again.", remove.drive);
         return Ok(());
     }
-    let drives = connection.call(ShowPool {}).await?.drives;
-    let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
+    let before = connection.call(ShowPool {}).await?;
     connection.call(RemoveDrive { drive: remove.drive }).await?;
     if remove.wait || !connection.is_server() {
-        let in_pool = |status: &StatusView| status.drives.iter().find(|drive| drive.drive == remove.drive).cloned();
+        let removal = Removal::of(&before, remove.drive);
         let mut standstill = Standstill::default();
         let status = follow(connection, json, |status| {
-            let stays = in_pool(status).is_some_and(|drive| is_kept(&drive));
-            let over = in_pool(status).is_none() || stays || standstill.is_seen(status, Instant::now());
-            (over, status.moving)
+            (removal.is_over(status, &mut standstill, Instant::now()), status.moving)
         })
         .await?;
-        if let Some(stays) = in_pool(&status) {
-            return Err(unremoved(&status, &stays));
-        }
-        if let Some(drive) = drive {
+        removal.check_done(&status)?;
+        if let Some(drive) = removal.drive {
             // The server may have removed the entry already.
             forget(site, Path::new(&drive.path))?;
         }
@@ -190,20 +185,59 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
     Ok(())
 }
 
+/// A drive, as the pool showed it before a command lets it leave.
+///
+/// Shards finish with a drive one after another. Once the first one has, the drive has no number any
+/// more, and its identity tells that the others still have strips on it.
+pub(super) struct Removal<'a> {
+    number: u32,
+    /// `None` if the pool did not show it then.
+    pub(super) drive: Option<&'a DriveView>,
+}
+
+impl<'a> Removal<'a> {
+    pub(super) fn of(before: &'a StatusView, number: u32) -> Removal<'a> {
+        let mut members = before.drives.iter().filter(|drive| drive.is_member());
+        Removal { number, drive: members.find(|drive| drive.drive == number) }
+    }
+
+    /// The drive, as long as some shard has it.
+    pub(super) fn in_pool<'s>(&self, status: &'s StatusView) -> Option<&'s DriveView> {
+        let is_it = |drive: &&DriveView| match self.drive {
+            Some(known) => drive.identity == known.identity,
+            None => drive.drive == self.number,
+        };
+        status.drives.iter().find(is_it)
+    }
+
+    /// Whether there is nothing more to wait for.
+    fn is_over(&self, status: &StatusView, standstill: &mut Standstill, now: Instant) -> bool {
+        self.in_pool(status).is_none_or(is_kept) || standstill.is_seen(status, now)
+    }
+
+    /// The failure of a removal that was waited for, if the drive is still here.
+    fn check_done(&self, status: &StatusView) -> Outcome<()> {
+        let number = self.number;
+        match self.in_pool(status) {
+            None => Ok(()),
+            Some(drive) if is_kept(drive) => {
+                Err(Failure::failed(format!("the removal of drive {number} was taken back"))
+                    .next("`stele pool status`; repeat the command if the drive is to leave"))
+            }
+            Some(_) => {
+                let message = format!("drive {number} has not left the pool: {}", hindrance(status, None));
+                Err(Failure::new(Kind::Damaged, message)
+                    .next("`stele pool status`; return drives, or make room; the pool then goes on by itself"))
+            }
+        }
+    }
+}
+
 /// Whether the removal of the drive was taken back. While it lasts, a drive shows that it leaves,
 /// or what is worse.
 fn is_kept(drive: &DriveView) -> bool {
     drive.health == "healthy"
 }
 
-/// The failure of a removal that was waited for.
-fn unremoved(status: &StatusView, drive: &DriveView) -> Failure {
-    let number = drive.drive;
-    if is_kept(drive) {
-        return Failure::failed(format!("the removal of drive {number} was taken back"))
-            .next("`stele pool status`; repeat the command if the drive is to leave");
-    }
-    let message = format!("drive {number} has not left the pool: {}", hindrance(status, None));
-    Failure::new(Kind::Damaged, message)
-        .next("`stele pool status`; return drives, or make room; the pool then goes on by itself")
-}
+#[cfg(test)]
+mod tests;

@@ -210,4 +210,4 @@ fn smart(status: &StatusView) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

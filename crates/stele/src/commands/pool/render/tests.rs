@@ -4,7 +4,7 @@ use super::*;
 
 const TIB: u64 = 1 << 40;
 
-fn drive(number: u32) -> DriveView {
+pub fn drive(number: u32) -> DriveView {
     DriveView {
         smart: None,
         drive: number,
