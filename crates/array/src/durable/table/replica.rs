@@ -163,7 +163,7 @@ impl Table {
     }
 
     /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
-    pub(super) fn cells_of(&self, row: &Row) -> Vec<StripCell> {
+    pub fn cells_of(&self, row: &Row) -> Vec<StripCell> {
         row.members.iter().map(|member| self.moved_to(member).unwrap_or(member.cell)).collect()
     }
 

@@ -244,7 +244,8 @@ impl Engine {
         let sound = |cell: StripCell| cell.drive != drive && self.drives.is_sound(cell.drive);
         let layout = self.layout.read();
         let mut tables = layout.rows().filter(|row| row.class.kind == RowKind::Table && row.uses(drive));
-        if tables.any(|row| !row.members.iter().any(|member| sound(member.replacement.unwrap_or(member.cell)))) {
+        // A cell that is still being filled has no page for sure.
+        if tables.any(|row| !self.table.cells_of(row).into_iter().any(sound)) {
             return Err("a page of the pool's tables lies on no other drive".into());
         }
         Ok(())

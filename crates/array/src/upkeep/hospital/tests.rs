@@ -1,8 +1,12 @@
 //! When a drive is given up for its errors, and when not.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use stele_ground::Duration;
 
 use crate::model::{AlarmKind, Command, DriveHealth, OpenOptions};
+use crate::space::layout::RowKind;
 use crate::state::hospital::{READS_MAX, WRITES_MAX};
 use crate::testing::{Fixture, pattern, spec};
 
@@ -144,4 +148,44 @@ fn an_error_now_and_then_gives_no_drive_up() {
     assert!(drive.write_errors > WRITES_MAX as u64, "{drive:?}");
     assert_eq!(drive.health, DriveHealth::Suspect, "{drive:?}");
     assert_eq!(alarms(&fixture, AlarmKind::DriveSuspect), 1);
+}
+
+/// All other copies of a row of the tables are out of date, and the row is on its way to another
+/// drive. Until it has arrived, its drive is not given up.
+#[test]
+fn a_drive_is_needed_until_its_tables_have_arrived_elsewhere() {
+    let mut fixture = patient(9, 7);
+    fixture.create_volume(spec("a", "2+1", 4 * MIB));
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = fixture.engine();
+    let (row, drives) = {
+        let layout = engine.layout.read();
+        let row = layout.rows().find(|row| row.class.kind == RowKind::Table).expect("the tables have a row");
+        (row.id, row.members.iter().map(|member| member.cell.drive).collect::<Vec<_>>())
+    };
+    let said = Rc::new(RefCell::new(Vec::new()));
+    let (asked, answers) = (Rc::clone(&engine), Rc::clone(&said));
+    engine.io.spawn(async move {
+        let others_are_stale =
+            |stale| drives[1..].iter().for_each(|drive| asked.drives.change(*drive, |seen| seen.stale = stale));
+        let ask = || {
+            others_are_stale(true);
+            let answer = asked.can_do_without(drives[0]);
+            others_are_stale(false);
+            answers.borrow_mut().push(answer);
+        };
+        let watch = async {
+            let has_begun = || asked.layout.read().row(row).is_some_and(|row| row.members[0].replacement.is_some());
+            while !has_begun() {
+                asked.io.sleep(Duration(1_000)).await;
+            }
+            ask();
+        };
+        let (moved, ()) = futures_util::join!(asked.table.evacuate(drives[0]), watch);
+        moved.expect("there is room");
+        ask();
+    });
+    fixture.idle();
+    let needed = Err("a page of the pool's tables lies on no other drive".to_owned());
+    assert_eq!(*said.borrow(), [needed, Ok(())]);
 }
