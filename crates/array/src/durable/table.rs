@@ -76,7 +76,7 @@ struct Inner {
     writing: Mutex,
     /// A checkpoint ended, well or not.
     settled: Notify,
-    /// Held while a row moves to another drive: one moves at a time.
+    /// Held while a row moves to another drive: one moves at a time, and drives take turns.
     moving: Mutex,
     /// The cell that a row moves to, and that lacks pages as yet: none is read or stored there, and
     /// no anchor names it.

@@ -186,11 +186,13 @@ impl Table {
     /// Moves the table's own strips off a drive that is lost, or leaves. For every table row with a
     /// member there, a spare is chosen, filled from verified replicas and put in its place.
     /// Checkpoints go on meanwhile. The move is durable with the next one, which `wants_checkpoint`
-    /// asks for. Returns rows moved. `Full` when a row finds no drive.
+    /// asks for. Evacuations of several drives take turns. Returns rows moved. `Full` when a row
+    /// finds no drive.
     pub async fn evacuate(&self, drive: DriveNumber) -> Result<u64, ArrayError> {
-        let _alone = self.0.moving.lock().await;
         let mut moved = 0;
         loop {
+            // A drive that is lost does not wait for all rows of one that leaves.
+            let _alone = self.0.moving.lock().await;
             let settled = self.0.settled.changed();
             if self.checkpointing() {
                 // A cell chosen between its cut and its anchor may have been freed after the cut.

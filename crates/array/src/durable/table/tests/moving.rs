@@ -3,6 +3,7 @@
 use super::faults::UNITS_AT;
 use super::*;
 use crate::durable::table::replica::REPAIRS;
+use crate::space::layout::Row;
 
 /// A table of some hundred pages, and a drive that has many of them.
 fn stored(seed: u64) -> (Bench, Running, DriveNumber) {
@@ -120,6 +121,45 @@ fn no_page_is_read_where_a_row_has_yet_to_arrive() {
     assert!(moved.expect("there is room") > 0);
     let counters = running.table.counters();
     assert!(counters.misses > misses + 200 && counters.repaired == 0, "{counters:?}");
+}
+
+/// The copies of a lost drive are fewer than they should be. They do not wait until all rows of a
+/// drive that leaves have moved.
+#[test]
+fn rows_of_a_lost_drive_move_between_those_of_one_that_leaves() {
+    let (mut bench, running, leaving) = stored(67);
+    let lost = running.layout.read().rows().next().expect("the table has rows").members[1].cell.drive;
+    lose(&mut bench, &running, lost);
+    let (table, layout, io) = (running.table.clone(), running.layout.clone(), running.io.clone());
+    let both = async move {
+        let rows_on = |drive: DriveNumber| {
+            let layout = layout.read();
+            let on = |row: &&Row| table.cells_of(row).iter().any(|cell| cell.drive == drive);
+            layout.rows().filter(on).count()
+        };
+        let (before, has_left) = ((rows_on(leaving), rows_on(lost)), Cell::new(false));
+        let leave = async {
+            let moved = table.evacuate(leaving).await.expect("there is room");
+            has_left.set(true);
+            moved
+        };
+        let watch = async {
+            let mut took_turns = false;
+            while !has_left.get() {
+                took_turns |= rows_on(lost) < before.1;
+                io.sleep(stele_ground::Duration(1_000)).await;
+            }
+            took_turns
+        };
+        let (moved, rescued, took_turns) = futures_util::join!(leave, table.evacuate(lost), watch);
+        (before, (moved, rescued.expect("there is room")), took_turns)
+    };
+    let (before, moved, took_turns) = bench.test_drives.finish(&running.tasks, &running.io, both).expect("no cut");
+    assert!(before.0 > 1 && before.1 > 0 && moved.0 >= before.0 as u64, "{before:?} rows, {moved:?} moved");
+    assert!(took_turns, "all {} rows of the leaving drive moved first", before.0);
+    bench.checkpoint(&running).expect("room");
+    assert_eq!(scrub(&mut bench, &running), Ok(0));
+    bench.compare(&running);
 }
 
 #[test]
