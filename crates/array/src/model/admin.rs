@@ -3,6 +3,8 @@
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, Duration, Instant, PoolId, VolumeId};
 
+use super::drive::{Departed, DriveStatus};
+
 /// The place of a pool among the shards that divide the same drives. Each shard is a pool of its
 /// own, with its own log, table and reactor; shard 0 has the identity of the whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -373,66 +375,6 @@ pub struct AheadCounts {
     pub useful: Bytes,
     /// Left the cache, or was overwritten, before anybody read it.
     pub wasted: Bytes,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DriveHealth {
-    Healthy,
-    /// Answering, but with errors or slowly.
-    Suspect,
-    /// Back after an absence or newly put in; being brought up to date.
-    Stale,
-    /// Not here, or not answering.
-    Missing,
-    /// Given up; what it held is being or has been rebuilt elsewhere.
-    Failed,
-    /// Being emptied, to be removed.
-    Leaving,
-    /// Foreign, duplicated or too small: not used.
-    Rejected,
-}
-
-#[derive(Clone, Debug)]
-pub struct DriveStatus {
-    /// Its number in the pool; [`NOT_A_MEMBER`] of a drive that is attached and not used.
-    pub index: u32,
-    pub identity: DriveId,
-    pub name: String,
-    pub enclosure: u32,
-    pub health: DriveHealth,
-    pub size: Bytes,
-    pub used: Bytes,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    pub digest_errors: u64,
-    pub repaired: u64,
-    /// What is wrong; empty when nothing is.
-    pub note: String,
-    /// Since when, on the pool's clock; none where that was before the pool was opened.
-    pub since: Option<Instant>,
-    /// What was done about it.
-    pub done: String,
-    /// What an operator should do next.
-    pub next: String,
-    /// As which alarm it stands; none where the drive is well.
-    pub alarm: Option<AlarmKind>,
-}
-
-/// The number of drives that are no members of the pool.
-pub const NOT_A_MEMBER: u32 = u32::MAX;
-
-impl DriveStatus {
-    pub fn is_member(&self) -> bool {
-        self.index != NOT_A_MEMBER
-    }
-}
-
-/// A drive that has left the pool.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Departed {
-    /// Where it is attached still, if it is.
-    pub index: Option<u32>,
-    pub name: String,
 }
 
 /// How far a long work is. Units are bytes of strips.

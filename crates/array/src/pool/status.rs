@@ -5,9 +5,8 @@ use stele_ground::{Bytes, Instant};
 use crate::drives::label::{Configuration, DriveState};
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
-use crate::model::admin::NOT_A_MEMBER;
 use crate::model::place::DriveNumber;
-use crate::model::{AlarmKind, CodeSpace, DriveStatus, PoolStatus};
+use crate::model::{AlarmKind, CodeSpace, DriveStatus, NOT_A_MEMBER, PoolStatus};
 use crate::space::layout::RowClass;
 use crate::upkeep::hospital::condition::standing;
 use crate::volumes::LayerKind;
@@ -22,10 +21,12 @@ impl Serving {
         for rejected in self.rejected() {
             drives.push(DriveStatus {
                 index: NOT_A_MEMBER,
+                attached: Some(rejected.index as u32),
                 identity: stele_ground::DriveId::default(),
                 name: rejected.name.clone(),
                 enclosure: rejected.enclosure,
                 health: rejected.health,
+                leaving: false,
                 size: rejected.size,
                 used: Bytes(0),
                 read_errors: 0,
@@ -121,10 +122,12 @@ fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
     let units = engine.layout.read().units(drive);
     DriveStatus {
         index: u32::from(drive.0),
+        attached: engine.drives.index(drive).map(|index| index as u32),
         identity: entry.identity,
         name: seen.name,
         enclosure: entry.enclosure,
         health: engine.health(drive),
+        leaving: entry.leaving,
         size: entry.size,
         used: Bytes(u64::from(units.used) * configuration.unit_size.0),
         read_errors: seen.read_errors,

@@ -376,7 +376,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         let mut begun: Vec<(usize, u32)> = Vec::new();
         for (shard, status) in statuses.iter().enumerate().rev() {
             let Some(drive) = member(status, identity) else { continue };
-            if drive.health == DriveHealth::Leaving && shard > 0 {
+            if drive.leaving && shard > 0 {
                 continue;
             }
             if let Err(error) = self.shards.ask(shard, Command::RemoveDrive { drive: drive.index }) {
@@ -550,7 +550,7 @@ fn number(status: &PoolStatus, identity: DriveId) -> Option<u32> {
 }
 
 fn leaving(status: &PoolStatus, identity: DriveId) -> Option<u32> {
-    member(status, identity).filter(|drive| drive.health == DriveHealth::Leaving).map(|drive| drive.index)
+    member(status, identity).filter(|drive| drive.leaving).map(|drive| drive.index)
 }
 
 /// A drive of the pool by its number, which is the first shard's.

@@ -13,7 +13,7 @@ use crate::model::{
 const LACKING: u32 = 26;
 
 /// What is wrong with a drive that only some shards have.
-const IN_PART: &str = "not all shards of the pool have it: give the command that added it again";
+const IN_PART: &str = "not all shards of the pool have it: give the command that added or replaced it again";
 
 /// A volume from its parts, each with its shard, in the order of these. `shards`: how many parts
 /// there should be.
@@ -163,11 +163,13 @@ fn drives(shards: &[PoolStatus]) -> Vec<DriveStatus> {
         shard.drives.iter().find(is_same).cloned()
     };
     let Some((first, others)) = shards.split_first() else { return Vec::new() };
-    let merge = |known: &DriveStatus| {
+    let merge = |known: &DriveStatus, others: &[PoolStatus]| {
         let parts: Vec<DriveStatus> = others.iter().filter_map(|shard| of(shard, known)).collect();
         let worst = parts.iter().filter(|part| gravity(part.health) > gravity(known.health));
         let seen = worst.max_by_key(|part| gravity(part.health)).unwrap_or(known).clone();
         let mut whole = DriveStatus { index: known.index, identity: known.identity, ..seen };
+        whole.attached = known.attached.or_else(|| parts.iter().find_map(|part| part.attached));
+        whole.leaving = known.leaving || parts.iter().any(|part| part.leaving);
         whole.size = Bytes(known.size.0 + sum(&parts, |part| part.size).0);
         whole.used = Bytes(known.used.0 + sum(&parts, |part| part.used).0);
         let total = |first: u64, count: fn(&DriveStatus) -> u64| first + parts.iter().map(count).sum::<u64>();
@@ -175,17 +177,23 @@ fn drives(shards: &[PoolStatus]) -> Vec<DriveStatus> {
         whole.write_errors = total(known.write_errors, |part| part.write_errors);
         whole.digest_errors = total(known.digest_errors, |part| part.digest_errors);
         whole.repaired = total(known.repaired, |part| part.repaired);
-        if known.is_member() && parts.len() < others.len() && whole.note.is_empty() {
+        if known.is_member() && parts.len() < others.len() && whole.note.is_empty() && !whole.leaving {
             whole.note = IN_PART.into();
         }
         whole
     };
-    let mut all: Vec<DriveStatus> = first.drives.iter().map(merge).collect();
+    let mut all: Vec<DriveStatus> = first.drives.iter().map(|known| merge(known, others)).collect();
     // A command that put it in did not reach the first shard, or one that empties it is done there.
-    for drive in others.iter().flat_map(|shard| &shard.drives).filter(|drive| drive.is_member()) {
-        if !all.iter().any(|known| known.identity == drive.identity) {
-            let note = if drive.health == DriveHealth::Leaving { drive.note.clone() } else { IN_PART.into() };
-            all.push(DriveStatus { index: NOT_A_MEMBER, note, ..drive.clone() });
+    for (at, shard) in others.iter().enumerate() {
+        for drive in shard.drives.iter().filter(|drive| drive.is_member()) {
+            if all.iter().any(|known| known.identity == drive.identity) {
+                continue;
+            }
+            let part = merge(drive, &others[at + 1..]);
+            // The first shard may refuse its part of the drive, and says so under the same path.
+            all.retain(|known| known.is_member() || known.is_in_part() || known.name != part.name);
+            let note = if part.leaving { part.note.clone() } else { IN_PART.into() };
+            all.push(DriveStatus { index: NOT_A_MEMBER, note, ..part });
         }
     }
     all

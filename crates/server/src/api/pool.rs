@@ -185,6 +185,10 @@ pub struct DriveView {
     pub by_id: Option<String>,
     pub enclosure: u32,
     pub health: String,
+    /// Whether the drive is being emptied and then leaves the pool, whatever its health; `None` if
+    /// the server is older than this field.
+    #[serde(default)]
+    pub leaving: Option<bool>,
     #[serde(rename = "size_bytes")]
     pub size: u64,
     #[serde(rename = "used_bytes")]
@@ -324,6 +328,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
                 path: drive.name,
                 enclosure: drive.enclosure,
                 health: health(drive.health).to_owned(),
+                leaving: Some(drive.leaving),
                 size: drive.size.0,
                 used: drive.used.0,
                 read_errors: drive.read_errors,

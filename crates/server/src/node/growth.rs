@@ -83,7 +83,7 @@ impl Node {
         if status.read_only || when == When::Quiet && !quiet {
             return None;
         }
-        let leaving = status.drives.iter().filter(|drive| drive.health == DriveHealth::Leaving);
+        let leaving = status.drives.iter().filter(|drive| drive.leaving);
         let leaving = leaving.map(|drive| drive.size.0).sum::<u64>();
         let raw = Bytes(status.raw.0.saturating_sub(leaving));
         let size = create::catalog_size(raw).max(catalog.spec.size);

@@ -321,10 +321,12 @@ impl<F: Flaw> Mirror<F> {
     fn status(&self) -> PoolStatus {
         let drives = (0..self.names.len() as u32).map(|index| DriveStatus {
             index,
+            attached: Some(index),
             identity: DriveId::default(),
             name: String::new(),
             enclosure: 0,
             health: DriveHealth::Healthy,
+            leaving: false,
             size: Bytes(0),
             used: Bytes(0),
             read_errors: 0,

@@ -69,7 +69,9 @@ Examples:
   stele pool remove 3 --cancel
 
 Refused if the other drives cannot hold all data. Redundancy does not decrease during the removal, because the drive
-keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.")]
+keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.
+With --wait, exit code 1 says that the removal was taken back, and exit code 5 that other drives keep the pool from
+it.")]
 pub struct PoolRemove {
     /// Number of the drive, as `stele pool status` shows it
     pub drive: u32,
@@ -166,7 +168,8 @@ Examples:
 A drive that answers is emptied first and then leaves. The new drive gets a number of its own, and every stripe
 keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.
 All data on the new drive is lost. One that holds a file system or the like is refused without --destroy.
-With --wait, exit code 5 says that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
+With --wait, exit code 1 says that the old drive was kept after all (`stele pool remove --cancel`). Exit code 5 says
+that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
 pub struct PoolReplace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,

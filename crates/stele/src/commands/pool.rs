@@ -261,10 +261,14 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     let status = follow(connection, json, |status| {
         let settled = is_settled(status, &removal, &new);
         let lost = status_of(status, &new).is_some_and(is_lost);
-        let over = settled || lost || standstill.is_seen(status, Instant::now());
+        let stays = leaves && removal.is_taken_back(status);
+        let over = settled || lost || stays || standstill.is_seen(status, Instant::now());
         (over, status.moving.or(status.copy_back))
     })
     .await?;
+    if leaves && removal.is_taken_back(&status) {
+        return removal.check_done(&status);
+    }
     if !is_settled(&status, &removal, &new) && !status_of(&status, &new).is_some_and(is_lost) {
         return Err(unfilled(&status, replace.old));
     }

@@ -1,6 +1,7 @@
 //! Drives that come, go and are replaced, on all shards.
 
 use super::*;
+use crate::model::Departed;
 
 /// Waits until all drives are healthy.
 fn all_healthy(server: &PoolServer) {
@@ -127,6 +128,75 @@ fn a_drive_that_one_shard_has_is_shown() {
     server.command_blocking(add()).expect("added");
     let drive = shown().expect("all shards have it");
     assert!(drive.is_member() && drive.note.is_empty(), "{drive:?}");
+}
+
+/// Shards finish with a drive in any order. It has left when none has it, and not before.
+#[test]
+fn a_drive_leaves_when_its_last_shard_has_finished() {
+    let site = Site::new("leaving");
+    let server = site.made(2);
+    let shards = || -> Vec<PoolStatus> {
+        let of = |reply| match reply {
+            Ok(Reply::Status(status)) => *status,
+            other => panic!("{other:?}"),
+        };
+        server.shards.ask_all(&Command::Status).into_iter().map(of).collect()
+    };
+    let merged = |shards| merge::statuses(shards, &server.registry);
+    let left = |shard: &mut PoolStatus| {
+        let drive = shard.drives.remove(3);
+        shard.removed.push(Departed { index: drive.attached, name: drive.name });
+    };
+    for (done, health, note) in [
+        (0, DriveHealth::Suspect, "slow"),
+        (1, DriveHealth::Suspect, "slow"),
+        (0, DriveHealth::Leaving, ""),
+        (1, DriveHealth::Leaving, ""),
+    ] {
+        let mut shards = shards();
+        let identity = shards[0].drives[3].identity;
+        shards.iter_mut().for_each(|shard| {
+            let drive = &mut shard.drives[3];
+            (drive.leaving, drive.health, drive.note) = (true, health, note.into());
+        });
+        left(&mut shards[done]);
+        let whole = merged(shards);
+        let drive = whole.drives.iter().find(|drive| drive.identity == identity).expect("the other shard has it");
+        assert_eq!((drive.is_in_part(), drive.leaving, drive.note.as_str()), (done == 0, true, note), "shard {done}");
+        assert_eq!(whole.removed, [], "shard {done}");
+    }
+    // The first shard keeps it again, and the other does not yet.
+    let mut kept = shards();
+    kept[1].drives[3].leaving = true;
+    assert!(merged(kept).drives[3].leaving);
+    let mut all = shards();
+    all.iter_mut().for_each(left);
+    assert_eq!(merged(all).removed.len(), 1);
+}
+
+/// Its health says what is worse than that it leaves.
+#[test]
+fn the_removal_of_a_suspect_drive_is_cancelled_on_all_shards() {
+    let site = Site::new("suspect");
+    let server = site.made(2);
+    let kept = std::cell::RefCell::new(Vec::new());
+    let suspect = |shard: usize, command: &Command| match command {
+        Command::Status => match server.shards.ask(shard, Command::Status) {
+            Ok(Reply::Status(mut status)) => {
+                (status.drives[3].leaving, status.drives[3].health) = (true, DriveHealth::Suspect);
+                Some(Ok(Reply::Status(status)))
+            }
+            other => Some(other),
+        },
+        Command::KeepDrive { drive: 3 } => {
+            kept.borrow_mut().push(shard);
+            Some(Ok(Reply::Done))
+        }
+        _ => None,
+    };
+    let between = Between { shards: &server.shards, instead: suspect };
+    Coordinator::new(&between, &server.registry).obey(Command::KeepDrive { drive: 3 }).expect("kept");
+    assert_eq!(*kept.borrow(), [1, 0]);
 }
 
 /// A larger drive in the place of another is there on all shards when the pool is opened again.

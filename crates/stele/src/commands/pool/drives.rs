@@ -187,8 +187,8 @@ async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arg
 
 /// A drive, as the pool showed it before a command lets it leave.
 ///
-/// Shards finish with a drive one after another. Once the first one has, the drive has no number any
-/// more, and its identity tells that the others still have strips on it.
+/// Shards finish with a drive one after another. Once the first one has, the drive has no number
+/// any more, and its identity tells that the others still have strips on it.
 pub(super) struct Removal<'a> {
     number: u32,
     /// `None` if the pool did not show it then.
@@ -210,13 +210,18 @@ impl<'a> Removal<'a> {
         status.drives.iter().find(is_it)
     }
 
+    /// Whether the drive is here and does not leave any more.
+    pub(super) fn is_taken_back(&self, status: &StatusView) -> bool {
+        self.in_pool(status).is_some_and(is_kept)
+    }
+
     /// Whether there is nothing more to wait for.
     fn is_over(&self, status: &StatusView, standstill: &mut Standstill, now: Instant) -> bool {
-        self.in_pool(status).is_none_or(is_kept) || standstill.is_seen(status, now)
+        self.in_pool(status).is_none() || self.is_taken_back(status) || standstill.is_seen(status, now)
     }
 
     /// The failure of a removal that was waited for, if the drive is still here.
-    fn check_done(&self, status: &StatusView) -> Outcome<()> {
+    pub(super) fn check_done(&self, status: &StatusView) -> Outcome<()> {
         let number = self.number;
         match self.in_pool(status) {
             None => Ok(()),
@@ -233,10 +238,10 @@ impl<'a> Removal<'a> {
     }
 }
 
-/// Whether the removal of the drive was taken back. While it lasts, a drive shows that it leaves,
-/// or what is worse.
+/// Whether the removal of the drive was taken back. An older server says nothing else than its
+/// health: that it leaves, or what is worse.
 fn is_kept(drive: &DriveView) -> bool {
-    drive.health == "healthy"
+    drive.leaving.map_or(drive.health == "healthy", |leaving| !leaving)
 }
 
 #[cfg(test)]

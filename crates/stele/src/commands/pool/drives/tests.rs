@@ -1,7 +1,7 @@
 use stele_array::NOT_A_MEMBER;
 
 use super::super::render::tests::{drive, full};
-use super::super::{is_leaving, is_settled};
+use super::super::{STANDSTILL, is_leaving, is_settled};
 use super::*;
 
 /// Six drives that are well, each with an identity.
@@ -26,17 +26,22 @@ fn without() -> StatusView {
     status
 }
 
+fn leaving() -> StatusView {
+    after(|drive| (drive.leaving, drive.health) = (Some(true), "leaving".to_owned()))
+}
+
 /// The first shard has nothing on drive 3 any more, and another one still has.
 fn elsewhere() -> StatusView {
-    after(|drive| (drive.drive, drive.health) = (NOT_A_MEMBER, "leaving".to_owned()))
+    let mut status = leaving();
+    status.drives[3].drive = NOT_A_MEMBER;
+    status
 }
 
 #[test]
 fn a_removal_lasts_until_no_shard_has_the_drive() {
     let before = pool();
     let removal = Removal::of(&before, 3);
-    let leaving = after(|drive| drive.health = "leaving".to_owned());
-    for (status, over) in [(&leaving, false), (&elsewhere(), false), (&without(), true)] {
+    for (status, over) in [(&leaving(), false), (&elsewhere(), false), (&without(), true)] {
         let now = Instant::now();
         assert_eq!(removal.is_over(status, &mut Standstill::default(), now), over, "{:?}", status.drives.get(3));
         assert_eq!(removal.check_done(status).is_ok(), over, "{:?}", status.drives.get(3));
@@ -52,8 +57,7 @@ fn a_replacement_lasts_until_no_shard_has_the_old_drive() {
         status.drives.push(DriveView { path: "/dev/new".to_owned(), identity: "new".to_owned(), ..drive(6) });
         status
     };
-    let leaving = after(|drive| drive.health = "leaving".to_owned());
-    for (status, settled) in [(leaving, false), (elsewhere(), false), (without(), true)] {
+    for (status, settled) in [(leaving(), false), (elsewhere(), false), (without(), true)] {
         let status = beside(status);
         assert_eq!(is_leaving(&status, &removal, &new), !settled, "{:?}", status.drives.get(3));
         assert_eq!(is_settled(&status, &removal, &new), settled, "{:?}", status.drives.get(3));
@@ -61,4 +65,46 @@ fn a_replacement_lasts_until_no_shard_has_the_old_drive() {
     // A drive that is gone is replaced under its number.
     let replaced = after(|drive| (drive.path, drive.identity) = ("/dev/new".to_owned(), "new".to_owned()));
     assert!(is_settled(&replaced, &removal, &new) && !is_leaving(&replaced, &removal, &new));
+}
+
+/// Health says what is worst: of a drive that leaves, or is kept, it may say something else.
+#[test]
+fn a_removal_that_was_taken_back_is_over_whatever_the_health() {
+    let before = pool();
+    let removal = Removal::of(&before, 3);
+    for health in ["healthy", "suspect", "stale", "missing", "failed", "leaving"] {
+        for leaving in [true, false] {
+            let status = after(|drive| (drive.leaving, drive.health) = (Some(leaving), health.to_owned()));
+            let over = removal.is_over(&status, &mut Standstill::default(), Instant::now());
+            assert_eq!(over, !leaving, "{health}, leaving: {leaving}");
+            // A replacement that copies first asks the same.
+            assert_eq!(removal.is_taken_back(&status), !leaving, "{health}, leaving: {leaving}");
+        }
+    }
+    // A server that does not say whether the drive leaves.
+    for (health, over) in [("leaving", false), ("suspect", false), ("healthy", true)] {
+        let status = after(|drive| (drive.leaving, drive.health) = (None, health.to_owned()));
+        assert_eq!(removal.is_over(&status, &mut Standstill::default(), Instant::now()), over, "{health}");
+    }
+    let kept = after(|drive| (drive.leaving, drive.health) = (Some(false), "suspect".to_owned()));
+    let failure = removal.check_done(&kept).expect_err("it is here");
+    assert!(failure.kind.exit_code() == 1 && failure.error.contains("was taken back"), "{failure:?}");
+}
+
+/// Another drive is away, and nothing moves for as long as a removal waits.
+#[test]
+fn a_removal_that_other_drives_keep_from_its_end_fails() {
+    let before = pool();
+    let removal = Removal::of(&before, 3);
+    let mut stuck = leaving();
+    stuck.drives[5].health = "missing".to_owned();
+    let (mut standstill, begin) = (Standstill::default(), Instant::now());
+    assert!(!removal.is_over(&stuck, &mut standstill, begin));
+    assert!(!removal.is_over(&stuck, &mut standstill, begin + STANDSTILL / 2));
+    assert!(removal.is_over(&stuck, &mut standstill, begin + STANDSTILL));
+    let failure = removal.check_done(&stuck).expect_err("it is here");
+    let words = ["drive 3 has not left the pool", "drive 5 is missing"];
+    assert!(failure.kind.exit_code() == 5 && words.iter().all(|words| failure.error.contains(words)), "{failure:?}");
+    // While all are here, it is waited for.
+    assert!(!removal.is_over(&leaving(), &mut standstill, begin + 2 * STANDSTILL));
 }

@@ -14,6 +14,7 @@ pub fn drive(number: u32) -> DriveView {
         by_id: Some(format!("/dev/disk/by-id/ata-WDC_WD120EFBX-68B0EN0_D7GX{number:08}")),
         enclosure: number / 4,
         health: "healthy".to_owned(),
+        leaving: Some(false),
         size: 12 * TIB,
         used: 11 * TIB,
         read_errors: 1000,
