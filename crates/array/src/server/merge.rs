@@ -5,7 +5,7 @@ use stele_ground::{Bytes, DriveId, VolumeId};
 use super::registry::Registry;
 use super::striping::Striping;
 use crate::model::{
-    AheadCounts, Alarm, CodeSpace, DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER, PoolStatus, Progress,
+    AheadCounts, Alarm, CodeSpace, Departed, DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER, PoolStatus, Progress,
     VolumeDetail, VolumeStatus,
 };
 
@@ -91,6 +91,7 @@ pub fn details(status: VolumeStatus, parts: Vec<VolumeDetail>) -> VolumeDetail {
 pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
     let count = shards.len() as u64;
     let drives = drives(&shards);
+    let removed = removed(&shards);
     let codes = codes(&shards);
     let standing = standing(&shards);
     let mut all = shards.into_iter();
@@ -118,8 +119,6 @@ pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
             *sum = progress(*sum, part);
         }
         whole.moving_put_off = whole.moving_put_off.or(shard.moving_put_off);
-        // A drive has left when no shard has anything on it.
-        whole.removed.retain(|left| shard.removed.iter().any(|other| other.name == left.name));
         whole.scrubs_finished = whole.scrubs_finished.min(shard.scrubs_finished);
         whole.scrubs_stopped = whole.scrubs_stopped.max(shard.scrubs_stopped);
         if whole.scrub_trouble.is_empty() {
@@ -149,7 +148,7 @@ pub fn statuses(shards: Vec<PoolStatus>, registry: &Registry) -> PoolStatus {
     let incomplete = registry.incomplete().into_iter();
     let incomplete = incomplete.map(|(volume, rolling_back_to)| Incomplete { volume, rolling_back_to }).collect();
     assert!(u64::from(whole.shards) == count, "{count} shards answered, and the pool has {}", whole.shards);
-    PoolStatus { drives, codes, standing, incomplete, ..whole }
+    PoolStatus { drives, codes, standing, incomplete, removed, ..whole }
 }
 
 /// Drives by their identity, as the shard sees them that is worst off. Numbers are the first
@@ -194,6 +193,26 @@ fn drives(shards: &[PoolStatus]) -> Vec<DriveStatus> {
             all.retain(|known| known.is_member() || known.is_in_part() || known.name != part.name);
             let note = if part.leaving { part.note.clone() } else { IN_PART.into() };
             all.push(DriveStatus { index: NOT_A_MEMBER, note, ..part });
+        }
+    }
+    all
+}
+
+/// Drives that left, by their paths. One that a shard still has at a path has not left, although
+/// others are done with it: such a path counts as often as on the shard that has it.
+fn removed(shards: &[PoolStatus]) -> Vec<Departed> {
+    let count = |shard: &PoolStatus, name: &str| shard.removed.iter().filter(|left| left.name == name).count();
+    let has =
+        |shard: &&PoolStatus, name: &str| shard.drives.iter().any(|drive| drive.is_member() && drive.name == name);
+    let mut all: Vec<Departed> = Vec::new();
+    for left in shards.iter().flat_map(|shard| &shard.removed) {
+        let name = left.name.as_str();
+        let most = match shards.iter().filter(|shard| has(shard, name)).map(|shard| count(shard, name)).min() {
+            Some(before) => before,
+            None => shards.iter().map(|shard| count(shard, name)).max().unwrap_or(0),
+        };
+        if all.iter().filter(|known| known.name == name).count() < most {
+            all.push(left.clone());
         }
     }
     all

@@ -3,11 +3,12 @@
 //! The configuration names an added drive before the pool knows it, and a removed drive until the
 //! pool has forgotten it. A start in between therefore finds every drive that may hold data.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stele_array::server::{DrivePlace, PoolServer};
-use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, Reply};
+use stele_array::{ArrayError, Command, Departed, DriveHealth, DriveStatus, Reply};
 use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};
 use tokio::sync::Mutex;
@@ -32,13 +33,14 @@ struct Offered {
 /// another drive later.
 pub struct Departures {
     site: Site,
-    /// Number of departed drives in the pool's list that the configuration no longer names.
-    done: Mutex<usize>,
+    /// How often each path in the pool's list of departed drives was dealt with. Shards finish in
+    /// different orders, so the place in the list tells nothing.
+    done: Mutex<BTreeMap<String, usize>>,
 }
 
 impl Departures {
     pub fn of(site: &Site) -> Departures {
-        Departures { site: site.clone(), done: Mutex::new(0) }
+        Departures { site: site.clone(), done: Mutex::default() }
     }
 
     /// Detaches all drives that have left by now, and removes their entries. A command calls it
@@ -47,21 +49,32 @@ impl Departures {
     pub async fn forget(&self, pool: &PoolServer) -> Outcome<()> {
         let mut done = self.done.lock().await;
         let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(()) };
-        let members = status.drives.iter().filter(|drive| drive.is_member());
+        let members = status.drives.iter().filter(|drive| drive.is_member() || drive.is_in_part());
         let here: Vec<&str> = members.map(|drive| &*drive.name).collect();
+        let left = unhandled(&status.removed, &done);
         // Harmless if repeated.
-        let left = status.removed.iter().skip(*done);
-        left.filter_map(|departed| departed.index).for_each(|index| pool.detach(index));
-        for departed in status.removed.into_iter().skip(*done) {
+        left.iter().filter_map(|departed| departed.index).for_each(|index| pool.detach(index));
+        for departed in left {
             // Another drive may use the path already.
             let path = Path::new(&departed.name);
             if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(&self.site, path)? {
                 tracing::info!("{} has left the pool and is no longer named in [pool] drives", departed.name);
             }
-            *done += 1;
+            *done.entry(departed.name.clone()).or_default() += 1;
         }
         Ok(())
     }
+}
+
+/// Departed drives beyond those that were dealt with: how often each path was.
+fn unhandled<'a>(removed: &'a [Departed], done: &BTreeMap<String, usize>) -> Vec<&'a Departed> {
+    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let is_new = |departed: &&'a Departed| {
+        let count = seen.entry(&departed.name).or_default();
+        *count += 1;
+        *count > done.get(&departed.name).copied().unwrap_or(0)
+    };
+    removed.iter().filter(is_new).collect()
 }
 
 /// Adds drives to the pool: all of them, or none on an error.

@@ -171,7 +171,14 @@ fn a_drive_leaves_when_its_last_shard_has_finished() {
     assert!(merged(kept).drives[3].leaving);
     let mut all = shards();
     all.iter_mut().for_each(left);
-    assert_eq!(merged(all).removed.len(), 1);
+    let name = all[0].removed[0].name.clone();
+    let first = merged(all).removed;
+    assert_eq!(first.len(), 1, "{first:?}");
+    // Another drive was put in at the path, and leaves too: the first shard has finished with it.
+    let mut again = shards();
+    left(&mut again[0]);
+    again.iter_mut().for_each(|shard| shard.removed.insert(0, Departed { index: Some(3), name: name.clone() }));
+    assert_eq!(merged(again).removed.len(), 1);
 }
 
 /// Its health says what is worse than that it leaves.

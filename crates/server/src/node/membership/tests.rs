@@ -142,3 +142,15 @@ async fn a_drive_that_some_shards_have_may_be_a_member() {
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Shards finish with drives in different orders, so the list of those that left may get one in
+/// front of others.
+#[test]
+fn each_drive_that_left_is_dealt_with_once() {
+    let left = |name: &str, index| Departed { index: Some(index), name: name.to_owned() };
+    let done = BTreeMap::from([("b".to_owned(), 1)]);
+    let removed = [left("a", 1), left("b", 2), left("b", 5), left("c", 3)];
+    let names = |removed: &[Departed]| unhandled(removed, &done).into_iter().map(|left| left.index).collect::<Vec<_>>();
+    assert_eq!(names(&removed), [Some(1), Some(5), Some(3)]);
+    assert_eq!(names(&removed[1..2]), []);
+}
