@@ -553,29 +553,32 @@ pub fn health_of(verdict: &Verdict) -> DriveHealth {
 /// Refuses to lay a pool onto drives that carry a label of any pool, whole or damaged, naming them.
 pub async fn refuse_labelled(io: &Io, drives: &[Attached]) -> Result<(), ArrayError> {
     let readings = join_all(drives.iter().enumerate().map(|(at, drive)| read_label(io, at, drive.geometry.size))).await;
-    for (drive, reading) in drives.iter().zip(readings) {
-        let name = &drive.name;
-        match reading {
-            Reading::None(NoLabel::Blank) => {}
-            Reading::Unreadable(message) => {
-                return Err(ArrayError::Degraded(format!("{name} does not answer ({message}); leave it out")));
-            }
-            Reading::None(_) => {
-                return Err(ArrayError::Refused(format!(
-                    "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
-                )));
-            }
-            Reading::Label(label) => {
-                let theirs = &label.configuration;
-                let kept = if theirs.protected { ", which holds retained records" } else { "" };
-                return Err(ArrayError::Refused(format!(
-                    "{name} belongs to pool '{}' ({}){kept}; open that pool, or wipe the drive first",
-                    theirs.name, theirs.pool
-                )));
-            }
+    let is_blank = |reading: &Reading| matches!(reading, Reading::None(NoLabel::Blank));
+    match drives.iter().zip(readings).find(|(_, reading)| !is_blank(reading)) {
+        Some((drive, reading)) => Err(refusal(&drive.name, &reading)),
+        None => Ok(()),
+    }
+}
+
+/// Why a drive of which that was read is not overwritten.
+pub fn refusal(name: &str, reading: &Reading) -> ArrayError {
+    match reading {
+        Reading::Unreadable(message) => {
+            ArrayError::Degraded(format!("{name} does not answer ({message}); leave it out, or use another drive"))
+        }
+        // It may be a drive of any pool.
+        Reading::None(_) => ArrayError::Refused(format!(
+            "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
+        )),
+        Reading::Label(label) => {
+            let theirs = &label.configuration;
+            let kept = if theirs.protected { ", which holds retained records" } else { "" };
+            ArrayError::Refused(format!(
+                "{name} belongs to pool '{}' ({}){kept}; open that pool, or wipe the drive first",
+                theirs.name, theirs.pool
+            ))
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,8 +11,6 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId};
 
-use crate::drives::label::codec::NoLabel;
-use crate::drives::label::discover::{Reading, read_label};
 use crate::drives::label::{Configuration, DriveEntry, DriveState};
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
@@ -91,20 +89,14 @@ impl Serving {
     /// The attached drive at the index, if the pool may have it.
     async fn candidate(&self, index: u32, identity: DriveId, joining: &[Newcomer]) -> Result<Newcomer, ArrayError> {
         let engine = &self.engine;
-        let Some(attached) = self.arrived_at(index as usize) else {
-            return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
-        };
+        let attached = self.newcomer_at(index, identity)?;
         let name = &attached.name;
         let is_it = |other: &Newcomer| other.index == index as usize || other.identity == identity;
-        let twice = joining.iter().any(is_it);
-        if twice || engine.drives.labels.number(index as usize).is_some() {
+        if joining.iter().any(is_it) {
             return Err(ArrayError::Invalid(format!("{name} is in the pool already")));
         }
         {
             let configuration = engine.drives.labels.configuration();
-            if configuration.drives.iter().any(|entry| entry.identity == identity) {
-                return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
-            }
             let units = units_of(&configuration, attached.geometry.size);
             if units < UNITS_MIN {
                 return Err(ArrayError::Invalid(format!(
@@ -116,40 +108,25 @@ impl Serving {
                 )));
             }
         }
-        match read_label(&engine.io, index as usize, attached.geometry.size).await {
-            Reading::None(NoLabel::Blank) => Ok(Newcomer { index: index as usize, attached, identity, sequence: 0 }),
-            Reading::None(_) => Err(ArrayError::Refused(format!(
-                "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
-            ))),
-            Reading::Unreadable(message) => {
-                Err(ArrayError::Degraded(format!("{name} does not answer ({message}); leave it out")))
+        let mut sequence = 0;
+        if let Some(label) = engine.own_label(index as usize, &attached).await? {
+            let configuration = engine.drives.labels.configuration();
+            let own = configuration.drives.get(usize::from(label.number.0));
+            let mine = label.configuration.drives.get(usize::from(label.number.0));
+            // It left, or it was to join and the pool went on without it: nothing of the pool is on
+            // it.
+            let left = own.is_some_and(|entry| entry.state == DriveState::Retired);
+            let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
+                && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
+            if !left && !never_joined {
+                return Err(ArrayError::Refused(format!(
+                    "{name} carries the label of {} of this pool; put it in the place of a failed drive instead",
+                    label.number
+                )));
             }
-            Reading::Label(label) => {
-                let configuration = engine.drives.labels.configuration();
-                let theirs = &label.configuration;
-                if theirs.pool != configuration.pool {
-                    let kept = if theirs.protected { ", which holds retained records" } else { "" };
-                    return Err(ArrayError::Refused(format!(
-                        "{name} belongs to pool '{}' ({}){kept}; open that pool, or wipe the drive first",
-                        theirs.name, theirs.pool
-                    )));
-                }
-                let own = configuration.drives.get(usize::from(label.number.0));
-                let mine = theirs.drives.get(usize::from(label.number.0));
-                // It left, or it was to join and the pool went on without it: nothing of the pool
-                // is on it.
-                let left = own.is_some_and(|entry| entry.state == DriveState::Retired);
-                let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
-                    && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
-                match left || never_joined {
-                    true => Ok(Newcomer { index: index as usize, attached, identity, sequence: label.sequence }),
-                    false => Err(ArrayError::Refused(format!(
-                        "{name} carries the label of {} of this pool; put it in the place of a failed drive instead",
-                        label.number
-                    ))),
-                }
-            }
+            sequence = label.sequence;
         }
+        Ok(Newcomer { index: index as usize, attached, identity, sequence })
     }
 }
 

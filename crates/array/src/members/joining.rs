@@ -15,10 +15,12 @@ use std::rc::Rc;
 use stele_ground::DriveId;
 use stele_media::{Buffer, Priority};
 
-use crate::drives::label::codec::Label;
-use crate::drives::label::{Configuration, DriveEntry, DriveState, LOG_AT};
+use crate::drives::label::codec::{Label, NoLabel};
+use crate::drives::label::discover::{Reading, read_label};
+use crate::drives::label::{Configuration, DriveEntry, DriveState, LOG_AT, refusal};
 use crate::durable::log::ring::RingReader;
 use crate::engine::Engine;
+use crate::engine::serving::Serving;
 use crate::model::mutation::Mutation;
 use crate::model::place::DriveNumber;
 use crate::model::{ArrayError, Attached, Departed};
@@ -36,7 +38,38 @@ pub struct Newcomer {
 /// Bytes of a ring that are looked at, and overwritten, at once.
 const CLEARED: u64 = 1 << 20;
 
+impl Serving {
+    /// The drive that is attached at the index, if it is free to be put in under the identity.
+    pub fn newcomer_at(&self, index: u32, identity: DriveId) -> Result<Attached, ArrayError> {
+        let labels = &self.engine.drives.labels;
+        let Some(attached) = self.arrived_at(index as usize) else {
+            return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
+        };
+        if labels.number(index as usize).is_some() {
+            return Err(ArrayError::Invalid(format!("{} is in the pool already", attached.name)));
+        }
+        if labels.configuration().drives.iter().any(|entry| entry.identity == identity) {
+            return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
+        }
+        Ok(attached)
+    }
+}
+
 impl Engine {
+    /// The label of this pool on a drive that is to be put in; `None` if the drive has no label.
+    /// Refuses one that carries any other label, or whose label cannot be read: it may be a drive
+    /// of any pool.
+    pub async fn own_label(&self, index: usize, attached: &Attached) -> Result<Option<Label>, ArrayError> {
+        let name = &attached.name;
+        match read_label(&self.io, index, attached.geometry.size).await {
+            Reading::None(NoLabel::Blank) => Ok(None),
+            Reading::Label(label) if label.configuration.pool == self.drives.labels.configuration().pool => {
+                Ok(Some(*label))
+            }
+            reading => Err(refusal(name, &reading)),
+        }
+    }
+
     /// Writes to a drive and flushes it, where nothing is kept: a drive that takes no writes is not
     /// put in.
     pub async fn takes_writes(&self, index: usize, name: &str) -> Result<(), ArrayError> {

@@ -400,21 +400,13 @@ impl Serving {
         let old =
             DriveNumber(u16::try_from(old).map_err(|_| ArrayError::Missing(format!("the pool has no drive {old}")))?);
         let index = new as usize;
-        let Some(attached) = self.arrived_at(index) else {
-            return Err(ArrayError::Missing(format!("no drive was attached at index {new}; attach it first")));
-        };
-        if engine.drives.labels.number(index).is_some() {
-            return Err(ArrayError::Invalid(format!("{} is in use by the pool already", attached.name)));
-        }
+        let attached = self.newcomer_at(new, identity)?;
         let (needed, state, own) = {
             let configuration = engine.drives.labels.configuration();
             let entry = configuration
                 .drives
                 .get(usize::from(old.0))
                 .ok_or_else(|| ArrayError::Missing(format!("the pool has no {old}")))?;
-            if configuration.drives.iter().any(|entry| entry.identity == identity) {
-                return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
-            }
             (entry.size, entry.state, entry.enclosure)
         };
         if attached.geometry.size < needed {
@@ -423,28 +415,8 @@ impl Serving {
                 attached.name, attached.geometry.size
             )));
         }
-        let name = &attached.name;
         // Its next label goes on from the one that it carries, or that would count as newer.
-        let sequence = match read_label(&engine.io, index, attached.geometry.size).await {
-            Reading::Label(label) if label.configuration.pool == engine.drives.labels.configuration().pool => {
-                label.sequence
-            }
-            Reading::Label(label) => {
-                let theirs = label.configuration.pool;
-                let what =
-                    format!("{name} carries the label of pool {theirs}; clear it first if that pool is not needed");
-                return Err(ArrayError::Refused(what));
-            }
-            Reading::None(NoLabel::Blank) => 0,
-            // It may be a drive of any pool.
-            Reading::None(_) => {
-                let what = format!("{name} carries a damaged or newer label; wipe it first if nothing on it is needed");
-                return Err(ArrayError::Refused(what));
-            }
-            Reading::Unreadable(message) => {
-                return Err(ArrayError::Degraded(format!("{name} does not answer ({message}); use another drive")));
-            }
-        };
+        let sequence = engine.own_label(index, &attached).await?.map_or(0, |label| label.sequence);
         if state == DriveState::Retired {
             return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
         }

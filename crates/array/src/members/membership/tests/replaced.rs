@@ -69,7 +69,7 @@ fn a_drive_of_another_pool_takes_no_place_in_this_one() {
     let new = fixture.add_blank();
     fixture.test_drives.drives[new] = Fixture::of_pool(4, 4, 2, 9).test_drives.drives[0].clone();
     let error = refused(fixture.command(put(3, new, 93)));
-    assert!(matches!(&error, ArrayError::Refused(text) if text.contains("clear it first")), "{error:?}");
+    assert!(matches!(&error, ArrayError::Refused(text) if text.contains("wipe the drive first")), "{error:?}");
     assert_eq!(state(&fixture, 3), DriveState::Active);
 }
 
