@@ -156,7 +156,7 @@ impl Engine {
             (_, true) => return Ok(()),
             _ => entry.leaving = true,
         }
-        self.check_can_leave(drive, &after)?;
+        self.check_can_leave(drive, &after, 0)?;
         self.drives
             .labels
             .commit(|configuration| {
@@ -203,9 +203,23 @@ impl Engine {
         self.widen_tables().await
     }
 
+    /// Refuses where `remove_drive` would refuse the old drive when a new one has joined in its
+    /// place.
+    pub fn check_can_be_replaced(&self, old: DriveNumber, new: DriveEntry) -> Result<(), ArrayError> {
+        let mut after = self.drives.labels.configuration().clone();
+        after.drives.push(new);
+        let leaves_already =
+            after.drives.get_mut(usize::from(old.0)).is_none_or(|entry| std::mem::replace(&mut entry.leaving, true));
+        // One that leaves already was looked at when that began.
+        if leaves_already {
+            return self.check_readable_rows(old);
+        }
+        self.check_can_leave(old, &after, 1)
+    }
+
     /// Refuses where what remains could not hold everything, or something could not be read to be
-    /// moved.
-    fn check_can_leave(&self, drive: DriveNumber, after: &Configuration) -> Result<(), ArrayError> {
+    /// moved. `joining`: sound drives of `after` that are not in the table yet.
+    fn check_can_leave(&self, drive: DriveNumber, after: &Configuration, joining: usize) -> Result<(), ArrayError> {
         let remain: Vec<&DriveEntry> = after.drives.iter().filter(|entry| entry.takes_more()).collect();
         let refuse = |why: String| Err(ArrayError::Refused(format!("{drive} cannot be removed: {why}")));
         if remain.len() < DRIVES_MIN {
@@ -213,13 +227,14 @@ impl Engine {
         }
         let least = after.tolerates as usize + 1;
         let lasting = self.drives.labels.lasting();
-        let lasting = lasting.iter().filter(|other| **other != drive && self.drives.is_sound(**other)).count();
+        let lasting =
+            lasting.iter().filter(|other| **other != drive && self.drives.is_sound(**other)).count() + joining;
         if lasting < least {
             return refuse(format!(
                 "the log needs {least} sound drives, and {lasting} would remain; return missing ones"
             ));
         }
-        if let Err(why) = self.check_majority_without(drive) {
+        if let Err(why) = self.check_majority_without(drive, joining) {
             return refuse(why);
         }
         for volume in self.look(|core| core.volumes.all()) {
@@ -263,10 +278,11 @@ impl Engine {
     }
 
     /// The drives that answer must be able to agree that this one is gone, and go on agreeing.
-    fn check_majority_without(&self, drive: DriveNumber) -> Result<(), String> {
-        let answer = self.drives.labels.usable().into_iter().filter(|other| *other != drive).count();
+    /// `joining`: drives that are voters by then, and answer.
+    fn check_majority_without(&self, drive: DriveNumber, joining: usize) -> Result<(), String> {
+        let answer = self.drives.labels.usable().into_iter().filter(|other| *other != drive).count() + joining;
         let configuration = self.drives.labels.configuration();
-        let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
+        let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count() + joining;
         match answer * 2 > voters {
             true => Ok(()),
             false => Err(format!(
@@ -293,7 +309,7 @@ impl Engine {
                 "the log needs {least} sound drives besides {drive}, and there are {others}; return missing ones"
             )));
         }
-        self.check_majority_without(drive).map_err(|why| ArrayError::Degraded(format!("{drive} stays: {why}")))?;
+        self.check_majority_without(drive, 0).map_err(|why| ArrayError::Degraded(format!("{drive} stays: {why}")))?;
         self.log.leave(drive).await?;
         // Behind this the tables' new cells are what counts, and no group that only older members
         // hold is needed.

@@ -44,6 +44,20 @@ struct Replacement {
     sequence: u64,
 }
 
+impl Replacement {
+    /// What the table says of the new drive when the old one begins to leave.
+    fn newcomer(&self, identity: DriveId, enclosure: Option<u32>) -> DriveEntry {
+        DriveEntry {
+            identity,
+            enclosure: enclosure.unwrap_or(self.own),
+            size: self.attached.geometry.size,
+            state: DriveState::Active,
+            leaving: false,
+            joined: 0,
+        }
+    }
+}
+
 impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of
     /// drives.
@@ -378,11 +392,18 @@ impl Serving {
     }
 
     /// Refuses where `replace` would, and changes nothing.
-    pub async fn would_replace(&self, old: u32, new: u32, identity: DriveId, give_up: bool) -> Result<(), ArrayError> {
+    pub async fn would_replace(
+        &self,
+        old: u32,
+        new: u32,
+        identity: DriveId,
+        enclosure: Option<u32>,
+        give_up: bool,
+    ) -> Result<(), ArrayError> {
         let found = self.replacement(old, new, identity).await?;
         if self.hands_over(&found, give_up) {
-            self.engine.check_readable_rows(found.old)?;
-            return self.would_add(&[(new, identity)]).await;
+            self.would_add(&[(new, identity)]).await?;
+            return self.engine.check_can_be_replaced(found.old, found.newcomer(identity, enclosure));
         }
         self.engine.check_can_go(found.old, give_up)?;
         self.engine.takes_writes(found.index, &found.attached.name).await

@@ -125,8 +125,8 @@ impl Serving {
 
     async fn would_take(&self, command: &Command) -> Result<(), ArrayError> {
         match command {
-            Command::ReplaceDrive { old, new, identity, give_up, .. } => {
-                self.would_replace(*old, *new, *identity, *give_up).await
+            Command::ReplaceDrive { old, new, identity, enclosure, give_up } => {
+                self.would_replace(*old, *new, *identity, *enclosure, *give_up).await
             }
             Command::AddDrives { drives } => self.would_add(drives).await,
             _ => Err(ArrayError::Invalid("only commands that put drives in are checked".to_owned())),

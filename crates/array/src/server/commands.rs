@@ -408,8 +408,8 @@ impl<'a, S: Shards> Coordinator<'a, S> {
     /// can so be given again, and concerns the shards that lack it. Where no shard has one, the
     /// first says what is wrong with the command as it was given.
     ///
-    /// Before a drive is put in on any shard, each says whether it would take it. A drive that some
-    /// shards have and others refuse could neither stay nor go.
+    /// Before a drive is put in on any shard, each says whether it would take it. Where one fails
+    /// all the same, those that went first take the drive out again, as far as they can.
     fn each(
         &self,
         statuses: &[PoolStatus],
@@ -425,10 +425,36 @@ impl<'a, S: Shards> Coordinator<'a, S> {
         for (shard, command) in commands.iter().filter(|(_, command)| puts_in(command)) {
             self.shards.ask(*shard, Command::CheckDrives(Box::new(command.clone())))?;
         }
-        for (shard, command) in commands.into_iter().rev() {
-            self.shards.ask(shard, command)?;
+        for at in (0..commands.len()).rev() {
+            let (shard, command) = &commands[at];
+            if let Err(error) = self.shards.ask(*shard, command.clone()) {
+                commands[at + 1..].iter().for_each(|(shard, command)| self.undo(&statuses[*shard], *shard, command));
+                return Err(error);
+            }
         }
         Ok(Reply::Done)
+    }
+
+    /// Takes back on a shard that drives were put in, as far as that can be: another shard did not
+    /// take them. A drive that is in the place of one that is gone stays, until the command is
+    /// given again.
+    fn undo(&self, before: &PoolStatus, shard: usize, command: &Command) {
+        let Ok(Reply::Status(now)) = self.shards.ask(shard, Command::Status) else { return };
+        let take_out = |identity: DriveId| number(&now, identity).map(|drive| Command::RemoveDrive { drive });
+        let back: Vec<Command> = match command {
+            Command::AddDrives { drives } => drives.iter().filter_map(|(_, identity)| take_out(*identity)).collect(),
+            // It was handed over if the new drive has a number of its own.
+            Command::ReplaceDrive { old, identity, .. } if number(&now, *identity) != Some(*old) => {
+                let left_before = before.drives.iter().any(|drive| drive.index == *old && drive.leaving);
+                let keep = (!left_before).then_some(Command::KeepDrive { drive: *old });
+                keep.into_iter().chain(take_out(*identity)).collect()
+            }
+            _ => return,
+        };
+        // Where the old drive is gone already, the new one has what was on it.
+        if let Some(error) = back.into_iter().find_map(|command| self.shards.ask(shard, command).err()) {
+            tracing::warn!("shard {shard} keeps what another shard refused: {error}");
+        }
     }
 
     fn statuses(&self) -> Result<Vec<PoolStatus>, ArrayError> {

@@ -114,9 +114,10 @@ fn a_drive_that_one_shard_has_is_shown() {
     drop(DriveFile::create(&path, Bytes(97 * MIB), Space::Sparse).expect("a file"));
     let index = server.attach(&DrivePlace { path: path.clone(), enclosure: None }).expect("attached");
     let identity = DriveId(fresh_identity().expect("an identity"));
+    // It cannot be taken out again there, as if the power had gone.
     let cut_off = |shard: usize, command: &Command| {
         let is_first = shard == 0 && matches!(command, Command::AddDrives { .. });
-        is_first.then(|| Err(ArrayError::Degraded("too few drives".into())))
+        (is_first || matches!(command, Command::RemoveDrive { .. })).then(too_few)
     };
     let failing = Between { shards: &server.shards, instead: cut_off };
     let add = || Command::AddDrives { drives: vec![(index, identity)] };
@@ -128,6 +129,53 @@ fn a_drive_that_one_shard_has_is_shown() {
     server.command_blocking(add()).expect("added");
     let drive = shown().expect("all shards have it");
     assert!(drive.is_member() && drive.note.is_empty(), "{drive:?}");
+}
+
+fn too_few() -> Result<Reply, ArrayError> {
+    Err(ArrayError::Degraded("too few drives".into()))
+}
+
+/// A shard fails to do what it said that it would. The shards that went first take back what they
+/// did: no drive that was added stays there, and no drive that was to leave.
+#[test]
+fn what_one_shard_fails_to_do_is_undone_on_the_others() {
+    let site = Site::new("undone");
+    let server = site.made(2);
+    let members = || {
+        let of = |shard: usize| match server.shards.ask(shard, Command::Status) {
+            Ok(Reply::Status(status)) => status.drives.iter().map(|drive| (drive.identity, drive.leaving)).collect(),
+            other => panic!("{other:?}"),
+        };
+        [0, 1].map(|shard| -> Vec<(DriveId, bool)> { of(shard) })
+    };
+    let before = members();
+    let first_fails = |shard: usize, command: &Command| {
+        let is_put_in = matches!(command, Command::ReplaceDrive { .. } | Command::AddDrives { .. });
+        (shard == 0 && is_put_in).then(too_few)
+    };
+    let failing = Between { shards: &server.shards, instead: first_fails };
+    for name in ["added", "replacing"] {
+        let path = site.0.join(name);
+        drop(DriveFile::create(&path, Bytes(97 * MIB), Space::Sparse).expect("a file"));
+        let new = server.attach(&DrivePlace { path: path.clone(), enclosure: None }).expect("attached");
+        let identity = DriveId(fresh_identity().expect("an identity"));
+        let command = match name {
+            "added" => Command::AddDrives { drives: vec![(new, identity)] },
+            _ => Command::ReplaceDrive { old: 2, new, identity, enclosure: None, give_up: false },
+        };
+        Coordinator::new(&failing, &server.registry).obey(command).expect_err("the first shard fails");
+        let start = std::time::Instant::now();
+        while members() != before {
+            assert!(start.elapsed().as_secs() < 60, "{name}: {:?}", members());
+            std::thread::yield_now();
+        }
+        // It was on one shard alone, and has left the pool.
+        let left: Vec<_> = status(&server).removed;
+        assert_eq!(
+            left.last().map(|left| (left.index, left.name.clone())),
+            Some((Some(new), path.display().to_string()))
+        );
+    }
 }
 
 /// Shards finish with a drive in any order. It has left when none has it, and not before.

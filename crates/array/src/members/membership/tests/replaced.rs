@@ -258,3 +258,36 @@ fn room_is_told_as_the_next_opening_tells_it() {
     fixture.crash().expect("opened");
     assert_eq!(room(&mut fixture), replaced);
 }
+
+/// Before a drive is put in, each shard says whether it would take it. It says so of the whole
+/// command: an old drive that answers also leaves.
+#[test]
+fn what_a_check_allows_is_what_a_replacement_does() {
+    let mut answers = [0, 0];
+    for (drives, away) in [(5, &[][..]), (5, &[1]), (5, &[1, 2]), (7, &[1, 2]), (4, &[1])] {
+        for give_up in [true, false] {
+            let (mut fixture, ..) = patient(drives, "mirror-3", 5);
+            fixture.pull(away);
+            let new = fixture.add_blank();
+            fixture.pass(Duration::from_secs(5));
+            let ask = Command::ReplaceDrive {
+                old: 0,
+                new: new as u32,
+                identity: DriveId([93; 16]),
+                enclosure: None,
+                give_up,
+            };
+            let before = fixture.status().epoch;
+            let check = fixture.command(Command::CheckDrives(Box::new(ask.clone())));
+            assert_eq!(fixture.status().epoch, before, "a check changes nothing");
+            let done = fixture.command(ask);
+            let case = format!("{drives} drives, away: {away:?}, given up: {give_up}: {check:?}, {done:?}");
+            assert_eq!(check.is_ok(), done.is_ok(), "{case}");
+            if let (Err(check), Err(done)) = (&check, &done) {
+                assert_eq!(format!("{check:?}"), format!("{done:?}"), "{case}");
+            }
+            answers[usize::from(done.is_ok())] += 1;
+        }
+    }
+    assert!(answers.iter().all(|count| *count > 1), "{answers:?}");
+}
