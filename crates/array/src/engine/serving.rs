@@ -4,8 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use stele_ground::Bytes;
-
 use crate::engine::Engine;
 use crate::model::Attached;
 
@@ -13,11 +11,9 @@ use crate::model::Attached;
 #[derive(Clone, Debug)]
 pub struct Rejected {
     pub index: usize,
-    pub name: String,
+    pub attached: Attached,
     pub note: String,
     pub health: crate::model::DriveHealth,
-    pub size: Bytes,
-    pub enclosure: u32,
 }
 
 /// An open pool at work.
@@ -69,15 +65,24 @@ impl Serving {
         self.arrivals.borrow().iter().find(|(have, _)| *have == index).map(|(_, attached)| attached.clone())
     }
 
+    /// What is attached at the index without being used: it came to the open pool, or was refused
+    /// at the opening.
+    pub fn unused_at(&self, index: usize) -> Option<Attached> {
+        self.arrived_at(index).or_else(|| self.rejected_at(index).map(|rejected| rejected.attached))
+    }
+
     /// Indexes of drives that were attached to the open pool, in order of their arrival.
     pub fn arrivals(&self) -> Vec<usize> {
         self.arrivals.borrow().iter().map(|(index, _)| *index).collect()
     }
 
     /// An operator says in which enclosure the drive at the index is.
-    pub fn place_arrival(&self, index: usize, enclosure: u32) {
+    pub fn place(&self, index: usize, enclosure: u32) {
         if let Some((_, arrived)) = self.arrivals.borrow_mut().iter_mut().find(|(have, _)| *have == index) {
             arrived.enclosure = enclosure;
+        }
+        if let Some(rejected) = self.rejected.borrow_mut().iter_mut().find(|rejected| rejected.index == index) {
+            rejected.attached.enclosure = enclosure;
         }
     }
 }

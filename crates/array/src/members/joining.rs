@@ -42,7 +42,7 @@ impl Serving {
     /// The drive that is attached at the index, if it is free to be put in under the identity.
     pub fn newcomer_at(&self, index: u32, identity: DriveId) -> Result<Attached, ArrayError> {
         let labels = &self.engine.drives.labels;
-        let Some(attached) = self.arrived_at(index as usize) else {
+        let Some(attached) = self.unused_at(index as usize) else {
             return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
         };
         if labels.number(index as usize).is_some() {

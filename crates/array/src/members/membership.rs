@@ -293,14 +293,7 @@ impl Serving {
                     None,
                     format!("{} is not used: {note}", attached.name),
                 );
-                serving.reject(Rejected {
-                    index,
-                    name: attached.name.clone(),
-                    note,
-                    health: DriveHealth::Rejected,
-                    size: attached.geometry.size,
-                    enclosure: attached.enclosure,
-                });
+                serving.reject(Rejected { index, attached, note, health: DriveHealth::Rejected });
             }
         });
     }
@@ -455,7 +448,7 @@ impl Serving {
         attached: Attached,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
-        self.place_arrival(index, attached.enclosure);
+        self.place(index, attached.enclosure);
         engine.check_readable_rows(old)?;
         let _width = engine.table.keep_width();
         self.add_drives(&[(index as u32, identity)]).await?;

@@ -72,7 +72,7 @@ impl Serving {
                 return Ok(());
             }
             if let Some(rejected) = self.rejected_at(index) {
-                return Err(ArrayError::Refused(format!("{} is not used: {}", rejected.name, rejected.note)));
+                return Err(ArrayError::Refused(format!("{} is not used: {}", rejected.attached.name, rejected.note)));
             }
             engine.io.sleep(LOOK_EVERY).await;
         }
@@ -166,10 +166,7 @@ impl Serving {
 
     /// The drive at the index is one that the pool gave up, and was not written to elsewhere since.
     pub async fn was_given_up(&self, index: usize) -> bool {
-        let arrived = self.arrived_at(index).map(|attached| attached.geometry.size);
-        let Some(size) = arrived.or_else(|| self.rejected_at(index).map(|rejected| rejected.size)) else {
-            return false;
-        };
+        let Some(size) = self.unused_at(index).map(|attached| attached.geometry.size) else { return false };
         let Reading::Label(label) = read_label(&self.engine.io, index, size).await else { return false };
         let number = label.number;
         let entry = self.engine.drives.labels.configuration().drives.get(usize::from(number.0)).cloned();
@@ -183,11 +180,8 @@ impl Serving {
         if let Some(number) = self.engine.drives.labels.number(index) {
             return (self.engine.drives.seen(number).name, entry.size);
         }
-        if let Some(attached) = self.arrived_at(index) {
-            return (attached.name, attached.geometry.size);
-        }
-        let rejected = self.rejected_at(index);
-        rejected.map_or_else(|| ("the drive".to_owned(), entry.size), |rejected| (rejected.name, rejected.size))
+        let unused = self.unused_at(index);
+        unused.map_or_else(|| ("the drive".to_owned(), entry.size), |unused| (unused.name, unused.geometry.size))
     }
 }
 

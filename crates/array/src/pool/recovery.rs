@@ -235,11 +235,9 @@ fn reject(engine: &Engine, found: &[crate::drives::label::FoundLabel], drives: &
         engine.alarm(AlarmKind::DriveRejected, Severity::Warning, None, text);
         rejected.push(Rejected {
             index,
-            name: drive.name.clone(),
+            attached: drive.clone(),
             note: found.note.clone(),
             health: health_of(&found.verdict),
-            size: drive.geometry.size,
-            enclosure: drive.enclosure,
         });
     }
     rejected

@@ -27,6 +27,8 @@ struct Offered {
     path: PathBuf,
     /// A file was made for it.
     made: bool,
+    /// Some shards of the pool have it already, from a command that did not reach all of them.
+    in_part: bool,
 }
 
 /// Removes drives that left the pool from the configuration, once each: the same path may name
@@ -98,11 +100,30 @@ async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Ou
     }
     let drives = offered.iter().map(|drive| (drive.index, drive.identity)).collect();
     node.pool.command(Command::AddDrives { drives }).await?;
+    // Shards that had such a drive have it in the enclosure that the first command named.
+    for (drive, place) in offered.iter().zip(&call.drives).filter(|(drive, _)| drive.in_part) {
+        let Reply::Status(status) = node.pool.command(Command::Status).await? else { continue };
+        let added = status.drives.iter().find(|added| added.is_member() && added.identity == drive.identity);
+        if let (Some(added), Some(enclosure)) = (added, place.0.enclosure)
+            && let Err(error) = node.pool.command(Command::SetDrive { drive: added.index, enclosure }).await
+        {
+            tracing::warn!("drive {} was added, and its enclosure is to be set again: {error}", added.index);
+        }
+    }
     Ok(())
 }
 
 async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: bool) -> Outcome<Offered> {
     let path = place.path.clone();
+    if let Some(drive) = in_part(node, &path).await? {
+        // Shards that have the drive find it again by its label, and take it for the same one only
+        // under its identity.
+        let index = match drive.attached {
+            Some(index) => index,
+            None => attach(node, place, None).await?.0,
+        };
+        return Ok(Offered { index, identity: drive.identity, path, made: false, in_part: true });
+    }
     let looked_at = path.clone();
     let look = move || {
         crate::named::refuse_labelled_partition(&looked_at)?;
@@ -110,14 +131,27 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
     };
     blocking(look).await?;
     let (index, made) = attach(node, place, size).await?;
-    Ok(Offered { index, identity: DriveId(surroundings::random()), path, made })
+    Ok(Offered { index, identity: DriveId(surroundings::random()), path, made, in_part: false })
+}
+
+/// The drive at the path, if only some shards have it.
+async fn in_part(node: &Node, path: &Path) -> Outcome<Option<DriveStatus>> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(None) };
+    let here = |drive: &DriveStatus| drive.is_in_part() && crate::named::is_same(Path::new(&drive.name), path);
+    match status.drives.into_iter().find(here) {
+        Some(drive) if drive.leaving => {
+            let message = format!("{} is being emptied, and has not left the pool yet", path.display());
+            Err(Failure::new(Kind::Refused, message).next("wait until `stele pool status` does not show it any more"))
+        }
+        found => Ok(found),
+    }
 }
 
 /// Detaches drives that the pool did not take, and removes the files that were made for them. One
 /// that the pool may have stays: a command may fail after the pool took the drive.
 async fn take_back(node: &Node, offered: &[Offered]) {
     for drive in offered {
-        if is_in_pool(node, drive).await {
+        if drive.in_part || is_in_pool(node, drive).await {
             continue;
         }
         node.pool.detach(drive.index);

@@ -157,13 +157,13 @@ impl Unserved {
 /// A drive that predicts its own failure.
 fn of_smart(drive: &DriveView) -> Option<StandingView> {
     drive.smart.as_ref().filter(|smart| smart.passed == Some(false))?;
-    Some(alarm(
-        "drive-smart",
-        &format!("drive {}", drive.drive),
-        format!("drive {} ({}) says that it will fail (SMART)", drive.drive, drive.path),
-        "it is used as before",
-        format!("stele pool replace {} PATH", drive.drive),
-    ))
+    let (name, subject) = named(drive);
+    let next = match drive.is_member() {
+        true => format!("stele pool replace {} PATH", drive.drive),
+        // What can be done with a drive that has no number is said of it.
+        false => "`stele pool status`; use another drive".to_owned(),
+    };
+    Some(alarm("drive-smart", &subject, format!("{name} says that it will fail (SMART)"), "it is used as before", next))
 }
 
 /// The problems that the archive reports. `data_max` is the bound of the configuration on its data
@@ -361,14 +361,19 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
 
 fn of_drive(drive: &DriveView) -> StandingView {
     let note = if drive.note.is_empty() { drive.health.as_str() } else { drive.note.as_str() };
-    let (name, subject) = match drive.drive {
+    let (name, subject) = named(drive);
+    let told = alarm(&drive.alarm, &subject, format!("{name}: {note}"), drive.done.clone(), drive.next.clone());
+    StandingView { since: drive.since.unwrap_or(0), ..told }
+}
+
+/// A drive as messages and as subjects of alarms name it.
+fn named(drive: &DriveView) -> (String, String) {
+    match drive.drive {
         _ if !drive.is_member() => (drive.path.clone(), drive.path.clone()),
         // The path of a drive that was missing at the opening is unknown.
         number if drive.path.is_empty() => (format!("drive {number}"), format!("drive {number}")),
         number => (format!("drive {number} ({})", drive.path), format!("drive {number}")),
-    };
-    let told = alarm(&drive.alarm, &subject, format!("{name}: {note}"), drive.done.clone(), drive.next.clone());
-    StandingView { since: drive.since.unwrap_or(0), ..told }
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Drives that come, go and are replaced, on all shards.
 
 use super::*;
-use crate::model::Departed;
+use crate::model::{Departed, DriveStatus};
 
 /// Waits until all drives are healthy.
 fn all_healthy(server: &PoolServer) {
@@ -104,8 +104,8 @@ fn a_drive_that_some_shard_refuses_joins_none() {
     assert!(members().iter().all(|members| members.len() == DRIVES + 1), "{:?}", members());
 }
 
-/// A drive that the last shard alone has is shown, so that it is not taken away from there. The
-/// command that is given again puts it in on the others.
+/// A drive that the last shard alone has is shown, so that it is not taken away from there, with
+/// all that a caller needs to put it in on the others.
 #[test]
 fn a_drive_that_one_shard_has_is_shown() {
     let site = Site::new("in-part");
@@ -120,15 +120,28 @@ fn a_drive_that_one_shard_has_is_shown() {
         (is_first || matches!(command, Command::RemoveDrive { .. })).then(too_few)
     };
     let failing = Between { shards: &server.shards, instead: cut_off };
-    let add = || Command::AddDrives { drives: vec![(index, identity)] };
-    let shown = || status(&server).drives.into_iter().find(|drive| drive.identity == identity);
-    Coordinator::new(&failing, &server.registry).obey(add()).expect_err("cut off");
-    let drive = shown().expect("the last shard has it");
-    assert_eq!((drive.is_member(), std::path::PathBuf::from(&drive.name)), (false, path));
+    let add = |index| Command::AddDrives { drives: vec![(index, identity)] };
+    let shown = |server: &PoolServer| {
+        let here = |drive: &DriveStatus| std::path::Path::new(&drive.name) == path;
+        let all: Vec<DriveStatus> = status(server).drives.into_iter().filter(here).collect();
+        assert_eq!(all.len(), 1, "{all:#?}");
+        all[0].clone()
+    };
+    Coordinator::new(&failing, &server.registry).obey(add(index)).expect_err("cut off");
+    let drive = shown(&server);
+    assert_eq!((drive.is_in_part(), drive.identity, drive.attached), (true, identity, Some(index)));
     assert!(drive.note.contains("not all shards"), "{}", drive.note);
-    server.command_blocking(add()).expect("added");
-    let drive = shown().expect("all shards have it");
+    // After a start the first shard refuses its part of the drive, which it does not know.
+    server.close().expect("closed");
+    let places: Vec<DrivePlace> =
+        site.places().into_iter().chain([DrivePlace { path: path.clone(), enclosure: None }]).collect();
+    let server = PoolServer::open(&places, OpenOptions::default(), ServerOptions::default()).expect("opened");
+    let drive = shown(&server);
+    assert_eq!((drive.is_in_part(), drive.identity), (true, identity), "{drive:?}");
+    server.command_blocking(add(drive.attached.expect("attached"))).expect("added");
+    let drive = shown(&server);
     assert!(drive.is_member() && drive.note.is_empty(), "{drive:?}");
+    all_healthy(&server);
 }
 
 fn too_few() -> Result<Reply, ArrayError> {

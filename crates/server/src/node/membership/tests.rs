@@ -1,4 +1,6 @@
-use stele_array::CreateOptions;
+use std::os::unix::fs::FileExt;
+use stele_array::{CreateOptions, Shard};
+
 use stele_array::server::{NewDrives, PoolServer, ServerOptions};
 use stele_ground::{MIB, PoolId};
 use stele_media::Access;
@@ -10,6 +12,10 @@ use crate::drives::DriveArgument;
 const SIZE: Bytes = Bytes(64 * MIB);
 
 fn node(folder: &Path) -> Node {
+    made(folder, 1, SIZE)
+}
+
+fn made(folder: &Path, shards: u16, size: Bytes) -> Node {
     let places: Vec<DrivePlace> = (0..3).map(|at| DrivePlace::new(folder.join(format!("d{at}.img")), at)).collect();
     let create = CreateOptions {
         pool: PoolId([7; 16]),
@@ -19,9 +25,9 @@ fn node(folder: &Path) -> Node {
         log: None,
         spare_drives: None,
         created: 0,
-        shard: Default::default(),
+        shard: Shard { index: 0, count: shards },
     };
-    let new = Some(NewDrives { size: SIZE, space: Space::Sparse });
+    let new = Some(NewDrives { size, space: Space::Sparse });
     let pool = PoolServer::create(&places, new, create, Default::default(), ServerOptions::default()).unwrap();
     Node::of_pool_at(folder, pool, Config::new(Vec::new()))
 }
@@ -141,6 +147,78 @@ async fn a_drive_that_some_shards_have_may_be_a_member() {
     assert!(crate::named::spare_entries(&site, &config, &status).is_empty(), "the entry may name it");
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Half of a drive: what one of two shards has of it.
+const PART: u64 = 48 * MIB;
+
+/// A pool of three drives in two shards, in which a command reached the last shard alone, before
+/// the server ended. The parts of the first shard are as they were before.
+async fn cut_off(folder: &Path, new: &Path, command: impl AsyncFnOnce(&Node)) -> Node {
+    let paths: Vec<PathBuf> = (0..3).map(|at| folder.join(format!("d{at}.img"))).collect();
+    let opened = |paths: &[PathBuf]| {
+        let places: Vec<DrivePlace> = (0..).zip(paths).map(|(at, path)| DrivePlace::new(path.clone(), at)).collect();
+        let pool = PoolServer::open(&places, Default::default(), ServerOptions::default()).unwrap();
+        Node::of_pool_at(folder, pool, Config::new(Vec::new()))
+    };
+    let part = |path: &PathBuf| {
+        let mut bytes = vec![0; PART as usize];
+        std::fs::File::open(path).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    made(folder, 2, Bytes(2 * PART)).close().await.unwrap();
+    let before: Vec<Vec<u8>> = paths.iter().map(part).collect();
+    let node = opened(&paths);
+    command(&node).await;
+    node.close().await.unwrap();
+    let put_back = |path: &Path, bytes: &[u8]| {
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, 0).unwrap();
+    };
+    paths.iter().zip(&before).for_each(|(path, bytes)| put_back(path, bytes));
+    put_back(new, &vec![0; PART as usize]);
+    opened(&[paths, vec![new.to_owned()]].concat())
+}
+
+/// A repeated command takes the drive as the shards know it that have it already.
+#[tokio::test]
+async fn a_command_that_reached_some_shards_is_finished_when_it_is_repeated() {
+    for case in ["add", "replace", "give up"] {
+        let folder = std::env::temp_dir().join(format!("stele-cut-off-{case}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let new = folder.join("new.img");
+        drop(DriveFile::create(&new, Bytes(2 * PART), Space::Sparse).unwrap());
+        let entry = DriveArgument(DrivePlace::new(new.clone(), 9));
+        let adding = |drives: Vec<DriveArgument>| AddDrives { drives, size: None, grow_later: true, destroy: false };
+        let act = async |node: &Node| {
+            let actor = &Actor { uid: 0 };
+            let replace = |give_up| ReplaceDrive { old: 1, new: entry.clone(), size: None, give_up, destroy: false };
+            match case {
+                "add" => add(node, adding(vec![entry.clone()]), actor).await,
+                case => super::replace(node, replace(case == "give up"), actor).await,
+            }
+        };
+        let node = cut_off(&folder, &new, async |node| act(node).await.unwrap()).await;
+        let shown = async || {
+            let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { panic!("no status") };
+            let here = status.drives.into_iter().filter(|drive| Path::new(&drive.name) == new);
+            here.map(|drive| (drive.is_in_part(), drive.is_member(), drive.enclosure, drive.note)).collect::<Vec<_>>()
+        };
+        let before = shown().await;
+        assert!(matches!(before[..], [(true, false, ..)]), "{case}: {before:?}");
+        // A command that fails takes nothing away.
+        let gone = DriveArgument(DrivePlace::new(folder.join("gone.img"), 9));
+        add(&node, adding(vec![entry.clone(), gone]), &Actor { uid: 0 }).await.unwrap_err();
+        assert_eq!(shown().await, before, "{case}");
+
+        act(&node).await.unwrap_or_else(|failure| panic!("{case}: {failure:?}"));
+        let after = shown().await;
+        assert!(
+            matches!(&after[..], [(false, true, 9, note)] if !note.contains("not all shards")),
+            "{case}: {after:?}"
+        );
+        node.close().await.unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }
 
 /// Shards finish with drives in different orders, so the list of those that left may get one in

@@ -96,3 +96,22 @@ fn small() -> stele_catalog::Status {
         stopped: false,
     }
 }
+
+/// Such a drive has no number.
+#[test]
+fn a_drive_that_some_shards_have_is_named_by_its_path() {
+    let drive = |number: u32| -> DriveView {
+        serde_json::from_value(serde_json::json!({
+            "drive": number, "identity": "09090909090909090909090909090909", "path": "/dev/new", "enclosure": 1,
+            "health": "healthy", "size_bytes": 1, "used_bytes": 0, "read_errors": 0, "write_errors": 0,
+            "digest_errors": 0, "repaired": 0, "note": "", "smart": { "passed": false },
+        }))
+        .unwrap()
+    };
+    let alarm = of_smart(&drive(stele_array::NOT_A_MEMBER)).unwrap();
+    assert_eq!((alarm.subject.as_str(), alarm.message.contains("/dev/new says")), ("/dev/new", true), "{alarm:?}");
+    let all = format!("{alarm:?}");
+    assert!(!all.contains(&stele_array::NOT_A_MEMBER.to_string()) && !all.contains("pool replace"), "{all}");
+    let alarm = of_smart(&drive(3)).unwrap();
+    assert_eq!((alarm.subject.as_str(), alarm.next.as_str()), ("drive 3", "stele pool replace 3 PATH"));
+}

@@ -86,8 +86,7 @@ pub fn render(status: &StatusView) -> String {
         last = Some(drive.enclosure);
         table.row(vec![
             enclosure,
-            // A drive that is not the pool's has no number.
-            if !drive.is_member() { "-".to_owned() } else { drive.drive.to_string() },
+            number(drive),
             health(drive),
             Bytes(drive.size).to_string(),
             Bytes(drive.used).to_string(),
@@ -100,7 +99,8 @@ pub fn render(status: &StatusView) -> String {
     text.push_str(&identities(status));
     text.push_str(&smart(status));
     for drive in status.drives.iter().filter(|drive| drive.health == "healthy" && !drive.note.is_empty()) {
-        text.push_str(&format!("\ndrive {}: {}\n", drive.drive, drive.note));
+        let name = if drive.is_member() { format!("drive {}", drive.drive) } else { drive.path.clone() };
+        text.push_str(&format!("\n{name}: {}\n", drive.note));
     }
     if !status.standing.is_empty() {
         text.push_str(&format!("\n{}\n", paint("What is wrong now:", YELLOW)));
@@ -160,6 +160,11 @@ fn space(status: &StatusView) -> String {
     text
 }
 
+/// A drive that is not the pool's, or that its first shard does not have, has no number.
+fn number(drive: &DriveView) -> String {
+    if drive.is_member() { drive.drive.to_string() } else { "-".to_owned() }
+}
+
 /// Serial numbers and stable names of the drives that have any.
 fn identities(status: &StatusView) -> String {
     let mut table = Table::new(&[("drive", Align::Right), ("serial", Align::Left), ("by id", Align::Left)]);
@@ -168,7 +173,7 @@ fn identities(status: &StatusView) -> String {
     for drive in status.drives.iter().filter(known) {
         any = true;
         table.row(vec![
-            drive.drive.to_string(),
+            number(drive),
             drive.serial.clone().unwrap_or_default(),
             drive.by_id.clone().unwrap_or_default(),
         ]);
@@ -197,7 +202,7 @@ fn smart(status: &StatusView) -> String {
             None => "-".to_owned(),
         };
         table.row(vec![
-            drive.drive.to_string(),
+            number(drive),
             word,
             told(smart.celsius, ""),
             told(smart.hours, ""),

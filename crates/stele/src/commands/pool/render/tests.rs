@@ -74,3 +74,15 @@ fn a_full_pool_is_shown_in_eighty_columns() {
         assert!(text.contains(words), "'{words}' is missing:\n{text}");
     }
 }
+
+#[test]
+fn a_drive_without_a_number_is_named_by_its_path() {
+    let mut status = full();
+    status.drives.truncate(3);
+    let new = DriveView { path: "/dev/new".to_owned(), note: "not all shards have it".to_owned(), ..drive(3) };
+    let smart = serde_json::from_value(serde_json::json!({ "passed": true })).unwrap();
+    status.drives.push(DriveView { drive: stele_array::NOT_A_MEMBER, smart: Some(smart), ..new });
+    let text = render(&status);
+    assert!(text.contains("/dev/new: not all shards have it"), "{text}");
+    assert!(!text.contains(&stele_array::NOT_A_MEMBER.to_string()), "{text}");
+}
