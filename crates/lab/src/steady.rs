@@ -58,6 +58,9 @@ pub fn is_steady(rates: &[f64]) -> bool {
 
 /// Why they are not steady; none where they are.
 pub fn shortfall(rates: &[f64]) -> Option<String> {
+    if answered_nothing(rates) {
+        return Some("nothing was answered".to_owned());
+    }
     let window = rates.get(rates.len().saturating_sub(ROUNDS)..).unwrap_or_default();
     if window.len() < ROUNDS {
         let rounds = match rates.len() {
@@ -88,6 +91,11 @@ pub fn shortfall(rates: &[f64]) -> Option<String> {
     })
 }
 
+/// Rounds without a single answer are alike, and still no state of a target.
+fn answered_nothing(rates: &[f64]) -> bool {
+    !rates.is_empty() && rates.iter().all(|rate| *rate == 0.0)
+}
+
 /// Nothing was answered for so long that the target stood still.
 pub fn is_gap(span: Duration) -> bool {
     span >= GAP
@@ -100,7 +108,10 @@ pub fn shortfall_with_gaps(rates: &[f64], gaps: impl Iterator<Item = Duration>) 
 
 /// The longest time without an answer, where it is a gap at these rates.
 pub fn longest_gap(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Option<String> {
-    let least = GAP.as_secs_f64().max(GAP_ANSWERS / mean(rates).max(f64::MIN_POSITIVE));
+    let mean = mean(rates);
+    // Without any answer there is no rate that tells how rare they are.
+    let rare = if mean > 0.0 { GAP_ANSWERS / mean } else { 0.0 };
+    let least = GAP.as_secs_f64().max(rare);
     // A gap that goes on through several rounds is told with its whole length.
     let longest = gaps.enumerate().max_by_key(|(at, gap)| (*gap, std::cmp::Reverse(*at)));
     let (at, gap) = longest.filter(|(_, gap)| gap.as_secs_f64() >= least)?;

@@ -73,6 +73,17 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
 }
 
 #[test]
+fn a_run_in_which_nothing_was_answered_is_not_steady() {
+    let place = Place::new("lab-silent");
+    // The pause begins in the warm-up, and outlasts the run.
+    let run = ["lab", "run", "--on", "null", "--pause", "1h", "--time", "300ms", "--round", "30ms"];
+    let output = place.stele(&run);
+    assert_eq!(output.status.code(), Some(10), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("nothing was answered") && !text.contains("0 ns"), "{text}");
+}
+
+#[test]
 fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
     for signal in ["-INT", "-TERM"] {
         interrupted_by(signal);

@@ -25,6 +25,8 @@ fn rounds_that_drift_are_not_steady() {
     assert!(is_steady(&[100.0, 102.0, 99.0, 101.0, 100.0]));
     for (rates, why) in [
         (&[100.0, 100.0, 100.0, 100.0][..], "4 rounds are too few"),
+        (&[0.0; 3], "nothing was answered"),
+        (&[0.0; 12], "nothing was answered"),
         (&[100.0, 103.0, 106.0, 109.0, 113.0], "moves by 12 %"),
         (&[100.0, 90.0, 115.0, 100.0, 100.0], "range of the last 5 rounds is 25 %"),
         (&[130.0, 131.0, 129.0, 130.0, 130.0, 100.0, 101.0, 99.0, 100.0, 100.0], "from 130 to 100 after round 5"),
@@ -120,4 +122,8 @@ fn a_second_without_an_answer_is_a_gap_unless_answers_are_that_rare() {
     let said = shortfall_with_gaps(&steady, gaps(1_100_000_000)).unwrap_or_default();
     assert!(said.contains("until round 5"), "{said}");
     assert_eq!(shortfall_with_gaps(&[2.0; 10], gaps(1_100_000_000)), None);
+    // Where nothing is answered at all, every gap of a second is one.
+    let said = longest_gap(&[0.0; 10], gaps(1_100_000_000)).unwrap_or_default();
+    assert!(said.contains("until round 5"), "{said}");
+    assert!(shortfall_with_gaps(&[0.0; 10], gaps(0)).unwrap_or_default().contains("nothing was answered"));
 }

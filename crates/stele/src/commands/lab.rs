@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stele_ground::Duration;
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::read_back;
@@ -454,16 +455,18 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         }
         None => (format!("{:.0}", total.rate), run.load()),
     };
+    // Without an answer there is no response.
+    let said = |span: Duration| if response.count() == 0 { "-".into() } else { span.to_string() };
     vec![
         called(cell),
         load,
         rate_said(cell, rate),
         megabytes(cell, total.bytes),
-        response.mean().to_string(),
-        response.percentile(0.5).to_string(),
-        response.percentile(0.99).to_string(),
-        response.percentile(0.999).to_string(),
-        response.longest().to_string(),
+        said(response.mean()),
+        said(response.percentile(0.5)),
+        said(response.percentile(0.99)),
+        said(response.percentile(0.999)),
+        said(response.longest()),
         format!("{:.2}", total.cpu_own),
     ]
 }
