@@ -233,6 +233,12 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     let mark = Mark::of(&probe);
     drop(probe);
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
+    if opening.content.verify && !opening.writes && !ours {
+        return Err(LabError::Usage(format!(
+            "{}: what a file holds that the laboratory did not make cannot be checked by a workload that only reads; add writes",
+            path.display()
+        )));
+    }
     let wanted = opening.size.map_or(length, |size| size.0);
     let unchecked = opening.content.verify && mark.is_none();
     let fills =

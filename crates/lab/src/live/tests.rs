@@ -152,6 +152,21 @@ fn what_the_laboratory_did_not_make_is_not_written_over() {
 }
 
 #[test]
+fn a_workload_that_only_reads_cannot_check_a_file_of_others() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let path = place.0.join("records");
+    std::fs::write(&path, vec![1; MIB as usize]).unwrap();
+    let target = Target::Path(path.clone());
+    let content = Content { verify: true, ..Content::default() };
+    for destroy in [false, true] {
+        let reading = Opening { content, destroy, ..opening(MIB, false) };
+        let error = target.open(reading, &mut |_, _| true).unwrap_err();
+        assert!(matches!(&error, LabError::Usage(why) if why.contains("add writes")), "{error:?}");
+    }
+    assert!(std::fs::read(&path).unwrap() == vec![1; MIB as usize]);
+}
+
+#[test]
 fn a_drive_of_a_pool_is_never_written_over() {
     let place = Place::within(Path::new("/dev/shm"));
     let path = place.0.join("drive.img");
