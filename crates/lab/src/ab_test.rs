@@ -10,7 +10,7 @@ use stele_ground::Dice;
 
 use crate::error::LabError;
 use crate::job::{Axes, JobCell};
-use crate::record::{CellRecord, Recorded};
+use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::report::chosen;
 use crate::search::margin_of;
 
@@ -87,7 +87,7 @@ impl Ratio {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Judged {
     pub name: String,
-    /// Whole blocks.
+    /// Whole blocks, none of whose runs failed or was stopped.
     pub blocks: usize,
     /// Means over all runs of A and of B: accesses a second, and nanoseconds of response.
     pub rates: (f64, f64),
@@ -101,14 +101,24 @@ pub struct Judged {
 
 /// A run's block, side, rate and mean response, and whether it is steady.
 type Run = (String, bool, f64, f64, bool);
+
+/// It came to its end: the figures of one that did not are of another time than its block's.
+fn is_whole(cell: &CellRecord, run: &RunRecord) -> bool {
+    cell.failed.is_none() && !run.stopped
+}
+
 /// One of its values.
 type Value = fn(&Run) -> f64;
 
-/// From the runs of a file; blocks that are not whole are left out.
+/// From the runs of a file. Blocks that are not whole are left out, and so are blocks with a run
+/// that failed or was stopped.
 pub fn judged(cells: &[CellRecord]) -> Vec<Judged> {
     let mut all: Vec<(String, Vec<Run>)> = Vec::new();
     for cell in cells {
         let (Some(block), Some(run)) = (value_of(&cell.axes, "block"), chosen(cell)) else { continue };
+        if !is_whole(cell, run) {
+            continue;
+        }
         let own: Vec<String> = cell
             .axes
             .iter()

@@ -35,6 +35,13 @@ pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
     cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
 }
 
+/// The figures stand by themselves: steady, whole, and of the target instead of the generator.
+pub fn is_sound(cell: &CellRecord) -> bool {
+    let is_void = chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
+    let is_whole = cell.failed.is_none() && cell.hosts.iter().all(|host| host.failed.is_none());
+    cell.is_steady() && is_whole && !is_void && !cell.is_damaged()
+}
+
 /// The report of a file. `title` may be none; then the target gives it its name.
 pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let head = &recorded.head;
@@ -93,14 +100,14 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     if !searched.is_empty() || head.against.is_some() {
         return;
     }
-    let steady = || recorded.cells.iter().filter(|cell| cell.is_steady());
-    let measured = || steady().filter_map(|cell| Some((cell, chosen(cell)?.total())));
-    let short = recorded.cells.len() - steady().count();
+    let sound = || recorded.cells.iter().filter(|cell| is_sound(cell));
+    let measured = || sound().filter_map(|cell| Some((cell, chosen(cell)?.total())));
+    let short = recorded.cells.len() - sound().count();
     if short > 0 {
         let of = recorded.cells.len();
         document.paragraph(format!(
-            "{short} of {of} cells did not reach a steady state. Their figures hold for the measured time only, and are left out of the \
-             following sentences."
+            "{short} of {of} cells did not reach a steady state, are void, or are partial. Their figures hold for the measured time only, \
+             and are left out of the following sentences."
         ));
     }
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
@@ -430,11 +437,7 @@ fn anomalies(recorded: &Recorded, document: &mut Document) {
 fn conclusion(recorded: &Recorded, document: &mut Document) {
     document.section("Conclusion");
     let all = recorded.cells.len();
-    let sound = |cell: &&CellRecord| {
-        let void = chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
-        cell.is_steady() && !void && cell.failed.is_none() && !cell.is_damaged()
-    };
-    let count = recorded.cells.iter().filter(sound).count();
+    let count = recorded.cells.iter().filter(|cell| is_sound(cell)).count();
     let stands = match (count, all) {
         (_, 0) => "Nothing was measured: there is nothing to conclude.".to_owned(),
         (count, all) if count == all => {

@@ -63,6 +63,21 @@ fn a_block_that_is_not_whole_does_not_count() {
 }
 
 #[test]
+fn a_block_with_a_run_that_failed_or_was_stopped_does_not_count() {
+    let fail = |cell: &mut CellRecord| cell.failed = Some("the target failed".into());
+    let stop = |cell: &mut CellRecord| cell.runs[0].stopped = true;
+    for spoil in [&fail as &dyn Fn(&mut CellRecord), &stop] {
+        let mut runs = measured(|against, _| if against { 200.0 } else { 100.0 });
+        // The last one of the third block: what it counted until then is of another time.
+        runs[11].runs[0].rounds.iter_mut().for_each(|round| round.rate /= 10.0);
+        spoil(&mut runs[11]);
+        let found = judged(&runs);
+        assert_eq!((found[0].blocks, found[0].rates), (5, (100.0, 200.0)));
+        assert_eq!(found[1].blocks, 6);
+    }
+}
+
+#[test]
 fn too_few_blocks_and_searches_are_refused() {
     assert!(expanded(&cells(), 2, 1).unwrap_err().to_string().contains("2 blocks"));
     let search = Job::parse("[search]\nresponse = \"20ms\"").unwrap().cells().unwrap();

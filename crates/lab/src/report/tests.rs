@@ -1,5 +1,6 @@
 use super::*;
 use crate::histogram::Histogram;
+use crate::hosts::HostRecord;
 use crate::job::Job;
 use crate::live::read_back::ReadBack;
 use crate::live::wrong::Wrong;
@@ -149,6 +150,35 @@ fn what_is_odd_is_found() {
     assert!(page.contains(">1,000 accesses a second</a>") && !page.contains("5,432 accesses"), "{page}");
     let unfinished = Recorded { digest: None, ..recorded(Vec::new()) };
     assert!(found_odd(&unfinished).join("").contains("did not come to its end"));
+}
+
+#[test]
+fn the_summary_quotes_no_cell_that_is_void_partial_or_unanswered() {
+    let good = cell(1, 1, 1000.0, 900);
+    let mut void = cell(0, 8, 5432.1, 100);
+    void.runs[0].lag_share = 0.02;
+    let partial = CellRecord { failed: Some("the target failed".into()), ..cell(0, 8, 5432.1, 100) };
+    let damaged = CellRecord { wrong_sectors: 1, ..cell(0, 8, 5432.1, 100) };
+    let mut host = cell(0, 8, 5432.1, 100);
+    host.hosts.push(HostRecord {
+        host: "two".into(),
+        rate: 0.0,
+        lag_share: 0.0,
+        cpu_own: 0.0,
+        cpu_machine: 0.0,
+        failed: Some("gone".into()),
+        wrong_sectors: 0,
+    });
+    let mut unanswered = cell(0, 8, 0.0, 0);
+    unanswered.runs[0].rounds.iter_mut().for_each(|round| round.read = HistogramRecord::default());
+    for unsound in [void, partial, damaged, host, unanswered] {
+        let page = html(&recorded(vec![unsound.clone(), good.clone()]), None).unwrap();
+        assert!(page.contains("1 of 2 cells did not reach a steady state, are void, or are partial"), "{page}");
+        assert!(page.contains(">1,000 accesses a second</a>, in the cell"), "{page}");
+        assert!(page.contains("shortest mean response was <a class=\"bound\" href=\"#cell-1-mean\">"), "{page}");
+        assert!(page.contains("The figures of 1 of 2 cells stand."), "{page}");
+        assert_eq!((is_sound(&unsound), is_sound(&good)), (false, true));
+    }
 }
 
 #[test]
