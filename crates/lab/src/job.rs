@@ -186,6 +186,8 @@ pub struct ContentPart {
 
 /// Rounds of a measurement that is short.
 const ROUNDS_LEAST: u64 = 10;
+/// Of any time in a job: eleven years, so that sums and tens of it can be counted.
+const LONGEST: Duration = Duration(100_000 * 3_600_000_000_000);
 /// Cells of a job.
 pub const CELLS_MAX: u64 = 100_000;
 
@@ -218,10 +220,11 @@ impl JobCell {
     /// The least and the most time it takes.
     pub fn expected(&self) -> (Duration, Duration) {
         let timing = self.setup.timing;
-        let (least, most) = (timing.warm_up.0 + timing.least.0, timing.warm_up.0 + timing.most.0);
+        let with_warm_up = |time: Duration| timing.warm_up.0.saturating_add(time.0);
+        let (least, most) = (with_warm_up(timing.least), with_warm_up(timing.most));
         match self.goal {
             None => (Duration(least), Duration(most)),
-            Some(goal) => (Duration(least * 3), Duration(most * goal.probes_max as u64)),
+            Some(goal) => (Duration(least.saturating_mul(3)), Duration(most.saturating_mul(goal.probes_max as u64))),
         }
     }
 }
@@ -256,9 +259,11 @@ fn round_of(least: Duration) -> Duration {
 }
 
 fn duration(what: &str, text: &Option<String>, default: Duration) -> Result<Duration, LabError> {
-    match text {
-        None => Ok(default),
-        Some(text) => parse_duration(text).ok_or_else(|| bad(what, text, "say it like 500us, 20ms, 1.5s, 2m or 1h")),
+    let Some(text) = text else { return Ok(default) };
+    match parse_duration(text) {
+        None => Err(bad(what, text, "say it like 500us, 20ms, 1.5s, 2m or 1h")),
+        Some(found) if found > LONGEST => Err(bad(what, text, "at most 100000h")),
+        Some(found) => Ok(found),
     }
 }
 

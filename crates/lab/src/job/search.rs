@@ -45,11 +45,15 @@ impl SearchPart {
             Some(percent) if percent > 0.0 && percent < 100.0 => Statistic::Percentile(percent / 100.0),
             Some(percent) => return Err(bad("search.percentile", percent, "between 0 and 100")),
         };
+        let load_max = self.outstanding_max.unwrap_or(OUTSTANDING_MAX);
+        if load_max == 0 {
+            return Err(bad("search.outstanding-max", load_max, "at least one access"));
+        }
         Ok(Goal {
             response: duration("search.response", &self.response, Duration::from_millis(20))?,
             statistic,
             start: 8,
-            load_max: self.outstanding_max.unwrap_or(OUTSTANDING_MAX),
+            load_max,
             probes_max: PROBES_MAX,
             of_rates: false,
         })
@@ -63,11 +67,15 @@ impl SearchPart {
                     .into(),
             ));
         }
+        let load_max = self.rate_max.unwrap_or(RATE_MAX);
+        if load_max == 0 {
+            return Err(bad("search.rate-max", load_max, "at least one access a second"));
+        }
         Ok(Goal {
             response: objective.response,
             statistic: objective.statistic,
             start: RATE_START,
-            load_max: self.rate_max.unwrap_or(RATE_MAX).max(1),
+            load_max,
             probes_max: RATE_PROBES_MAX,
             of_rates: true,
         })

@@ -47,6 +47,11 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[time]\nleast = '5'", "time.least = 5"),
         ("[time]\nleast = '5s'\nmost = '4s'", "less than time.least"),
         ("[time]\nround = '1us'", "at least 1ms"),
+        ("[time]\nround = '600000h'", "time.round = 600000h: at most 100000h"),
+        ("[time]\nwarm-up = '5000000h'", "time.warm-up = 5000000h: at most"),
+        ("[load]\npause = '5000000h'", "load.pause = 5000000h: at most"),
+        ("[search]\noutstanding-max = 0", "search.outstanding-max = 0"),
+        ("[search]\nobjective = 'p99=1ms'\nrate-max = 0", "search.rate-max = 0"),
         ("[content]\ncompress = 0.5", "content.compress"),
         ("[content]\nverify = true\ndedupe = 2.0", "verify or dedupe"),
         ("precondition = '2'", "like 1x or 2x"),
@@ -99,6 +104,15 @@ fn durations_are_read_with_their_units() {
     for text in ["", "5", "s", "1.2.3s", "-1s", "1e99h", "5 days"] {
         assert_eq!(parse_duration(text), None, "{text}");
     }
+}
+
+#[test]
+fn what_is_expected_of_the_longest_times_is_counted() {
+    let cell = |time: &str| Job::parse(&format!("[time]\n{time}")).unwrap().cells().unwrap().remove(0);
+    let longest = cell("round = '100000h'\nwarm-up = '100000h'");
+    assert_eq!(longest.expected().0, Duration(11 * LONGEST.0));
+    let searched = JobCell { goal: Some(SearchPart::default().goal().unwrap()), ..longest };
+    assert_eq!(searched.expected().1, Duration(u64::MAX));
 }
 
 #[test]

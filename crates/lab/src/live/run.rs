@@ -453,12 +453,13 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { .. } | Load::Bytes { .. }, _) => setup.workers,
     };
-    if let (Load::Outstanding(count), AccessMethod::Ring(_)) = (setup.load, &ready.way)
+    // A ring has no more; the others have memory for each.
+    if let Load::Outstanding(count) = setup.load
         && count.div_ceil(workers.max(1)) > SLOTS_MAX
     {
         return Err(LabError::Usage(format!(
-            "{count} accesses under way are too many for {workers} workers, which take {SLOTS_MAX} each; ask for more with \
-             --workers"
+            "{count} accesses under way are too many for {workers} workers, which take {SLOTS_MAX} each; ask for fewer, or \
+             for more workers with --workers"
         )));
     }
     if workers > WORKERS_MAX {
@@ -466,7 +467,26 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
             "{workers} accesses at a time take as many threads on this target; at most {WORKERS_MAX}"
         )));
     }
+    if let Load::Outstanding(count) = setup.load
+        && !matches!(ready.way, AccessMethod::Null)
+    {
+        refuse_beyond_memory(u64::from(count), setup.spec.length_max())?;
+    }
     Ok(workers.max(1))
+}
+
+/// Each access under way has a buffer; what does not fit into the free memory would end the
+/// process.
+fn refuse_beyond_memory(count: u64, length: u64) -> Result<(), LabError> {
+    let wanted = count.saturating_mul(length);
+    match environment::memory_available() {
+        Some(free) if wanted > free.0 => Err(LabError::Usage(format!(
+            "{count} accesses of {} under way take {}, and {free} of memory are free; ask for fewer",
+            Bytes(length),
+            Bytes(wanted)
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Accesses that a worker of an open loop may have under way.

@@ -152,6 +152,27 @@ fn what_the_laboratory_did_not_make_is_not_written_over() {
 }
 
 #[test]
+fn a_load_that_no_memory_holds_is_refused_on_every_target() {
+    let null = Target::Null.open(opening(1 << 30, false), &mut |_, _| true).unwrap();
+    let way = AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: true };
+    let export = super::target::Ready { way, ..null.clone() };
+    let one = super::target::Ready {
+        way: AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: false },
+        ..null.clone()
+    };
+    for (ready, count, workers, length, words) in [
+        (&null, u32::MAX, 2, 4096, "too many for 2 workers"),
+        (&export, 50_000_000, 2, 4096, "too many for 2 workers"),
+        (&one, 50_000, 64, 4096, "too many for 1 workers"),
+        (&export, 512 * 32_768, 512, 1 << 30, "of memory are free; ask for fewer"),
+    ] {
+        let setup = Setup { workers, ..setup(spec(100, 100, length), Load::Outstanding(count)) };
+        let error = run(ready, &setup, &mut all).unwrap_err();
+        assert!(matches!(&error, LabError::Usage(why) if why.contains(words)), "{error:?}");
+    }
+}
+
+#[test]
 fn a_workload_that_only_reads_cannot_check_a_file_of_others() {
     let place = Place::within(Path::new("/dev/shm"));
     let path = place.0.join("records");

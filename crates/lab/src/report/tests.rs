@@ -98,6 +98,12 @@ fn sentences_say_what_the_cells_hold_and_lead_to_them() {
 }
 
 #[test]
+fn a_file_with_rates_next_to_nothing_makes_a_page() {
+    let page = html(&recorded(vec![cell(0, 1, 5e-324, 900), cell(1, 8, 5e-324, 1500)]), None).unwrap();
+    assert!(page.contains("<svg"));
+}
+
+#[test]
 fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
     let mut found = cell(0, 8, 500.0, 19_000);
     found.runs.push(run(9, 510.0, 21_000, true));

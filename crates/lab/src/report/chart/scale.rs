@@ -36,6 +36,10 @@ impl Scale {
         let (low, high) = (low.min(0.0), high.max(0.0));
         let high = if high > low { high } else { 1.0 };
         let rough = (high - low) / 5.0;
+        if !rough.is_normal() {
+            // Beyond what has steps: a file may hold any number.
+            return Scale::of_steps(0.0, 1.0);
+        }
         let decade = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|factor| factor * decade).find(|step| *step >= rough);
         let step = step.unwrap_or(decade * 10.0);

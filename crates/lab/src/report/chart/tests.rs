@@ -37,6 +37,11 @@ fn nothing_to_draw_draws_nothing_and_a_single_point_something() {
     assert!(chart(vec![(f64::NAN, 1.0)], true).svg().is_none());
     assert!(chart(vec![(5.0, 1.0)], true).svg().is_some());
     assert!(chart(vec![(0.0, 0.0)], false).svg().is_some());
+    // A file may hold any number, also one that no step divides, and two that are too far apart.
+    for logarithmic in [false, true] {
+        assert!(chart(vec![(5e-324, 5e-324)], logarithmic).svg().is_some());
+        assert!(chart(vec![(1e308, -1.7e308), (1e308, 1.7e308)], logarithmic).svg().is_some());
+    }
     assert!(bars(vec![vec![None, None]]).svg().is_none() && bars(vec![vec![Some(0.0)]]).svg().is_some());
 }
 

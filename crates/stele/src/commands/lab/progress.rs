@@ -73,7 +73,7 @@ impl<'a> Progress<'a> {
     fn left(&self, from: usize) -> (Duration, Duration) {
         self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
             let expected = cell.expected();
-            (Duration(least.0 + expected.0.0), Duration(most.0.saturating_add(expected.1.0)))
+            (Duration(least.0.saturating_add(expected.0.0)), Duration(most.0.saturating_add(expected.1.0)))
         })
     }
 
