@@ -255,7 +255,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// such that they fill it.
 fn round_of(least: Duration) -> Duration {
     let count = (least.0 / 1_000_000_000).max(ROUNDS_LEAST);
-    Duration((least.0 / count).max(1_000_000))
+    Duration(least.0.div_ceil(count).max(1_000_000))
 }
 
 fn duration(what: &str, text: &Option<String>, default: Duration) -> Result<Duration, LabError> {
@@ -439,7 +439,13 @@ impl Job {
         if most < least {
             return Err(bad("time.most", most, &format!("less than time.least, which is {least}")));
         }
-        Ok(Timing { warm_up: duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?, round, least, most })
+        if stated.is_some_and(|round| round > least) {
+            return Err(bad("time.round", round, &format!("longer than the time to measure, which is {least}")));
+        }
+        let warm_up = duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?;
+        // What is measured is whole rounds: a plan says so before.
+        let whole = |time: Duration| Duration(time.0.next_multiple_of(round.0));
+        Ok(Timing { warm_up: whole(warm_up), round, least: whole(least), most: whole(most) })
     }
 
     /// A profile is measured as long as it is, once.

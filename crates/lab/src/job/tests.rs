@@ -47,6 +47,7 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[time]\nleast = '5'", "time.least = 5"),
         ("[time]\nleast = '5s'\nmost = '4s'", "less than time.least"),
         ("[time]\nround = '1us'", "at least 1ms"),
+        ("[time]\nround = '5s'\nleast = '2s'\nmost = '2s'", "time.round = 5.0 s: longer than the time to measure"),
         ("[time]\nround = '600000h'", "time.round = 600000h: at most 100000h"),
         ("[time]\nwarm-up = '5000000h'", "time.warm-up = 5000000h: at most"),
         ("[load]\npause = '5000000h'", "load.pause = 5000000h: at most"),
@@ -104,6 +105,23 @@ fn durations_are_read_with_their_units() {
     for text in ["", "5", "s", "1.2.3s", "-1s", "1e99h", "5 days"] {
         assert_eq!(parse_duration(text), None, "{text}");
     }
+}
+
+#[test]
+fn what_is_planned_is_what_is_measured_in_whole_rounds() {
+    let cell = |time: &str| Job::parse(&format!("[time]\n{time}")).unwrap().cells().unwrap().remove(0);
+    let milliseconds = |time: &str| {
+        let found = cell(time);
+        let Timing { warm_up, round, least, most } = found.setup.timing;
+        [warm_up, round, least, most].map(|time| time.0 as f64 / 1e6)
+    };
+    assert_eq!(milliseconds("round = '1s'\nleast = '2500ms'\nmost = '4100ms'"), [2000.0, 1000.0, 3000.0, 5000.0]);
+    assert_eq!(milliseconds("round = '1s'\nwarm-up = '100ms'"), [1000.0, 1000.0, 10_000.0, 30_000.0]);
+    assert_eq!(milliseconds("round = '2s'\nleast = '2s'\nwarm-up = '0s'"), [0.0, 2000.0, 2000.0, 6000.0]);
+    assert_eq!(milliseconds("least = '500us'\nwarm-up = '0s'"), [0.0, 1.0, 1.0, 2.0], "as little as a round");
+    // A length that no ten rounds divide takes ten all the same.
+    let timing = cell("least = '3333333333ns'").setup.timing;
+    assert_eq!(timing.least.0 / timing.round.0, 10);
 }
 
 #[test]

@@ -493,7 +493,7 @@ pub struct What {
     /// each access seems slower [default: 1]
     #[arg(long)]
     pub batch: Option<u32>,
-    /// Time to measure, exactly; it is not extended if the rate is not steady
+    /// Time to measure, in whole rounds; it is not extended if the rate is not steady
     #[arg(long, conflicts_with_all = ["least", "most"])]
     pub time: Option<String>,
     /// Time to measure at least [default: ten rounds]
