@@ -54,7 +54,9 @@ impl BlockSizes {
             return Err("the shares have to come to 100 percent, in whole ones".into());
         }
         let each = (left / open.max(1)) as u8;
-        let shares: Vec<(u64, u8)> = parts.into_iter().map(|(size, share)| (size, share.unwrap_or(each))).collect();
+        let shares = parts.into_iter().map(|(size, share)| (size, share.unwrap_or(each)));
+        // A size that is never drawn is no least: a draw would wait for it where no other fits.
+        let shares: Vec<(u64, u8)> = shares.filter(|(_, share)| *share > 0).collect();
         let least = shares.iter().map(|share| share.0).min().unwrap_or(4096);
         let most = shares.iter().map(|share| share.0).max().unwrap_or(4096);
         Ok(BlockSizes { least, most, shares, unaligned: false })

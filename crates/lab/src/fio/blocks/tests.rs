@@ -24,6 +24,10 @@ fn lengths_follow_their_range_and_their_shares() {
 fn what_does_not_fit_is_drawn_anew_or_not_at_all() {
     let range = BlockSizes::range("4k-16k").unwrap();
     assert_eq!(drawn(&range, 8192).iter().map(|(size, _)| *size).collect::<Vec<_>>(), [4096, 8192]);
+    // A size without a share is none: nothing would be drawn where only it fits.
+    let never = BlockSizes::split("4k/0:8k/100").unwrap();
+    assert_eq!((never.least, never.most, never.draw(&mut Dice::new(1), 4096)), (8192, 8192, None));
+    assert_eq!(drawn(&BlockSizes::split("4k/0:8k/50:16k/50:1m/0").unwrap(), 8192), [(8192, 10_000)]);
     assert_eq!((range.draw(&mut Dice::new(1), 4095), range.draw(&mut Dice::new(1), 4096)), (None, Some(4096)));
 }
 
