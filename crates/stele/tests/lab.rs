@@ -73,6 +73,32 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
 }
 
 #[test]
+fn a_result_file_that_is_refused_costs_no_target() {
+    let place = Place::new("lab-out");
+    let (target, out, ended) = (place.path("target"), place.path("some.lab"), place.path("ended.lab"));
+    place.cells(&[&["lab", "run", "--on", "null", "--out", &ended][..], &SHORT].concat());
+    std::fs::write(&out, "kept").unwrap();
+    let nowhere = place.path("none/some.lab");
+    let job = place.path("tenants.toml");
+    let tenants = format!(
+        "on = '{target}'\nsize = '1MiB'\n[[tenant]]\nname = 'a'\n[[tenant]]\nname = 'b'\n[time]\nleast = '60ms'"
+    );
+    std::fs::write(&job, tenants).unwrap();
+    let trace = place.path("trace.spc");
+    std::fs::write(&trace, "0,0,4096,r,0.0\n").unwrap();
+    let run = ["lab", "run", "--on", &target, "--size", "1MiB"];
+    let replay = ["lab", "replay", &trace, "--format", "spc", "--on", &target, "--size", "1MiB"];
+    for command in [&run[..], &replay, &["lab", "run", &job]] {
+        place.refused(3, &["exists already"], &[command, &["--out", &out]].concat());
+        place.refused(4, &["cannot be created"], &[command, &["--out", &nowhere]].concat());
+    }
+    place.refused(3, &["came to its end"], &[&run[..], &["--out", &ended, "--resume"]].concat());
+    place.refused(1, &["is not of a .lab file"], &[&run[..], &["--out", &job, "--resume"]].concat());
+    assert!(!std::path::Path::new(&target).exists(), "it was filled before the result file was looked at");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "kept");
+}
+
+#[test]
 fn a_run_in_which_nothing_was_answered_is_not_steady() {
     let place = Place::new("lab-silent");
     // The pause begins in the warm-up, and outlasts the run.

@@ -47,10 +47,7 @@ impl Recorder {
     pub fn create(path: &Path, head: Head) -> Result<Recorder, LabError> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
         let file = file.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => LabError::Refused(format!(
-                "{}: exists already; name another file, or go on with it with --resume",
-                path.display()
-            )),
+            std::io::ErrorKind::AlreadyExists => exists(path),
             _ => LabError::of(&error, "cannot be created", path),
         })?;
         let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
@@ -74,7 +71,7 @@ impl Recorder {
     pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
         let (recorded, _, good) = scan(path)?;
         if recorded.digest.is_some() {
-            return Err(LabError::Refused(format!("{}: came to its end already", path.display())));
+            return Err(ended(path));
         }
         let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
         let bytes = std::fs::read(path).map_err(cannot)?;
@@ -108,6 +105,16 @@ impl Recorder {
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|error| LabError::of(&error, "cannot be written", &self.path))
     }
+}
+
+/// A new file is not written over one that is there.
+pub fn exists(path: &Path) -> LabError {
+    LabError::Refused(format!("{}: exists already; name another file, or go on with it with --resume", path.display()))
+}
+
+/// Nothing goes on behind the end of a file.
+pub fn ended(path: &Path) -> LabError {
+    LabError::Refused(format!("{}: came to its end already", path.display()))
 }
 
 /// Reads a file, and compares its digest.

@@ -213,20 +213,55 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
         }
         (Some(path), true) if path.exists() => {
             let (recorder, recorded) = Recorder::resume(path)?;
-            let same = |one: &Head| (one.job.clone(), one.target.clone(), one.against.clone());
-            if same(&recorded.head) != same(head) {
-                return Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
-                    .next("give the same options as before, or name another file"));
-            }
+            same_job(path, &recorded.head, head)?;
             Ok((Some(recorder), recorded.cells))
         }
         (Some(path), _) => Ok((Some(Recorder::create(path, head.clone())?), Vec::new())),
     }
 }
 
+/// Refuses a result file that cannot be written, before a target is opened: to open one is to fill
+/// it. Only the job and the targets of the head count.
+fn admit(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<()> {
+    let Some(path) = out else { return Ok(()) };
+    match std::fs::symlink_metadata(path) {
+        Ok(_) if !resume => Err(record::exists(path).into()),
+        Ok(_) if Recorder::never_began(path) => Ok(()),
+        Ok(_) => {
+            let recorded = record::read(path)?;
+            if recorded.digest.is_some() {
+                return Err(record::ended(path).into());
+            }
+            same_job(path, &recorded.head, head)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            match std::fs::metadata(parent) {
+                Ok(found) if found.is_dir() => Ok(()),
+                Ok(_) => Err(Failure::usage(format!("{}: {} is no directory", path.display(), parent.display()))),
+                Err(error) => Err(LabError::of(&error, "cannot be created", path).into()),
+            }
+        }
+        Err(error) => Err(LabError::of(&error, "cannot be created", path).into()),
+    }
+}
+
+/// A result goes on only with the job and the targets that it has.
+fn same_job(path: &Path, one: &Head, other: &Head) -> Outcome<()> {
+    let of = |head: &Head| (head.job.clone(), head.target.clone(), head.against.clone());
+    match of(one) == of(other) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
+            .next("give the same options as before, or name another file")),
+    }
+}
+
 /// Runs the cells on one target, or on the two targets of a comparison.
 fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[JobCell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
+    if let Some(target) = targets.first() {
+        admit(what.out.as_deref(), what.resume, &head_before(job, target, targets.get(1)))?;
+    }
     let shown = targets.first().map_or_else(String::new, Target::to_string);
     let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut readies: Vec<Ready> = Vec::new();
@@ -275,7 +310,12 @@ fn measure_ready(
         return Err(Failure::usage("nothing says what to measure"));
     };
     let of_target = (ready.description.clone(), ready.size.0, environment::capture(target.path()));
-    let head = Head { against: targets.get(1).map(Target::to_string), ..head_of(job, target, of_target) };
+    let head = Head {
+        reached: of_target.0,
+        target_bytes: of_target.1,
+        environment: of_target.2,
+        ..head_before(job, target, targets.get(1))
+    };
     let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
@@ -382,6 +422,11 @@ fn stopped(out: Option<&Path>, cells: &[CellRecord]) -> Failure {
         Some(path) => failure.next(format!("the same command with --resume goes on with {}", path.display())),
         None => failure,
     }
+}
+
+/// What is known of it before the target is opened.
+fn head_before(job: &Job, target: &Target, against: Option<&Target>) -> Head {
+    Head { against: against.map(Target::to_string), ..head_of(job, target, (String::new(), 0, Vec::new())) }
 }
 
 fn head_of(

@@ -15,7 +15,7 @@ use stele_server::failure::{Failure, Outcome};
 
 use super::progress::Progress;
 use super::stop::{StopRequests, until_stopped};
-use super::{head_of, recorder, show, stopped};
+use super::{admit, head_before, head_of, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
 
@@ -116,6 +116,7 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
         return show::plan(&job, &cells, json);
     }
     until_stopped(move |stop| {
+        admit(what.out.as_deref(), what.resume, &head_before(&job, &target, None))?;
         let mut hosts = Hosts::open(&names, &secret, &job, what.destroy, stop)?;
         let measured = sweep(json, &what, (&job, &target, &cells), &mut hosts, stop);
         measured.and(hosts.close(what.keep).map_err(Failure::from))

@@ -65,6 +65,9 @@ impl Measured<'_> {
         stop: &AtomicBool,
         open: &mut Option<Open>,
     ) -> Outcome<Came> {
+        if let Some(first) = self.targets.first() {
+            super::admit(Some(out), resume, &super::head_before(self.job, first, None))?;
+        }
         let all: Vec<JobCell> = self.asked.iter().map(|asked| asked.cell.clone()).collect();
         let filling = Progress::new(json, &all);
         let mut fitting: Vec<&Asked> = Vec::new();

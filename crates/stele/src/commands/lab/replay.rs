@@ -14,7 +14,7 @@ use super::asked::in_directory;
 use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
-use super::{head_of, no_target, recorder, show, stopped, verdict};
+use super::{admit, head_before, head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::{LiveArgs, Replay};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -143,6 +143,7 @@ fn measure(
     asked: &Asked<'_>,
     stop: &AtomicBool,
 ) -> Outcome<()> {
+    admit(asked.out, false, &head_before(job, target, None))?;
     let live = Live::begin(asked.live, &target.to_string(), 1)?;
     let progress = Progress::new(json, &[]).showing(live);
     let opening = planned.opening(job, asked.destroy)?;

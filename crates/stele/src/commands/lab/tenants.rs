@@ -12,7 +12,7 @@ use stele_server::failure::{Failure, Outcome};
 use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
-use super::{head_of, no_target, recorder, show, stopped, verdict};
+use super::{admit, head_before, head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::What;
 
 pub async fn run(json: bool, what: What, job: Job, cells: Vec<JobCell>) -> Outcome<()> {
@@ -45,6 +45,9 @@ fn measure(
     cells: &[JobCell],
     stop: &AtomicBool,
 ) -> Outcome<()> {
+    if let Some(first) = targets.first() {
+        admit(what.out.as_deref(), false, &head_before(job, first, None))?;
+    }
     let shown = targets.first().map_or_else(String::new, Target::to_string);
     let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut opened: Vec<Opened<'_>> = Vec::new();
