@@ -73,12 +73,13 @@ impl Shared<'_> {
     }
 }
 
-/// Runs all groups at once for the profile's time.
+/// Runs all groups at once for the profile's time. A thread that fails ends them all: what was done
+/// until then is kept, beside the reason.
 pub fn run(
     profile: &FfsbProfile,
     stop: &AtomicBool,
     tell: &dyn Fn(FfsbProgress),
-) -> Result<Vec<GroupResult>, LabError> {
+) -> Result<(Vec<GroupResult>, Option<LabError>), LabError> {
     let threads: u32 = profile.groups.iter().map(|group| group.threads).sum();
     if threads > WORKERS_MAX {
         return Err(LabError::Usage(format!("{threads} threads; at most {WORKERS_MAX}")));
@@ -100,7 +101,7 @@ pub fn run(
     for (group, of) in profile.groups.iter().enumerate() {
         seats.extend((0..of.threads).map(|number| (group, works(group, number))));
     }
-    let ended: Vec<(usize, Result<Vec<Done>, LabError>)> = std::thread::scope(|scope| {
+    let ended: Vec<(usize, (Vec<Done>, Result<(), LabError>))> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             seats.into_iter().map(|(group, worker)| (group, scope.spawn(move || worker.run()))).collect();
         let time = WallDuration::from_nanos(profile.time.0);
@@ -112,8 +113,8 @@ pub fn run(
             });
         }
         shared.over.store(true, Ordering::Relaxed);
-        let panicked = || LabError::Failed("a thread ended unexpectedly".into());
-        threads.into_iter().map(|(group, thread)| (group, thread.join().unwrap_or_else(|_| Err(panicked())))).collect()
+        let panicked = || (Vec::new(), Err(LabError::Failed("a thread ended unexpectedly".into())));
+        threads.into_iter().map(|(group, thread)| (group, thread.join().unwrap_or_else(|_| panicked()))).collect()
     });
     let span = Duration(begun.elapsed().as_nanos() as u64);
     let none = |group: &Group| group.weights.iter().map(|(kind, weight)| (*kind, *weight, Done::default())).collect();
@@ -122,13 +123,13 @@ pub fn run(
         .iter()
         .map(|group| GroupResult { group: group.name.clone(), span, kinds: none(group) })
         .collect();
-    for (group, done) in ended {
+    let mut failed = None;
+    for (group, (done, ended)) in ended {
         let Some(ran) = all.get_mut(group) else { continue };
-        for ((_, _, sum), done) in ran.kinds.iter_mut().zip(done?) {
-            sum.add(&done);
-        }
+        ran.kinds.iter_mut().zip(done).for_each(|((_, _, sum), done)| sum.add(&done));
+        failed = failed.or(ended.err());
     }
-    Ok(all)
+    Ok((all, failed))
 }
 
 /// Where the files of each location go.

@@ -138,6 +138,17 @@ pub fn run(
     stop: &AtomicBool,
     tell: &dyn Fn(&str),
 ) -> Result<Vec<JobResult>, LabError> {
+    let (ran, failed) = run_kept(jobs, destroy, stop, tell)?;
+    failed.map_or(Ok(ran), Err)
+}
+
+/// As `run`, but what was done before a turn that could not begin is kept, beside the reason.
+pub fn run_kept(
+    jobs: &[Options],
+    destroy: bool,
+    stop: &AtomicBool,
+    tell: &dyn Fn(&str),
+) -> Result<(Vec<JobResult>, Option<LabError>), LabError> {
     let all = copies(jobs)?;
     // All are looked at before the first is touched.
     for (_, copy) in &all {
@@ -149,15 +160,18 @@ pub fn run(
         layout::make(copy.options, &copy.layout, &goes_on, tell)?;
     }
     let held = hold_devices(&all)?;
-    let mut ran = Vec::new();
+    let (mut ran, mut failed) = (Vec::new(), None);
     let turns = all.last().map_or(0, |(turn, _)| turn + 1);
     for turn in 0..turns {
         let copies: Vec<&Copy<'_>> = all.iter().filter(|(of, _)| *of == turn).map(|(_, copy)| copy).collect();
-        if goes_on() {
+        if goes_on() && failed.is_none() {
             let mut names: Vec<&str> = copies.iter().map(|copy| copy.options.name.as_str()).collect();
             names.dedup();
             tell(&format!("turn {} of {turns}: {}", turn + 1, names.join(", ")));
-            ran.extend(at_once(&copies, stop)?);
+            match at_once(&copies, stop) {
+                Ok(more) => ran.extend(more),
+                Err(error) => failed = Some(error),
+            }
         }
     }
     drop(held);
@@ -169,7 +183,7 @@ pub fn run(
             }
         }
     }
-    Ok(ran)
+    Ok((ran, failed))
 }
 
 /// A log is a new file, and of one copy alone: others would write over its lines.

@@ -8,7 +8,7 @@ use crate::closed::Probe;
 use crate::error::LabError;
 use crate::job::JobCell;
 use crate::live::clock::Meeting;
-use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_beside, run_kept};
+use crate::live::run::{self, Found, LAG_SHARE_MAX, Load, Round, Setup, run_beside, run_kept};
 use crate::live::target::Ready;
 use crate::precondition;
 use crate::record::{CellRecord, RunRecord, SearchRecord, THOUSANDTHS, rounded};
@@ -31,6 +31,15 @@ pub struct Step<'a> {
 
 /// Answers false to end the run; what was measured until then is kept.
 pub type SweepWatch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
+
+/// Whether the target takes what a cell asks of it, as far as that is known before.
+pub fn admit(ready: &Ready, cell: &JobCell) -> Result<(), LabError> {
+    match cell.goal {
+        // A search finds its load.
+        Some(_) => run::fits(ready, &cell.setup),
+        None => run::admit(ready, &cell.setup),
+    }
+}
 
 /// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also
 /// between rounds.

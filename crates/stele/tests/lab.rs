@@ -99,6 +99,44 @@ fn a_result_file_that_is_refused_costs_no_target() {
 }
 
 #[test]
+fn what_was_measured_before_an_error_is_shown() {
+    let place = Place::new("lab-kept");
+    // A later cell that the target does not take is refused before the first is measured.
+    let (out, target) = (place.path("some.lab"), place.path("target"));
+    let said = place.refused(
+        2,
+        &["less than one access of 131072 bytes"],
+        &["lab", "run", "--on", "null", "--size", "64KiB", "--access", "4KiB,128KiB", "--out", &out],
+    );
+    assert!(!said.contains("to go") && !std::path::Path::new(&out).exists(), "{said}");
+    // The result file may have no more than its head, as on a full file system.
+    let shell = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    let run = [&["lab", "run", "--on", "null", "--outstanding", "1,2", "--out", &out][..], &SHORT].concat();
+    let command = place.command(&run);
+    let full = Command::new("sh").args(["-c", shell]).arg(command.get_program()).args(&run).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&full.stdout), String::from_utf8_lossy(&full.stderr));
+    assert!(text.contains("outstanding 1") && text.contains("cannot be written"), "{text}");
+    // A target that fails in the warm-up of the second cell.
+    let run =
+        ["lab", "run", "--on", &target, "--size", "4MiB", "--buffered", "--outstanding", "1,2", "--time", "100ms"];
+    let run = [&run[..], &["--round", "20ms", "--warm-up", "2s", "--json"]].concat();
+    let mut child = place.command(&run).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut cells = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        match line["round"].is_null() {
+            true => cells.push(line),
+            false if line["cell"] == 1 => {
+                std::fs::OpenOptions::new().write(true).open(&target).unwrap().set_len(0).unwrap();
+            }
+            false => {}
+        }
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!((&cells[0]["name"], &cells[1]["kind"]), (&"outstanding 1".into(), &"failed".into()), "{cells:?}");
+}
+
+#[test]
 fn a_run_in_which_nothing_was_answered_is_not_steady() {
     let place = Place::new("lab-silent");
     // The pause begins in the warm-up, and outlasts the run.

@@ -18,7 +18,7 @@ impl Drop for Place {
 }
 
 /// Ends after so many operations, whatever the time.
-fn ran(place: &Place, operations: u64, group: &str) -> Result<Vec<GroupResult>, LabError> {
+fn ran(place: &Place, operations: u64, group: &str) -> Result<(Vec<GroupResult>, Option<LabError>), LabError> {
     let text = format!(
         "time=60\n[filesystem0]\nlocation={}\nnum_files=20\nnum_dirs=3\nmin_filesize=4k\nmax_filesize=64k\n[end0]\n\
          [threadgroup0]\nnum_threads=4\nread_size=16k\nread_blocksize=4k\nwrite_size=8k\nwrite_blocksize=4k\n{group}\n[end0]\n",
@@ -37,7 +37,8 @@ fn operations_on_whole_files_come_by_their_weights() {
     let place = Place::new("mix");
     let weights = "read_weight=4\ncreate_weight=2\nappend_weight=2\ndelete_weight=1\nstat_weight=2\nopen_close_weight=1\n\
                    createdir_weight=1\nreadall_weight=1\nwrite_weight=1\nwriteall_weight=1";
-    let ran = ran(&place, 2000, weights).unwrap();
+    let (ran, failed) = ran(&place, 2000, weights).unwrap();
+    assert_eq!(failed, None);
     let kinds = &ran[0].kinds;
     let all: u64 = kinds.iter().map(|(_, _, done)| done.whole.count()).sum();
     let weight: u64 = kinds.iter().map(|(_, weight, _)| weight).sum();
@@ -59,7 +60,10 @@ fn operations_on_whole_files_come_by_their_weights() {
 #[test]
 fn a_set_that_is_deleted_whole_is_told_and_leaves_nothing() {
     let place = Place::new("gone");
-    let why = ran(&place, u64::MAX, "delete_weight=1").unwrap_err().to_string();
+    let (ran, failed) = ran(&place, u64::MAX, "delete_weight=1").unwrap();
+    let why = failed.unwrap().to_string();
     assert!(why.contains("no file is left"), "{why}");
+    // What was done before the first thread found none is kept.
+    assert_eq!(ran[0].kinds[0].2.whole.count(), 20);
     assert_eq!(std::fs::read_dir(&place.0).unwrap().count(), 0);
 }

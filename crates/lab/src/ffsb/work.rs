@@ -46,13 +46,14 @@ impl<'a> FfsbWorker<'a> {
         }
     }
 
-    pub fn run(mut self) -> Result<Vec<Done>, LabError> {
+    /// What it did, also where it failed.
+    pub fn run(mut self) -> (Vec<Done>, Result<(), LabError>) {
         let ended = self.work();
         if ended.is_err() {
             // The others have nothing to wait for.
             self.shared.over.store(true, Ordering::Relaxed);
         }
-        ended.map(|()| self.done)
+        (self.done, ended)
     }
 
     fn work(&mut self) -> Result<(), LabError> {

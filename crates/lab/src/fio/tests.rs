@@ -298,6 +298,33 @@ fn a_job_ends_when_it_is_asked_to_and_where_its_file_fails() {
 }
 
 #[test]
+fn a_turn_that_cannot_begin_leaves_the_turns_before_it() {
+    let place = Place::new("turns");
+    let text = format!(
+        "[global]
+directory={}
+size=64k
+rw=read
+[a]
+[b]
+stonewall
+[c]
+stonewall
+",
+        place.files().display()
+    );
+    let gone = |said: &str| {
+        if said.starts_with("turn 2") {
+            std::fs::remove_file(place.files().join("b.0.0")).unwrap();
+        }
+    };
+    let (ran, failed) = run_kept(&jobs(&text).unwrap(), false, &AtomicBool::new(false), &gone).unwrap();
+    assert!(matches!(failed, Some(LabError::Missing(_))), "{failed:?}");
+    let names: Vec<&str> = ran.iter().map(|ran| ran.name.as_str()).collect();
+    assert_eq!((names, ran[0].tally.ways[0].whole.count()), (vec!["a"], 16));
+}
+
+#[test]
 fn a_rate_that_is_not_kept_ends_the_job() {
     let place = Place::new("least");
     let text = format!("[a]\ndirectory={}\nsize=1m\nrw=read\nrate_iops=100\n", place.files().display());

@@ -13,10 +13,8 @@ use super::content::Content;
 use super::engine::Engine;
 use super::reach::{ConnectionSpec, Use, reach};
 use super::target::{AccessMethod, Ready};
-use super::uring::SLOTS_MAX;
 use super::worker::{Gap, Report, Schedule, Task, Worker};
 use super::wrong::Wrong;
-use crate::environment;
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::mix::Mix;
@@ -24,23 +22,16 @@ use crate::profile::Profile;
 use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 use gathering::{Gathered, Seen, gather};
+pub use limits::{OPEN_MAX, admit, fits};
+use limits::{open_slots, own_part, workers_for};
 use parting::part;
 
 mod gathering;
+mod limits;
 mod parting;
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
-/// Accesses of an open loop that may be under way at once on a volume in this process, and wherever
-/// reads are checked.
-pub const OPEN_MAX: u32 = 4096;
-/// Elsewhere, as far as their buffers fit into this share of the memory that is free. More that are
-/// due wait in no memory: the times of their starts follow from the rate.
-const OPEN_LIMIT: u64 = 65_536;
-const OPEN_MEMORY_SHARE: u64 = 8;
-const OPEN_MEMORY_UNKNOWN: u64 = 256 << 20;
-const OPEN_LEAST: u64 = 64;
-
 /// How hard the target is driven.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Load {
@@ -305,16 +296,7 @@ pub fn run_beside(
     if let AccessMethod::Backup(vault) = &ready.way {
         vault.prepare(&setup.spec, end)?;
     }
-    // Parts of workers begin where a file does.
-    let grain = ready.file.map_or(ready.block.0.max(4096), |file| file.0);
-    let own = ready.size.0 / u64::from(workers) / grain * grain;
-    if setup.content.verify && own < setup.spec.length_max() {
-        return Err(LabError::Usage(format!(
-            "where reads are checked each worker has its own part of the target, and {} are too little for {workers}; \
-             make the target larger, or ask for fewer",
-            ready.size
-        )));
-    }
+    let own = own_part(ready, setup, workers)?;
     let open = open_slots(ready, setup, workers);
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, reports) = mpsc::channel();
@@ -406,101 +388,6 @@ pub fn run_beside(
         ),
     };
     Ok((found, failed))
-}
-
-fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
-    let (block, size) = (ready.block, ready.size);
-    for (length, _) in &setup.spec.sizes {
-        if *length == 0 || !length.is_multiple_of(block.0) {
-            return Err(LabError::Usage(format!(
-                "workload '{}' has accesses of {length} bytes; this target takes multiples of {}",
-                setup.spec.name, block.0
-            )));
-        }
-        if *length > size.0 {
-            return Err(LabError::Usage(format!("the target's {size} are less than one access of {length} bytes")));
-        }
-    }
-    if setup.alignment == Alignment::Sector && block.0 > 512 {
-        return Err(LabError::Usage(format!(
-            "this target takes offsets that are multiples of {}, not of 512",
-            block.0
-        )));
-    }
-    if let Some(file) = ready.file
-        && setup.spec.length_max() > file.0
-    {
-        let longest = Bytes(setup.spec.length_max());
-        return Err(LabError::Usage(format!("accesses of {longest} are longer than a file, which has {file}")));
-    }
-    if setup.of == Of::Names
-        && !matches!(ready.way, AccessMethod::Null | AccessMethod::Directory(_) | AccessMethod::S3(_))
-    {
-        return Err(LabError::Usage(
-            "workload.of = names: only a directory and a bucket have names; give dir:PATH, or s3+http://".into(),
-        ));
-    }
-    let workers = match (setup.load, &ready.way) {
-        (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
-        (Load::Rate { each_second, .. } | Load::Bytes { each_second, .. }, _)
-            if !(each_second.is_finite() && each_second > 0.0) =>
-        {
-            return Err(LabError::Usage("a rate is greater than 0".into()));
-        }
-        // One at a time for each worker.
-        (Load::Outstanding(count), way) if way.is_one_each() => count,
-        (_, way) if way.is_alone() => 1,
-        (Load::Outstanding(count), _) => setup.workers.min(count),
-        (Load::Rate { .. } | Load::Bytes { .. }, _) => setup.workers,
-    };
-    // A ring has no more; the others have memory for each.
-    if let Load::Outstanding(count) = setup.load
-        && count.div_ceil(workers.max(1)) > SLOTS_MAX
-    {
-        return Err(LabError::Usage(format!(
-            "{count} accesses under way are too many for {workers} workers, which take {SLOTS_MAX} each; ask for fewer, or \
-             for more workers with --workers"
-        )));
-    }
-    if workers > WORKERS_MAX {
-        return Err(LabError::Usage(format!(
-            "{workers} accesses at a time take as many threads on this target; at most {WORKERS_MAX}"
-        )));
-    }
-    if let Load::Outstanding(count) = setup.load
-        && !matches!(ready.way, AccessMethod::Null)
-    {
-        refuse_beyond_memory(u64::from(count), setup.spec.length_max())?;
-    }
-    Ok(workers.max(1))
-}
-
-/// Each access under way has a buffer; what does not fit into the free memory would end the
-/// process.
-fn refuse_beyond_memory(count: u64, length: u64) -> Result<(), LabError> {
-    let wanted = count.saturating_mul(length);
-    match environment::memory_available() {
-        Some(free) if wanted > free.0 => Err(LabError::Usage(format!(
-            "{count} accesses of {} under way take {}, and {free} of memory are free; ask for fewer",
-            Bytes(length),
-            Bytes(wanted)
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Accesses that a worker of an open loop may have under way.
-fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
-    let workers = u64::from(workers);
-    let most = match ready.way {
-        AccessMethod::Volume(_) => u64::from(OPEN_MAX) / workers,
-        _ if setup.content.verify => u64::from(OPEN_MAX) / workers,
-        AccessMethod::Ring(_) => (OPEN_LIMIT / workers).min(u64::from(SLOTS_MAX)),
-        _ => OPEN_LIMIT / workers,
-    };
-    let free = environment::memory_available().map_or(OPEN_MEMORY_UNKNOWN, |free| free.0 / OPEN_MEMORY_SHARE);
-    let fit = free / workers / setup.spec.length_max().max(4096);
-    most.min(fit.max(OPEN_LEAST)).max(1) as u32
 }
 
 impl Schedule {

@@ -18,6 +18,7 @@ mod replay;
 mod show;
 mod stop;
 mod tenants;
+mod turns;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +43,7 @@ use asked::{add_load, add_search, job_of, kept_in_directory};
 use live::Live;
 use progress::Progress;
 use stop::until_stopped;
+use turns::{Ending, in_turn, keep, stopped};
 
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     backup::reach();
@@ -316,13 +318,15 @@ fn measure_ready(
         environment: of_target.2,
         ..head_before(job, target, targets.get(1))
     };
+    all_fit(cells, opening.buffered, readies)?;
     let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
-    let ended = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch| {
+    let ending = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch| {
         if cell.buffered != opening.buffered {
             opening.buffered = cell.buffered;
             open(targets, opening, progress, stop, readies)?;
+            all_fit(cells, opening.buffered, readies)?;
         }
         let side = ab_test::is_against(&cell.axes);
         let Some(ready) = readies.get(usize::from(side)) else {
@@ -331,20 +335,29 @@ fn measure_ready(
         let found = sweep::cell(ready, number, cell, stop, watch)?;
         let is_last = !cells.iter().skip(number + 1).any(|later| ab_test::is_against(&later.axes) == side);
         found.map(|found| read_back(ready, cell, found, is_last, progress, stop)).transpose()
-    })?;
-    let digest = match recorder.filter(|_| ended) {
-        Some(recorder) => Some(recorder.finish()?),
-        None => None,
-    };
+    });
+    let (ending, digest) = ending.finish(recorder);
     match head.against.is_some() {
         true => show::compared(&ab_test::judged(&done), json)?,
         false => show::outcome(&done, json, what.out.as_deref(), digest.as_deref()),
     }
-    match ended {
+    match ending {
         // A comparison judges its blocks by itself, steady or not.
-        true => verdict(&done, head.against.is_none()),
-        false => Err(stopped(what.out.as_deref(), &done)),
+        Ending::Whole => verdict(&done, head.against.is_none()),
+        Ending::Stopped => Err(stopped(what.out.as_deref(), &done)),
+        Ending::Failed(failure) => Err(failure),
     }
+}
+
+/// Refuses what a later cell asks of the target and the target does not take, before the first one
+/// is measured. Cells that are buffered otherwise have another opening of the target.
+fn all_fit(cells: &[JobCell], buffered: bool, readies: &[Ready]) -> Outcome<()> {
+    for cell in cells.iter().filter(|cell| cell.buffered == buffered) {
+        if let Some(ready) = readies.get(usize::from(ab_test::is_against(&cell.axes))) {
+            sweep::admit(ready, cell)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the exit code for cells without a result or with a reservation.
@@ -368,60 +381,6 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-/// Measures one cell; `None` if it was stopped before anything counted, or is left out.
-type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>) -> Outcome<Option<CellRecord>>;
-
-/// Runs the missing cells one after another, and records each when it ends. Returns whether all
-/// were measured.
-fn in_turn(
-    cells: &[JobCell],
-    done: &mut Vec<CellRecord>,
-    recorder: &mut Option<Recorder>,
-    progress: &Progress<'_>,
-    stop: &AtomicBool,
-    one: One<'_>,
-) -> Outcome<bool> {
-    // Cells that were left out have no record, so the last one says how far the run came.
-    let first = done.last().map_or(0, |last| last.number + 1);
-    for (number, cell) in cells.iter().enumerate().skip(first) {
-        let found = one(number, cell, &mut |step| {
-            progress.round(&step);
-            !stop.load(Ordering::Relaxed)
-        })?;
-        let stopped = stop.load(Ordering::Relaxed);
-        let mut failed = false;
-        if let Some(found) = found {
-            progress.cell(&found);
-            failed = found.failed.is_some();
-            match recorder.take() {
-                // Record it as partial; a resumed job measures it again from the start.
-                Some(file) if stopped || failed => file.partial(&found)?,
-                Some(mut file) => {
-                    file.cell(&found)?;
-                    *recorder = Some(file);
-                }
-                None => {}
-            }
-            done.push(found);
-        }
-        if stopped || failed {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-fn stopped(out: Option<&Path>, cells: &[CellRecord]) -> Failure {
-    let failed = cells.last().and_then(|cell| cell.failed.clone());
-    let why = failed.unwrap_or_else(|| "stopped before the end".into());
-    let damaged = cells.last().is_some_and(CellRecord::is_damaged);
-    let failure = Failure::new(if damaged { Kind::Damaged } else { Kind::Partial }, why);
-    match out {
-        Some(path) => failure.next(format!("the same command with --resume goes on with {}", path.display())),
-        None => failure,
-    }
 }
 
 /// What is known of it before the target is opened.

@@ -44,14 +44,15 @@ fn measure(json: bool, profile: &FfsbProfile, stop: &AtomicBool) -> Outcome<()> 
         }
     });
     line("");
-    let ran = ran?;
+    let (ran, failed) = ran?;
     match json {
         true => print_json(&ran.iter().map(row).collect::<Vec<_>>())?,
         false => print!("{}", table(&ran)),
     }
-    match stop.load(Ordering::Relaxed) {
-        true => Err(Failure::new(Kind::Partial, "stopped before the end")),
-        false => Ok(()),
+    match failed {
+        Some(error) => Err(error.into()),
+        None if stop.load(Ordering::Relaxed) => Err(Failure::new(Kind::Partial, "stopped before the end")),
+        None => Ok(()),
     }
 }
 

@@ -95,7 +95,10 @@ fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outc
             eprintln!("{what}");
         }
     };
-    let ran = fio::run(jobs, asked.destroy, stop, &tell)?;
+    let (ran, failed) = fio::run_kept(jobs, asked.destroy, stop, &tell)?;
+    if let (true, Some(error)) = (ran.is_empty(), &failed) {
+        return Err(error.clone().into());
+    }
     let said = export::ran(&ran);
     match &asked.out {
         Some(out) => {
@@ -108,6 +111,9 @@ fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outc
     }
     if !json {
         print!("{}", table(&ran));
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
     }
     if let Some((ran, why)) = ran.iter().find_map(|ran| ran.tally.failed.as_ref().map(|why| (ran, why))) {
         return Err(Failure::failed(format!("job '{}': {why}", ran.name)));

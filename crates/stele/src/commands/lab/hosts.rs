@@ -10,12 +10,11 @@ use stele_lab::hosts::server::{self, Grant};
 use stele_lab::hosts::wire::SECRET_MIN;
 use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::target::Target;
-use stele_lab::record::Recorder;
 use stele_server::failure::{Failure, Outcome};
 
 use super::progress::Progress;
 use super::stop::{StopRequests, until_stopped};
-use super::{admit, head_before, head_of, recorder, show, stopped};
+use super::{Ending, admit, head_before, head_of, keep, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
 
@@ -136,27 +135,35 @@ fn sweep(
     let head = head_of(job, target, (hosts.reached.clone(), hosts.target_bytes, hosts.environment.clone()));
     let (mut recorder, mut done) = recorder(what.out.as_deref(), what.resume, &head)?;
     progress.begin(&head, done.len());
+    let mut ending = Ending::Whole;
     for (number, cell) in cells.iter().enumerate().skip(done.len()) {
-        let found = hosts.cell(number, cell, patience, stop)?;
+        let found = match hosts.cell(number, cell, patience, stop) {
+            Ok(found) => found,
+            Err(error) => {
+                ending = Ending::Failed(error.into());
+                break;
+            }
+        };
         let ended = stop.load(Ordering::Relaxed);
         if let Some(found) = found {
             progress.cell(&found);
-            match recorder.take() {
-                Some(file) if ended => file.partial(&found)?,
-                Some(mut file) => {
-                    file.cell(&found)?;
-                    recorder = Some(file);
-                }
-                None => {}
-            }
+            let kept = keep(&mut recorder, &found, ended);
             done.push(found);
+            if let Err(error) = kept {
+                ending = Ending::Failed(error.into());
+                break;
+            }
         }
         if ended {
-            show::outcome(&done, json, what.out.as_deref(), None);
-            return Err(stopped(what.out.as_deref(), &done));
+            ending = Ending::Stopped;
+            break;
         }
     }
-    let digest = recorder.map(Recorder::finish).transpose()?;
+    let (ending, digest) = ending.finish(recorder);
     show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
-    super::verdict(&done, true)
+    match ending {
+        Ending::Whole => super::verdict(&done, true),
+        Ending::Stopped => Err(stopped(what.out.as_deref(), &done)),
+        Ending::Failed(failure) => Err(failure),
+    }
 }

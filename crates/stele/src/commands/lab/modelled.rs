@@ -15,6 +15,7 @@ use stele_papers::ds4500::profile::published;
 use stele_papers::recipe::cost;
 use stele_server::failure::Outcome;
 
+use super::Ending;
 use crate::cli::lab::What;
 
 /// The outcome of a plan.
@@ -23,7 +24,7 @@ pub struct Came {
     pub cells: Vec<CellRecord>,
     /// Digest of the file, if there is one and the plan finished.
     pub digest: Option<String>,
-    pub ended: bool,
+    pub ending: Ending,
 }
 
 /// A result in virtual time depends on its job alone, so the head has no date and no machine.
@@ -109,22 +110,22 @@ pub fn measure(
         if let Some((cell, planned)) = plan.get(first + at) {
             let found = recorded(first + at, cell, planned, &answer);
             progress.cell(costs.get(at).copied().unwrap_or(0.0), &found);
-            if let Some(recorder) = &mut recorder {
-                recorder.cell(&found)?;
-            }
+            let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.cell(&found));
             cells.push(found);
+            kept?;
         }
         Ok(())
     });
     if progress.terminal {
         eprint!("\r\x1b[2K");
     }
-    let ended = ended? && !stop.load(Ordering::Relaxed);
-    let digest = match recorder.filter(|_| ended) {
-        Some(recorder) => Some(recorder.finish()?),
-        None => None,
+    let ending = match ended {
+        Ok(true) if !stop.load(Ordering::Relaxed) => Ending::Whole,
+        Ok(_) => Ending::Stopped,
+        Err(error) => Ending::Failed(error.into()),
     };
-    Ok(Came { head, cells, digest, ended })
+    let (ending, digest) = ending.finish(recorder);
+    Ok(Came { head, cells, digest, ending })
 }
 
 impl From<&Came> for stele_lab::record::Recorded {
@@ -146,8 +147,9 @@ pub async fn job(json: bool, what: What, job: Job, part: &VirtualPart) -> Outcom
     })
     .await?;
     super::show::outcome(&came.cells, json, out.as_deref(), came.digest.as_deref());
-    match came.ended {
-        true => Ok(()),
-        false => Err(super::stopped(out.as_deref(), &[])),
+    match came.ending {
+        Ending::Whole => Ok(()),
+        Ending::Stopped => Err(super::stopped(out.as_deref(), &[])),
+        Ending::Failed(failure) => Err(failure),
     }
 }

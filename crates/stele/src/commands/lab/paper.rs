@@ -14,7 +14,7 @@ use stele_papers::recipe::live::Asked;
 use stele_papers::recipe::page::Order;
 use stele_server::failure::{Failure, Kind, Outcome};
 
-use super::{pages, show};
+use super::{Ending, pages, show};
 use crate::cli::lab::{Against, Paper};
 
 pub async fn run(json: bool, asked: Paper) -> Outcome<()> {
@@ -114,14 +114,20 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
         }
     })
     .await?;
-    let mut document = document_of(&Recorded::from(&came), asked.title.as_deref(), against)?;
-    document.byline = asked.byline.clone();
-    match asked.resume {
-        true => pages::write_over(&document, &page, pdf, json)?,
-        false => pages::write(&document, &page, pdf, json)?,
-    }
-    match came.ended {
+    let written = match came.cells.is_empty() && matches!(came.ending, Ending::Failed(_)) {
         true => Ok(()),
-        false => Err(super::stopped(Some(&lab), &[])),
+        false => document_of(&Recorded::from(&came), asked.title.as_deref(), against).and_then(|mut document| {
+            document.byline = asked.byline.clone();
+            match asked.resume {
+                true => pages::write_over(&document, &page, pdf, json),
+                false => pages::write(&document, &page, pdf, json),
+            }
+        }),
+    };
+    match came.ending {
+        // The cause goes before what follows from it.
+        Ending::Failed(failure) => Err(failure),
+        Ending::Whole => written,
+        Ending::Stopped => written.and(Err(super::stopped(Some(&lab), &[]))),
     }
 }

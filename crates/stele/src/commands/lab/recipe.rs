@@ -105,7 +105,7 @@ impl Measured<'_> {
         let in_order: Vec<JobCell> = fitting.iter().map(|asked| asked.cell.clone()).collect();
         let progress = Progress::new(json, &in_order);
         progress.begin(&head, cells.len());
-        let ended =
+        let ending =
             super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch| {
                 let Some(asked) = fitting.get(number) else { return Ok(None) };
                 let Next::Run(cell) = next(self.job, cell, &before)? else { return Ok(None) };
@@ -118,12 +118,9 @@ impl Measured<'_> {
                 };
                 before.extend(found.clone());
                 Ok(found)
-            })?;
-        let digest = match recorder.filter(|_| ended) {
-            Some(recorder) => Some(recorder.finish()?),
-            None => None,
-        };
-        Ok(Came { head, cells, digest, ended })
+            });
+        let (ending, digest) = ending.finish(recorder);
+        Ok(Came { head, cells, digest, ending })
     }
 
     /// The targets, opened in this way. It first closes targets opened in another way, so that they

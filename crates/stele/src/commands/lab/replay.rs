@@ -14,7 +14,7 @@ use super::asked::in_directory;
 use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
-use super::{admit, head_before, head_of, no_target, recorder, show, stopped, verdict};
+use super::{Ending, admit, head_before, head_of, keep, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::{LiveArgs, Replay};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -178,20 +178,17 @@ fn measure_ready(
     })?;
     let done: Vec<_> = found.into_iter().collect();
     let whole = done.iter().any(|cell| cell.failed.is_none()) && !stop.load(Ordering::Relaxed);
-    let mut digest = None;
+    let mut ending = if whole { Ending::Whole } else { Ending::Stopped };
     for cell in &done {
-        digest = match recorder.take() {
-            Some(mut file) if whole => {
-                file.cell(cell)?;
-                Some(file.finish()?)
-            }
-            Some(file) => file.partial(cell).map(|()| None)?,
-            None => None,
-        };
+        if let Err(error) = keep(&mut recorder, cell, !whole) {
+            ending = Ending::Failed(error.into());
+        }
     }
+    let (ending, digest) = ending.finish(recorder);
     show::outcome(&done, json, out, digest.as_deref());
-    match whole {
-        true => verdict(&done, true),
-        false => Err(stopped(None, &done)),
+    match ending {
+        Ending::Failed(failure) => Err(failure),
+        Ending::Whole => verdict(&done, true),
+        Ending::Stopped => Err(stopped(None, &done)),
     }
 }

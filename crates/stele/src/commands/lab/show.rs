@@ -49,6 +49,9 @@ pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {
 
 /// The results at the end of a run.
 pub fn outcome(cells: &[CellRecord], json: bool, out: Option<&Path>, digest: Option<&str>) {
+    if cells.is_empty() {
+        return;
+    }
     if json {
         for cell in cells {
             println!("{}", summary(cell));

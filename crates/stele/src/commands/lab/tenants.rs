@@ -12,7 +12,7 @@ use stele_server::failure::{Failure, Outcome};
 use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
-use super::{admit, head_before, head_of, no_target, recorder, show, stopped, verdict};
+use super::{Ending, admit, head_before, head_of, no_target, recorder, show, stopped, verdict};
 use crate::cli::lab::What;
 
 pub async fn run(json: bool, what: What, job: Job, cells: Vec<JobCell>) -> Outcome<()> {
@@ -120,18 +120,19 @@ fn measure_opened(
     let ended = whole && !stop.load(Ordering::Relaxed);
     for cell in &done {
         progress.cell(cell);
-        if let Some(file) = &mut recorder {
-            file.cell(cell)?;
-        }
+        let kept = recorder.as_mut().map_or(Ok(()), |file| file.cell(cell));
+        failed = failed.or(kept.err());
     }
-    let digest = match recorder.filter(|_| ended) {
-        Some(recorder) => Some(recorder.finish()?),
-        None => None,
+    let ending = match (failed, ended) {
+        (Some(error), _) => Ending::Failed(error.into()),
+        (None, true) => Ending::Whole,
+        (None, false) => Ending::Stopped,
     };
+    let (ending, digest) = ending.finish(recorder);
     show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
-    match (failed, ended) {
-        (Some(error), _) => Err(error.into()),
-        (None, true) => verdict(&done, true),
-        (None, false) => Err(stopped(None, &done)),
+    match ending {
+        Ending::Failed(failure) => Err(failure),
+        Ending::Whole => verdict(&done, true),
+        Ending::Stopped => Err(stopped(None, &done)),
     }
 }

@@ -1,0 +1,97 @@
+//! The cells of a job one after another: each is recorded as it ends, and what was measured is kept
+//! however the job ends.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_lab::error::LabError;
+use stele_lab::job::JobCell;
+use stele_lab::record::{CellRecord, Recorder};
+use stele_lab::sweep;
+use stele_server::failure::{Failure, Kind, Outcome};
+
+use super::progress::Progress;
+
+/// How the cells of a job ended. What was measured is shown in every case.
+pub enum Ending {
+    Whole,
+    Stopped,
+    Failed(Failure),
+}
+
+impl Ending {
+    /// Ends the result file of a job that is whole; the digest of the file.
+    pub fn finish(self, recorder: Option<Recorder>) -> (Ending, Option<String>) {
+        match (&self, recorder.map(Recorder::finish)) {
+            (Ending::Whole, Some(Ok(digest))) => (self, Some(digest)),
+            (Ending::Whole, Some(Err(error))) => (Ending::Failed(error.into()), None),
+            _ => (self, None),
+        }
+    }
+}
+
+/// Measures one cell; `None` if it was stopped before anything counted, or is left out.
+pub type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>) -> Outcome<Option<CellRecord>>;
+
+/// Runs the missing cells one after another, and records each when it ends.
+pub fn in_turn(
+    cells: &[JobCell],
+    done: &mut Vec<CellRecord>,
+    recorder: &mut Option<Recorder>,
+    progress: &Progress<'_>,
+    stop: &AtomicBool,
+    one: One<'_>,
+) -> Ending {
+    // Cells that were left out have no record, so the last one says how far the run came.
+    let first = done.last().map_or(0, |last| last.number + 1);
+    for (number, cell) in cells.iter().enumerate().skip(first) {
+        let found = one(number, cell, &mut |step| {
+            progress.round(&step);
+            !stop.load(Ordering::Relaxed)
+        });
+        let found = match found {
+            Ok(found) => found,
+            Err(failure) => return Ending::Failed(failure),
+        };
+        let stopped = stop.load(Ordering::Relaxed);
+        let mut failed = false;
+        if let Some(found) = found {
+            progress.cell(&found);
+            failed = found.failed.is_some();
+            let kept = keep(recorder, &found, stopped || failed);
+            done.push(found);
+            if let Err(error) = kept {
+                return Ending::Failed(error.into());
+            }
+        }
+        if stopped || failed {
+            return Ending::Stopped;
+        }
+    }
+    Ending::Whole
+}
+
+/// Records a cell. One that ended before its time is partial, and the last: a resumed job measures
+/// it again from the start.
+pub fn keep(recorder: &mut Option<Recorder>, found: &CellRecord, partial: bool) -> Result<(), LabError> {
+    match recorder.take() {
+        Some(file) if partial => file.partial(found),
+        Some(mut file) => {
+            let kept = file.cell(found);
+            *recorder = Some(file);
+            kept
+        }
+        None => Ok(()),
+    }
+}
+
+pub fn stopped(out: Option<&Path>, cells: &[CellRecord]) -> Failure {
+    let failed = cells.last().and_then(|cell| cell.failed.clone());
+    let why = failed.unwrap_or_else(|| "stopped before the end".into());
+    let damaged = cells.last().is_some_and(CellRecord::is_damaged);
+    let failure = Failure::new(if damaged { Kind::Damaged } else { Kind::Partial }, why);
+    match out {
+        Some(path) => failure.next(format!("the same command with --resume goes on with {}", path.display())),
+        None => failure,
+    }
+}
