@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use stele_ground::Dice;
+use stele_ground::{Dice, Duration};
 use stele_media::system;
 
 pub use options::Options;
@@ -45,6 +45,7 @@ use crate::live::engine::Null;
 use crate::live::inline::Inline;
 use crate::live::local;
 use crate::live::run::WORKERS_MAX;
+use crate::live::target::PATIENCE;
 use crate::live::uring::Uring;
 use layout::{Laid, Layout, Made};
 use options::IoEngine;
@@ -138,14 +139,16 @@ pub fn run(
     stop: &AtomicBool,
     tell: &dyn Fn(&str),
 ) -> Result<Vec<JobResult>, LabError> {
-    let (ran, failed) = run_kept(jobs, destroy, stop, tell)?;
+    let (ran, failed) = run_kept(jobs, destroy, PATIENCE, stop, tell)?;
     failed.map_or(Ok(ran), Err)
 }
 
-/// As `run`, but what was done before a turn that could not begin is kept, beside the reason.
+/// As `run`, but what was done before a turn that could not begin is kept, beside the reason. An
+/// access that is not answered within `patience` ends its copy, where the engine is io_uring.
 pub fn run_kept(
     jobs: &[Options],
     destroy: bool,
+    patience: Duration,
     stop: &AtomicBool,
     tell: &dyn Fn(&str),
 ) -> Result<(Vec<JobResult>, Option<LabError>), LabError> {
@@ -168,7 +171,7 @@ pub fn run_kept(
             let mut names: Vec<&str> = copies.iter().map(|copy| copy.options.name.as_str()).collect();
             names.dedup();
             tell(&format!("turn {} of {turns}: {}", turn + 1, names.join(", ")));
-            match at_once(&copies, stop) {
+            match at_once(&copies, patience, stop) {
                 Ok(more) => ran.extend(more),
                 Err(error) => failed = Some(error),
             }
@@ -223,9 +226,9 @@ fn hold_devices(all: &[(u32, Copy<'_>)]) -> Result<Vec<File>, LabError> {
     paths.into_iter().map(|path| local::hold_device(path)).collect()
 }
 
-fn at_once(copies: &[&Copy<'_>], stop: &AtomicBool) -> Result<Vec<JobResult>, LabError> {
+fn at_once(copies: &[&Copy<'_>], patience: Duration, stop: &AtomicBool) -> Result<Vec<JobResult>, LabError> {
     let all = AtomicBool::new(false);
-    let (ends, begun) = (Ends { stop, all: &all }, SystemTime::now());
+    let (ends, begun) = (Ends { stop, all: &all, patience }, SystemTime::now());
     let opened: Vec<Vec<Arc<File>>> = copies.iter().map(|copy| open_all(copy)).collect::<Result<_, _>>()?;
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
         let threads: Vec<_> = copies

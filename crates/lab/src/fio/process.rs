@@ -58,12 +58,17 @@ pub struct Ends<'a> {
     pub stop: &'a AtomicBool,
     /// A job with `exitall` is done.
     pub all: &'a AtomicBool,
+    /// A device that answers no access for so long has failed.
+    pub patience: Duration,
 }
 
 /// Of `bw` and `iops` samples.
 const SAMPLE: u64 = 500_000_000;
 /// How often a copy that waits looks whether it shall end.
 const LOOK: u64 = 20_000_000;
+
+/// For so long an answer is waited for when the caller has ended it.
+const FAREWELL: u64 = 2_000_000_000;
 
 /// Nanoseconds by which a sleep may end late: the last of a wait is spun away, so that pauses and
 /// rates are exact.
@@ -126,6 +131,8 @@ pub struct Process<'a, C> {
     sample_due: u64,
     sampled: [(u64, u64); 2],
     flying: Vec<Flight>,
+    /// What is under way is waited for no longer.
+    given_up: bool,
     free: Vec<u32>,
     unsubmitted: u32,
     answers: Vec<SlotResult>,
@@ -181,6 +188,7 @@ impl<'a, C: Carrier> Process<'a, C> {
             sample_due: SAMPLE,
             sampled: [(0, 0); 2],
             flying: (0..slots).map(|_| Flight::None).collect(),
+            given_up: false,
             free: (0..slots).rev().collect(),
             unsubmitted: 0,
             answers: Vec::new(),
@@ -241,6 +249,10 @@ impl<'a, C: Carrier> Process<'a, C> {
         self.tally.failed = self.tally.failed.take().or_else(|| self.log.take().and_then(Log::finish));
         if self.options.exit_all {
             self.ends.all.store(true, Ordering::Relaxed);
+        }
+        if self.given_up {
+            // To drop it is to wait for the device. The kernel may write to its buffers yet.
+            std::mem::forget(self.carrier);
         }
         self.tally
     }
@@ -442,6 +454,9 @@ impl<'a, C: Carrier> Process<'a, C> {
     fn sync_all(&mut self) {
         let counted = self.tally.syncs.clone();
         for file in 0..self.places.count() {
+            if self.given_up {
+                break;
+            }
             let Some(slot) = self.free.pop() else { return };
             self.carrier.sync(slot, file, false);
             self.flying[slot as usize] = Flight::Sync { begun: self.now };
@@ -463,28 +478,55 @@ impl<'a, C: Carrier> Process<'a, C> {
         }
         loop {
             self.take(self.options.complete);
-            if self.under_way() <= self.options.depth_low as usize && !self.free.is_empty() {
+            if self.given_up || self.under_way() <= self.options.depth_low as usize && !self.free.is_empty() {
                 return;
             }
         }
     }
 
     fn quiesce(&mut self) {
-        while self.under_way() > 0 {
+        while self.under_way() > 0 && !self.given_up {
             self.take(self.under_way() as u32);
         }
     }
 
-    /// Waits for so many answers, and counts them.
+    /// Waits for so many answers, and counts them. A device that gives none is given up.
     fn take(&mut self, least: u32) {
         self.unsubmitted = 0;
-        self.carrier.reap(least, None, &mut self.answers);
         self.look();
-        let mut answers = std::mem::take(&mut self.answers);
-        for (slot, result) in answers.drain(..) {
-            self.settle(slot, result);
+        let (mut heard, mut told, mut missing) = (self.now, None, least.min(self.under_way() as u32));
+        loop {
+            self.carrier.reap(missing, Some(Duration(LOOK)), &mut self.answers);
+            self.look();
+            let mut answers = std::mem::take(&mut self.answers);
+            if !answers.is_empty() {
+                heard = self.now;
+            }
+            missing = missing.saturating_sub(answers.len() as u32);
+            for (slot, result) in answers.drain(..) {
+                self.settle(slot, result);
+            }
+            self.answers = answers;
+            if missing == 0 {
+                return;
+            }
+            if told.is_none() && self.ends.stop.load(Ordering::Relaxed) {
+                told = Some(self.now);
+            }
+            let ended = told.is_some_and(|told| self.now >= told.max(heard) + FAREWELL.min(self.ends.patience.0));
+            if ended || (self.now >= heard.saturating_add(self.ends.patience.0) && !self.is_syncing()) {
+                let count = self.under_way();
+                let why = format!("{count} of what it asked for is not answered for {}", Duration(self.now - heard));
+                self.tally.failed.get_or_insert(why);
+                self.given_up = true;
+                return;
+            }
         }
-        self.answers = answers;
+    }
+
+    /// A sync takes as long as what was written needs, and writes may wait for it.
+    fn is_syncing(&self) -> bool {
+        self.flying.iter().any(|flight| matches!(flight, Flight::Sync { .. }))
     }
 
     fn settle(&mut self, slot: u32, result: Result<(), String>) {
@@ -539,3 +581,6 @@ impl Log {
         self.out.flush().err().map(|error| format!("the log cannot be written: {error}"))
     }
 }
+
+#[cfg(test)]
+mod tests;

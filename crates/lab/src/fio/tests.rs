@@ -318,7 +318,7 @@ stonewall
             std::fs::remove_file(place.files().join("b.0.0")).unwrap();
         }
     };
-    let (ran, failed) = run_kept(&jobs(&text).unwrap(), false, &AtomicBool::new(false), &gone).unwrap();
+    let (ran, failed) = run_kept(&jobs(&text).unwrap(), false, PATIENCE, &AtomicBool::new(false), &gone).unwrap();
     assert!(matches!(failed, Some(LabError::Missing(_))), "{failed:?}");
     let names: Vec<&str> = ran.iter().map(|ran| ran.name.as_str()).collect();
     assert_eq!((names, ran[0].tally.ways[0].whole.count()), (vec!["a"], 16));

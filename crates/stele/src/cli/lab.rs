@@ -280,6 +280,9 @@ pub struct Fio {
     /// Write fio's JSON to this file
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Time without any answer after which a device has failed [default: 30s]
+    #[arg(long)]
+    pub patience: Option<String>,
     /// List the files that would be made, read and overwritten, and run nothing
     #[arg(long)]
     pub plan: bool,

@@ -8,6 +8,8 @@ use serde_json::json;
 use stele_ground::{Bytes, Duration};
 use stele_lab::error::LabError;
 use stele_lab::fio::{self, JobResult, Options};
+use stele_lab::job::parse_duration;
+use stele_lab::live::target::PATIENCE;
 use stele_papers::export;
 use stele_server::failure::{Failure, Kind, Outcome};
 
@@ -95,7 +97,12 @@ fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outc
             eprintln!("{what}");
         }
     };
-    let (ran, failed) = fio::run_kept(jobs, asked.destroy, stop, &tell)?;
+    let patience = match &asked.patience {
+        None => PATIENCE,
+        Some(text) => parse_duration(text)
+            .ok_or_else(|| Failure::usage(format!("--patience {text}: say it like 500us, 20ms, 1.5s, 2m or 1h")))?,
+    };
+    let (ran, failed) = fio::run_kept(jobs, asked.destroy, patience, stop, &tell)?;
     if let (true, Some(error)) = (ran.is_empty(), &failed) {
         return Err(error.clone().into());
     }
