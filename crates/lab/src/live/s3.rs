@@ -145,7 +145,13 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
     };
     let mut client = Client::new(&bucket);
     let listed = client.list(&bucket).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
-    if listed.contains("<Key>") && !listed.contains(&format!("<Key>{MARK}</Key>")) && !opening.destroy {
+    // Kept objects come before the mark, and a page has no more than a thousand.
+    let is_ours = |client: &mut Client| {
+        let found =
+            client.list_from(&bucket, MARK, 1).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
+        Ok::<bool, LabError>(found.contains(&format!("<Key>{MARK}</Key>")))
+    };
+    if listed.contains("<Key>") && !opening.destroy && !is_ours(&mut client)? {
         return Err(LabError::Refused(format!(
             "{address}: holds objects below {PREFIX} that the laboratory did not put; name another bucket, or give --destroy"
         )));
@@ -315,8 +321,13 @@ impl Client {
 
     /// The first page of what the laboratory has there.
     fn list(&mut self, bucket: &Bucket) -> Result<String, String> {
-        let query = "list-type=2&max-keys=1000&prefix=stele-lab%2F";
-        self.ask(bucket, "GET", &format!("/{}", bucket.address.bucket), query, &[], &mut []).map(|answer| answer.text)
+        self.list_from(bucket, PREFIX, 1000)
+    }
+
+    /// The first so many keys that begin so.
+    fn list_from(&mut self, bucket: &Bucket, prefix: &str, most: u32) -> Result<String, String> {
+        let query = format!("list-type=2&max-keys={most}&prefix={}", prefix.replace('/', "%2F"));
+        self.ask(bucket, "GET", &format!("/{}", bucket.address.bucket), &query, &[], &mut []).map(|answer| answer.text)
     }
 }
 

@@ -174,8 +174,13 @@ fn answer(stream: &TcpStream, objects: &Stored, puts: Puts) -> Option<()> {
             status = "204 No Content";
         }
         _ if key.is_empty() => {
-            let keys = objects.keys().map(|key| format!("<Key>{key}</Key>"));
-            content = keys.collect::<String>().into_bytes();
+            let given = |name: &str| {
+                let (_, query) = target.split_once(' ')?.0.split_once('?')?;
+                query.split('&').find_map(|part| part.strip_prefix(name)).map(|value| value.replace("%2F", "/"))
+            };
+            let (prefix, most) = (given("prefix=")?, given("max-keys=")?.parse().ok()?);
+            let keys = objects.keys().filter(|key| key.starts_with(&prefix)).take(most);
+            content = keys.map(|key| format!("<Key>{key}</Key>")).collect::<String>().into_bytes();
         }
         _ => content = objects.get(&key)?.clone(),
     }
@@ -240,6 +245,19 @@ fn objects_of_several_lengths_are_not_checked() {
 fn objects_that_were_kept_stay_the_laboratorys_when_fewer_are_removed() {
     let (address, objects) = server(Puts::Kept);
     let spec = AccessSpec { name: "test".into(), random: Some(100), read: Some(100), sizes: vec![(512, 100)] };
+    // More kept objects than a page of keys has hide the mark, which sorts behind them.
+    let opened_with =
+        |files: u32| open_with(&address, keys(), Opening { files, step: 512, longest: 512, ..Opening::default() });
+    let many = (0..1_000).map(|number| (format!("{PREFIX}512/{number:07}"), Vec::new()));
+    objects.lock().unwrap().extend(many);
+    assert!(matches!(opened_with(4), Err(LabError::Refused(_))), "without a mark");
+    objects.lock().unwrap().insert(MARK.into(), Vec::new());
+    opened_with(4).unwrap();
+    // A key that only begins as the mark does is none.
+    objects.lock().unwrap().remove(MARK);
+    objects.lock().unwrap().insert(format!("{MARK}-other"), Vec::new());
+    assert!(matches!(opened_with(4), Err(LabError::Refused(_))), "another mark");
+    objects.lock().unwrap().clear();
     let opened = |files: u32| {
         let opening = Opening { files, step: 512, longest: 512, ..Opening::default() };
         let ready = open_with(&address, keys(), opening).unwrap();
