@@ -21,6 +21,17 @@ fn runs(recorded: &Recorded) -> impl Iterator<Item = (&CellRecord, &RunRecord)> 
     recorded.cells.iter().filter_map(|cell| Some((cell, chosen(cell)?)))
 }
 
+/// What is wrong with a cell: how many errors, at least one, and what they were. None: nothing.
+fn errors(cell: &CellRecord) -> Option<(u64, String)> {
+    let read_back = cell.read_back.as_ref().filter(|found| !found.wrong.is_none());
+    let of_hosts = || cell.hosts.iter().find_map(|host| Some(format!("host {}: {}", host.host, host.failed.as_ref()?)));
+    let why = cell.failed.clone().or_else(|| read_back.map(|found| found.wrong.to_string())).or_else(of_hosts);
+    // Those that end a run are read back too.
+    let sectors = cell.wrong_sectors.max(read_back.map_or(0, |found| found.wrong.sectors));
+    let damaged = cell.is_damaged().then(|| format!("{sectors} sectors of 512 bytes are not as written"));
+    why.or(damaged).map(|why| (sectors.max(1), why))
+}
+
 /// One direction of a run.
 struct Side<'a> {
     histogram: &'a Histogram,
@@ -78,9 +89,10 @@ pub fn csv(recorded: &Recorded) -> String {
     out.push_str(
         ",run,outstanding,rate_asked,workers,steady,rate,read_rate,write_rate,read_bytes_per_s,written_bytes_per_s,mean_ns,p50_ns,\
          p90_ns,p99_ns,p999_ns,longest_ns,cpu_us,machine_cpu_us,lag_share,read_mean_ns,read_p50_ns,read_p99_ns,read_p999_ns,\
-         write_mean_ns,write_p50_ns,write_p99_ns,write_p999_ns\n",
+         write_mean_ns,write_p50_ns,write_p99_ns,write_p999_ns,errors,error\n",
     );
     for cell in &recorded.cells {
+        let found = errors(cell);
         for (number, run) in cell.runs.iter().enumerate() {
             let (total, seconds, bytes) = (run.total(), seconds(run), bytes(run));
             let _ = write!(
@@ -99,7 +111,7 @@ pub fn csv(recorded: &Recorded) -> String {
             let at = |share: f64| total.response.percentile(share).0;
             let _ = writeln!(
                 out,
-                ",{number},{},{},{},{},{:.3},{:.3},{:.3},{:.0},{:.0},{},{},{},{},{},{},{:.3},{:.3},{},{},{}",
+                ",{number},{},{},{},{},{:.3},{:.3},{:.3},{:.0},{:.0},{},{},{},{},{},{},{:.3},{:.3},{},{},{},{},{}",
                 given(run.outstanding.map(|count| count.to_string())),
                 given(run.rate_asked.map(|rate| rate.to_string())),
                 run.workers,
@@ -119,7 +131,9 @@ pub fn csv(recorded: &Recorded) -> String {
                 total.cpu_machine,
                 run.lag_share,
                 spans(&total.read),
-                spans(&total.write)
+                spans(&total.write),
+                found.as_ref().map_or(0, |found| found.0),
+                quoted(found.as_ref().map_or("", |found| found.1.as_str()))
             );
         }
     }

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::{Side, bytes, runs, seconds};
+use super::{Side, bytes, errors, runs, seconds};
 use stele_lab::fio::{DirectionStats, JobResult};
 use stele_lab::histogram::Histogram;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
@@ -151,8 +151,8 @@ fn way_of(ways: &[(&DirectionStats, u64)]) -> Value {
         "clat_ns": with_percentiles(&merged(|way| &way.completion)),
         "lat_ns": spans(&whole),
     });
-    let samples = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
-        ways.iter().flat_map(|(way, _)| way.samples.iter().map(of)).collect()
+    let samples = |of: fn(&(f64, f64)) -> f64| -> Vec<Vec<f64>> {
+        ways.iter().map(|(way, _)| way.samples.iter().map(of).collect()).collect()
     };
     if let Value::Object(fields) = &mut said {
         sampled("bw", "bw_dev", &samples(|sample| sample.0 / 1024.0), fields);
@@ -161,17 +161,22 @@ fn way_of(ways: &[(&DirectionStats, u64)]) -> Value {
     said
 }
 
-fn sampled(name: &str, deviation: &str, samples: &[f64], fields: &mut Map<String, Value>) {
-    let count = samples.len().max(1) as f64;
-    let mean = samples.iter().sum::<f64>() / count;
-    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
-    let least = samples.iter().copied().reduce(f64::min).unwrap_or(0.0);
-    let most = samples.iter().copied().fold(0.0, f64::max);
+/// From the samples of each copy. Copies run at once: as in fio, those of a group are added up.
+fn sampled(name: &str, deviation: &str, copies: &[Vec<f64>], fields: &mut Map<String, Value>) {
+    let (mut mean, mut squares, mut least, mut most, mut count) = (0.0, 0.0, 0.0, 0.0, 0);
+    for samples in copies.iter().filter(|samples| !samples.is_empty()) {
+        let own = samples.iter().sum::<f64>() / samples.len() as f64;
+        mean += own;
+        squares += samples.iter().map(|sample| (sample - own).powi(2)).sum::<f64>();
+        least += samples.iter().copied().reduce(f64::min).unwrap_or(0.0);
+        most += samples.iter().copied().fold(0.0, f64::max);
+        count += samples.len();
+    }
     fields.insert(format!("{name}_min"), json!(least as u64));
     fields.insert(format!("{name}_max"), json!(most as u64));
     fields.insert(format!("{name}_mean"), json!(mean));
-    fields.insert(deviation.into(), json!((squares / count).sqrt()));
-    fields.insert(format!("{name}_samples"), json!(samples.len()));
+    fields.insert(deviation.into(), json!((squares / count.max(1) as f64).sqrt()));
+    fields.insert(format!("{name}_samples"), json!(count));
 }
 
 fn with_percentiles(histogram: &Histogram) -> Value {
@@ -195,11 +200,18 @@ fn job(recorded: &Recorded, cell: &CellRecord, run: &RunRecord) -> Value {
     let trim = side(Side { histogram: &Histogram::default(), bytes: 0.0, seconds });
     let depth = run.outstanding.unwrap_or(0);
     let cpu: f64 = run.rounds.iter().map(|round| round.cpu_own).sum();
-    json!({
+    let found = errors(cell);
+    // EIO, and EILSEQ for wrong data, as fio says it of what its own checks find.
+    let error = match found {
+        None => 0,
+        Some(_) if cell.is_damaged() => 84,
+        Some(_) => 5,
+    };
+    let mut said = json!({
         "jobname": cell.name,
         "groupid": cell.number,
         "job_start": recorded.head.begun.saturating_mul(1000),
-        "error": 0,
+        "error": error,
         "eta": 0,
         "elapsed": seconds.round() as u64,
         "job options": {
@@ -220,7 +232,11 @@ fn job(recorded: &Recorded, cell: &CellRecord, run: &RunRecord) -> Value {
         "latency_target": 0,
         "latency_percentile": 100.0,
         "latency_window": 0,
-    })
+    });
+    if let (Value::Object(fields), Some((_, why))) = (&mut said, found) {
+        fields.insert("error text".into(), why.into());
+    }
+    said
 }
 
 fn side(side: Side<'_>) -> Value {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{bytes, quoted, runs, seconds};
+use super::{bytes, errors, quoted, runs, seconds};
 use stele_lab::record::Recorded;
 
 /// The titles that Iometer writes above its results, as far as the laboratory has counterparts.
@@ -19,16 +19,21 @@ pub fn iometer(recorded: &Recorded) -> String {
     let head = &recorded.head;
     let mut out =
         format!("'Test Type,Test Description\n0,{}\n'Version\n{}\n", quoted(&head.target), quoted(&head.program));
+    let processors = processors(recorded);
     for (cell, run) in runs(recorded) {
         let (total, seconds, bytes) = (run.total(), seconds(run), bytes(run));
-        let cpu: f64 = run.rounds.iter().map(|round| round.cpu_machine).sum::<f64>() / seconds * 100.0;
+        // Iometer's share is of all processors.
+        let cpu: f64 = run.rounds.iter().map(|round| round.cpu_machine).sum::<f64>() / seconds / processors * 100.0;
+        let errors = errors(cell).map_or(0, |found| found.0);
+        // Wrong data is of reads; of other errors it is not known.
+        let of_reads = if cell.is_damaged() { errors } else { 0 };
         let millis = |nanoseconds: u64| nanoseconds as f64 / 1e6;
         let rates = (total.read.count() as f64 / seconds, total.write.count() as f64 / seconds);
         let name = quoted(&cell.name);
         let _ = writeln!(out, "'Results\n{TITLES}");
         let _ = writeln!(
             out,
-            "ALL,All,{name},1,{},1,{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},0,0,0,{:.0},{:.0},{},{},{:.6},{:.6}",
+            "ALL,All,{name},1,{},1,{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{errors},{of_reads},0,{:.0},{:.0},{},{},{:.6},{:.6}",
             run.workers,
             rates.0 + rates.1,
             rates.0,
@@ -51,4 +56,13 @@ pub fn iometer(recorded: &Recorded) -> String {
         );
     }
     out
+}
+
+/// Of all machines that measured; 1 where a file does not say.
+fn processors(recorded: &Recorded) -> f64 {
+    let count = |(name, value): &(String, String)| {
+        let is_count = name == "processors" || name.ends_with(" processors");
+        value.parse::<u32>().ok().filter(|_| is_count)
+    };
+    f64::from(recorded.head.environment.iter().filter_map(count).fold(0, u32::saturating_add).max(1))
 }

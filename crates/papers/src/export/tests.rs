@@ -74,6 +74,66 @@ fn jobs_of_a_group_are_one_in_fios_json() {
 }
 
 #[test]
+fn a_cell_with_wrong_data_or_a_failed_target_has_errors_in_every_format() {
+    use stele_lab::live::read_back::ReadBack;
+    use stele_lab::live::wrong::Wrong;
+    let mut wrong = Wrong::default();
+    (0..3).for_each(|number| wrong.note(format!("offset {}: why", number * 512)));
+    let back = ReadBack { bytes: 1 << 20, wrong };
+    let damaged = CellRecord { read_back: Some(back), ..cell(0, 1, 1000.0, 900) };
+    let met = CellRecord { wrong_sectors: 2, failed: Some("2 are wrong".into()), ..cell(1, 1, 1000.0, 900) };
+    let failed = CellRecord { failed: Some("gone, \"for good\"".into()), ..cell(2, 1, 1000.0, 900) };
+    let file = recorded(vec![damaged, met, failed, cell(3, 1, 1000.0, 900)]);
+    let json: serde_json::Value = serde_json::from_str(&fio(&file)).unwrap();
+    let errors: Vec<_> = json["jobs"].as_array().unwrap().iter().map(|job| job["error"].as_u64().unwrap()).collect();
+    assert_eq!(errors, [84, 84, 5, 0]);
+    assert!(
+        json["jobs"][0]["error text"].as_str().unwrap().contains("offset 512: why")
+            && json["jobs"][3]["error text"].is_null()
+    );
+    let csv = csv(&file);
+    let ends: Vec<&str> = csv.lines().map(|line| line.split(',').next_back().unwrap()).collect();
+    assert_eq!((ends[0], ends[2], ends[4]), ("error", "2 are wrong", ""), "{csv}");
+    assert!(
+        csv.contains(",3,3 sectors of 512 bytes are not as written: offset 0: why")
+            && csv.contains(",1,\"gone, \"\"for good\"\"\""),
+        "{csv}"
+    );
+    let iometer = iometer(&file);
+    let title = iometer.lines().find(|line| line.starts_with("'Target Type")).unwrap();
+    let at = title.split(',').position(|title| title == "Errors").unwrap();
+    let of = |line: &str| line.split(',').skip(at).take(3).map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let found: Vec<String> = iometer.lines().filter(|line| line.starts_with("ALL,")).map(of).collect();
+    assert_eq!(found, ["3 3 0", "2 2 0", "1 0 0", "0 0 0"]);
+}
+
+#[test]
+fn iometers_share_of_the_processors_is_at_most_all_of_them() {
+    let mut file = recorded(vec![cell(0, 1, 1000.0, 900)]);
+    file.cells[0].runs[0].rounds.iter_mut().for_each(|round| round.cpu_machine = 2.0);
+    file.head.environment = vec![("processor".into(), "9 GHz".into()), ("processors".into(), "4".into())];
+    let text = iometer(&file);
+    assert!(text.ends_with(",50.000000,2.000000\n"), "{text}");
+}
+
+#[test]
+fn samples_of_the_copies_of_a_group_are_added_up() {
+    use std::time::SystemTime;
+    use stele_lab::fio::{DirectionStats, JobResult, Tally};
+    let copy = |samples: &[(f64, f64)]| {
+        let way = DirectionStats { samples: samples.to_vec(), ..DirectionStats::default() };
+        let tally = Tally { ways: [way, DirectionStats::default()], ..Tally::default() };
+        let (name, options, begun) = ("one".into(), Vec::new(), SystemTime::UNIX_EPOCH);
+        JobResult { name, group: 0, with_group: true, options, depth: 1, begun, tally }
+    };
+    let said = super::ran(&[copy(&[(1024.0, 10.0), (3072.0, 30.0)]), copy(&[(2048.0, 100.0)]), copy(&[])]);
+    let read = &said["jobs"][0]["read"];
+    let values =
+        ["iops_min", "iops_max", "iops_mean", "bw_min", "bw_max", "bw_mean"].map(|name| read[name].as_f64().unwrap());
+    assert_eq!((values, &read["iops_samples"]), ([110.0, 130.0, 120.0, 3.0, 5.0, 4.0], &3.into()));
+}
+
+#[test]
 fn every_round_is_a_line_with_the_time_at_which_it_ended() {
     let text = rounds(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 2000.0, 1500)]));
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
