@@ -8,6 +8,7 @@ use super::{HostRecord, merged};
 use crate::error::LabError;
 use crate::job::{Job, JobCell};
 use crate::live::stream::{self, connect};
+use crate::live::wrong::Wrong;
 use crate::objective::ObjectiveRecord;
 use crate::record::{CellRecord, RunRecord};
 use crate::sweep;
@@ -138,11 +139,13 @@ impl Hosts {
         let (mut runs, mut records) = (Vec::new(), Vec::new());
         for (host, answer) in asked.into_iter().zip(answers) {
             match answer {
-                Ok(run) => {
+                Ok(Say::Ran { run }) => {
                     records.push(HostRecord::of(&host.name, &run));
-                    runs.push(run);
+                    runs.push(*run);
                 }
-                Err(Lost { why, wrong_sectors }) => {
+                other => {
+                    let no_run = || Lost::from("it says something else than what it measured".to_owned());
+                    let Lost { why, wrong_sectors } = other.err().unwrap_or_else(no_run);
                     host.lose(Some(why.clone()));
                     records.push(HostRecord { wrong_sectors, ..HostRecord::failed(&host.name, why) });
                 }
@@ -153,6 +156,43 @@ impl Hosts {
         }
         let run = merged(&runs).ok_or_else(|| LabError::Failed("a host's histogram contradicts itself".into()))?;
         Ok((run, records))
+    }
+
+    /// Reads the targets of all that are left back, whose reads are checked, behind the last cell. A
+    /// host that cannot is told beside the cell, whose figures are kept.
+    pub fn read_back(&mut self, mut cell: CellRecord, patience: Duration, stop: &AtomicBool) -> CellRecord {
+        for host in &mut self.hosts {
+            let asked = host.link.as_mut().map_or(Ok(()), |link| link.say(&Ask::ReadBack));
+            host.lose(asked.err());
+        }
+        let until = Instant::now() + patience + PATIENCE;
+        let mut asked: Vec<&mut Host> = self.hosts.iter_mut().filter(|host| host.link.is_some()).collect();
+        let answers: Vec<Result<Say, Lost>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = asked.iter_mut().map(|host| scope.spawn(move || host.answer(until, stop))).collect();
+            let panicked = || Err("a thread panicked".to_owned().into());
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        for (host, answer) in asked.into_iter().zip(answers) {
+            let why = match answer {
+                Ok(Say::WasReadBack { found: Some(found) }) => {
+                    let places = found.wrong.places.iter().map(|place| format!("host {}: {place}", host.name));
+                    let wrong = Wrong { sectors: found.wrong.sectors, places: places.collect() };
+                    let all = cell.read_back.get_or_insert_default();
+                    all.bytes = all.bytes.saturating_add(found.bytes);
+                    all.wrong.add(wrong);
+                    continue;
+                }
+                Ok(Say::WasReadBack { found: None }) => continue,
+                Ok(_) => "it says something else than what it read back".to_owned(),
+                Err(Lost { why, .. }) => why,
+            };
+            let why = format!("reading it back: {why}");
+            match cell.hosts.iter_mut().find(|record| record.host == host.name) {
+                Some(record) => drop(record.failed.get_or_insert(why)),
+                None => drop(cell.failed.get_or_insert(format!("host {}: {why}", host.name))),
+            }
+        }
+        cell
     }
 
     /// Lets all go.
@@ -208,14 +248,15 @@ impl Host {
         }
     }
 
-    fn answer(&mut self, mut until: Instant, stop: &AtomicBool) -> Result<RunRecord, Lost> {
+    /// What it measured, or read back.
+    fn answer(&mut self, mut until: Instant, stop: &AtomicBool) -> Result<Say, Lost> {
         let Some(link) = &mut self.link else {
             return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()).into());
         };
         let mut told = false;
         loop {
             match link.hear(Instant::now() + LOOK) {
-                Ok(Say::Ran { run }) => return Ok(*run),
+                Ok(said @ (Say::Ran { .. } | Say::WasReadBack { .. })) => return Ok(said),
                 Ok(Say::Busy) => until = until.max(Instant::now() + PATIENCE),
                 Ok(Say::Failed { why, wrong_sectors }) => return Err(Lost { why, wrong_sectors }),
                 Err(Silence::Ended(why)) => return Err(why.into()),

@@ -8,6 +8,7 @@ use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION
 use crate::environment;
 use crate::error::LabError;
 use crate::job::{Job, JobCell};
+use crate::live::read_back;
 use crate::live::run::{Found, Load, Setup, run_kept};
 use crate::live::target::{Ready, Target};
 use crate::record::RunRecord;
@@ -59,6 +60,8 @@ fn converse(
     end: &AtomicBool,
     opened: &mut Option<(Ready, Vec<JobCell>)>,
 ) -> Result<(), String> {
+    // Something of a run may still be under way, and be written late.
+    let mut left_behind = false;
     loop {
         let ask = match link.hear::<Ask>(Instant::now() + LOOK) {
             Ok(ask) => ask,
@@ -73,9 +76,22 @@ fn converse(
                 match cells.get(cell) {
                     Some(cell) => {
                         let load = outstanding.map_or(cell.setup.load, Load::Outstanding);
-                        Ok(run(link, ready, &Setup { load, ..cell.setup.clone() }, end)?)
+                        Ok(run(link, ready, &Setup { load, ..cell.setup.clone() }, end, &mut left_behind)?)
                     }
                     None => Err("there is no such cell".into()),
+                }
+            }
+            Ask::ReadBack => {
+                let (ready, cells) = opened.as_ref().ok_or("a reading is asked for before a job")?;
+                let content = cells.first().map(|cell| cell.setup.content).filter(|content| content.verify);
+                match content.filter(|_| !left_behind) {
+                    Some(content) => {
+                        let read = beside(link, end, |stop| {
+                            read_back::read_back(ready, content, &mut |_, _| !stop.load(Ordering::Relaxed))
+                        })?;
+                        read.map(|found| Say::WasReadBack { found }).map_err(|error| error.to_string())
+                    }
+                    None => Ok(Say::WasReadBack { found: None }),
                 }
             }
             // What it was meant for has just ended.
@@ -125,11 +141,21 @@ fn open(
     Ok(answer)
 }
 
-/// Runs it beside the connection, so that who asked may end it, and ends it when who asked is gone.
-fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Result<Say, String> {
+fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool, left_behind: &mut bool) -> Result<Say, String> {
+    let ran = beside(link, end, |stop| run_kept(ready, setup, stop, &mut |_, _| true))?;
+    *left_behind |= ran.as_ref().is_ok_and(|(found, _)| found.left_behind);
+    Ok(said(ran))
+}
+
+/// Works beside the connection, so that who asked may end it, and ends it when who asked is gone.
+fn beside<T: Send>(
+    link: &mut Link,
+    end: &AtomicBool,
+    work: impl FnOnce(&AtomicBool) -> Result<T, LabError> + Send,
+) -> Result<Result<T, LabError>, String> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let work = scope.spawn(|| run_kept(ready, setup, &stop, &mut |_, _| true));
+        let work = scope.spawn(|| work(&stop));
         let (mut gone, mut told) = (None, Instant::now());
         while !work.is_finished() {
             if told.elapsed() >= BUSY {
@@ -150,7 +176,7 @@ fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Resul
             }
         }
         let ran = work.join().unwrap_or_else(|_| Err(LabError::Failed("the run panicked".into())));
-        gone.map_or_else(|| Ok(said(ran)), Err)
+        gone.map_or_else(|| Ok(ran), Err)
     })
 }
 

@@ -247,6 +247,41 @@ fn a_host_says_what_it_read_wrong() {
 }
 
 #[test]
+fn a_target_whose_reads_are_checked_is_read_back_on_each_host() {
+    let path = std::path::Path::new("/dev/shm").join(format!("stele-lab-hosts-back-{}", std::process::id()));
+    // Writes alone: what they left is seen by the reading behind them, or never.
+    let more = "size = '1MiB'\n[workload]\nread = 0\n[content]\nverify = true\n[time]";
+    let job = JOB.replace("null", &path.display().to_string()).replace("[time]", more);
+    let job = crate::job::Job::parse(&job).unwrap();
+    let cells = job.cells().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let patience = std::time::Duration::from_secs(30);
+    let (name, served) = serving(&Default::default());
+    let mut hosts = super::client::Hosts::open(&[name.clone()], SECRET, &job, false, &stop).unwrap();
+    let cell = hosts.cell(0, &cells[0], patience, &stop).unwrap().unwrap();
+    let good = hosts.read_back(cell.clone(), patience, &stop);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[700_000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let bad = hosts.read_back(cell.clone(), patience, &stop);
+    hosts.close(false).unwrap();
+    drop(std::fs::remove_file(&path));
+    assert_eq!(served.join().unwrap(), Ok(()));
+    let found = good.read_back.clone().unwrap();
+    assert_eq!((found.bytes, found.wrong.sectors, good.is_damaged(), &good.hosts), (1 << 20, 0, false, &cell.hosts));
+    let found = bad.read_back.clone().unwrap();
+    assert_eq!((found.bytes, found.wrong.sectors, bad.is_damaged()), (1 << 20, 1, true));
+    assert!(found.wrong.places[0].starts_with(&format!("host {name}: offset 699904: ")), "{found:?}");
+    // One that cannot read it back is named, and the figures of the cell stay.
+    let (ran, gone) = (Say::Ran { run: Box::new(run(&[5, 7], 0)) }, std::time::Duration::ZERO);
+    let mut hosts = super::client::Hosts::open(&[saying(ran)], SECRET, &job, false, &stop).unwrap();
+    let cell = hosts.cell(0, &cells[0], patience, &stop).unwrap().unwrap();
+    let lost = hosts.read_back(cell.clone(), gone, &stop);
+    assert!(lost.hosts[0].failed.as_ref().is_some_and(|why| why.contains("reading it back")), "{lost:?}");
+    assert_eq!((lost.runs, lost.read_back), (cell.runs, None));
+}
+
+#[test]
 fn a_host_that_is_told_to_end_does_not_fill_its_target_first() {
     let path = std::env::temp_dir().join(format!("stele-lab-hosts-{}", std::process::id()));
     let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -9,9 +9,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::job::Job;
+use crate::live::read_back::ReadBack;
 use crate::record::RunRecord;
 
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of a secret at least: it can be guessed at without limit.
 pub const SECRET_MIN: usize = 16;
 /// Of a line before its speaker has proved anything, and after.
@@ -37,6 +38,8 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         outstanding: Option<u32>,
     },
+    /// Reads all of the target back, whose reads are checked.
+    ReadBack,
     /// Ends what is running, and answers with what was measured.
     Stop,
     /// The end; files that were made stay where they are, or go.
@@ -65,6 +68,10 @@ pub enum Say {
     },
     Ran {
         run: Box<RunRecord>,
+    },
+    /// None: the target keeps nothing, or something may still be under way, or it was stopped.
+    WasReadBack {
+        found: Option<ReadBack>,
     },
     /// What runs goes on.
     Busy,

@@ -30,7 +30,7 @@ impl Wrong {
     }
 
     pub fn add(&mut self, other: Wrong) {
-        self.sectors += other.sectors;
+        self.sectors = self.sectors.saturating_add(other.sectors);
         let room = PLACES_MAX.saturating_sub(self.places.len());
         self.places.extend(other.places.into_iter().take(room));
     }

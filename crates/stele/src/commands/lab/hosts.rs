@@ -145,7 +145,10 @@ fn sweep(
             }
         };
         let ended = stop.load(Ordering::Relaxed);
-        if let Some(found) = found {
+        if let Some(mut found) = found {
+            if cell.setup.content.verify && number + 1 == cells.len() && !ended {
+                found = hosts.read_back(found, patience, stop);
+            }
             progress.cell(&found);
             let kept = keep(&mut recorder, &found, ended);
             done.push(found);
