@@ -25,7 +25,7 @@ use stele_ground::{Bytes, Duration};
 
 use crate::error::LabError;
 use crate::live::content::Content;
-use crate::live::run::{Of, Setup, Timing};
+use crate::live::run::{Load, Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::modelled::sweep::VirtualPart;
 use crate::objective::Objective;
@@ -215,6 +215,11 @@ impl JobCell {
             true => self.setup.spec.name.clone(),
             false => self.axes.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
         }
+    }
+
+    /// Its accesses start by a clock: what is under way at the end is waited for beyond its time.
+    pub fn is_open(&self) -> bool {
+        self.goal.map_or(!matches!(self.setup.load, Load::Outstanding(_)), |goal| goal.of_rates)
     }
 
     /// The least and the most time it takes.

@@ -297,7 +297,7 @@ pub fn run_beside(
         vault.prepare(&setup.spec, end)?;
     }
     let own = own_part(ready, setup, workers)?;
-    let open = open_slots(ready, setup, workers);
+    let open = open_slots(ready, setup, workers)?;
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, reports) = mpsc::channel();
     let mut dice = Dice::new(setup.seed);

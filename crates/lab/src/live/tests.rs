@@ -170,6 +170,10 @@ fn a_load_that_no_memory_holds_is_refused_on_every_target() {
         let error = run(ready, &setup, &mut all).unwrap_err();
         assert!(matches!(&error, LabError::Usage(why) if why.contains(words)), "{error:?}");
     }
+    // An open loop whose few accesses would take half a tebibyte.
+    let rate = Load::Rate { each_second: 1e6, random: false };
+    let error = run(&export, &Setup { workers: 512, ..setup(spec(100, 100, 1 << 30), rate) }, &mut all).unwrap_err();
+    assert!(matches!(&error, LabError::Usage(why) if why.contains("holds 0 in each")), "{error:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a target takes of a load, before anything of it runs: lengths, places, workers, and as many
 //! accesses under way as there is memory for.
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration};
 
 use super::{Load, Of, Setup, WORKERS_MAX};
 use crate::environment;
@@ -18,11 +18,16 @@ pub const OPEN_MAX: u32 = 4096;
 const OPEN_LIMIT: u64 = 65_536;
 const OPEN_MEMORY_SHARE: u64 = 8;
 const OPEN_MEMORY_UNKNOWN: u64 = 256 << 20;
-const OPEN_LEAST: u64 = 64;
+/// With fewer for each worker a rate cannot be kept up.
+const OPEN_LEAST: u64 = 4;
+/// What is due within this time may be under way, and so many for each worker in any case.
+const OPEN_AHEAD: Duration = Duration(500_000_000);
+const OPEN_AHEAD_LEAST: u64 = 64;
 
 /// Whether a run can begin, as far as that is known before.
 pub fn admit(ready: &Ready, setup: &Setup) -> Result<(), LabError> {
     let workers = workers_for(ready, setup)?;
+    open_slots(ready, setup, workers)?;
     own_part(ready, setup, workers).map(|_| ())
 }
 
@@ -129,16 +134,55 @@ fn refuse_beyond_memory(count: u64, length: u64) -> Result<(), LabError> {
     }
 }
 
-/// Accesses that a worker of an open loop may have under way.
-pub fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
-    let workers = u64::from(workers);
+/// Accesses that a worker of an open loop may have under way; those of a closed loop count them
+/// themselves.
+pub fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> Result<u32, LabError> {
+    let Some(each_second) = starts(setup) else { return Ok(0) };
+    let (workers, length) = (u64::from(workers), setup.spec.length_max());
     let most = match ready.way {
         AccessMethod::Volume(_) => u64::from(OPEN_MAX) / workers,
         _ if setup.content.verify => u64::from(OPEN_MAX) / workers,
         AccessMethod::Ring(_) => (OPEN_LIMIT / workers).min(u64::from(SLOTS_MAX)),
         _ => OPEN_LIMIT / workers,
     };
+    // A trace has the queue that it has.
+    let most = if setup.trace.is_some() { most } else { most.min(ahead(each_second, workers)) };
     let free = environment::memory_available().map_or(OPEN_MEMORY_UNKNOWN, |free| free.0 / OPEN_MEMORY_SHARE);
-    let fit = free / workers / setup.spec.length_max().max(4096);
-    most.min(fit.max(OPEN_LEAST)).max(1) as u32
+    let fit = fitting(free, workers, length);
+    // These have one buffer, whatever the slots.
+    let is_one = ready.way.is_one_each() || matches!(ready.way, AccessMethod::Null);
+    match fit {
+        _ if is_one => Ok(most.max(1) as u32),
+        fit if fit < OPEN_LEAST.min(most) => Err(LabError::Usage(format!(
+            "an open loop has several accesses of {} under way in each of {workers} workers, and an eighth of the free memory \
+             holds {fit} in each; ask for shorter ones, or for fewer workers",
+            Bytes(length)
+        ))),
+        fit => Ok(most.min(fit).max(1) as u32),
+    }
 }
+
+/// Accesses a second that are to start, where it is the most. None: of a closed loop.
+fn starts(setup: &Setup) -> Option<f64> {
+    let mean = match setup.load {
+        Load::Outstanding(_) => return None,
+        Load::Rate { each_second, .. } => each_second,
+        Load::Bytes { each_second, .. } => each_second / setup.spec.mean_length().max(1) as f64,
+    };
+    let points = setup.profile.as_ref().map_or_else(Vec::new, |profile| profile.points());
+    Some(points.into_iter().map(|(_, rate)| rate).fold(mean, f64::max))
+}
+
+/// As many as are due in this time: a target that is behind by more has its queue, and at the end
+/// all of it is waited for.
+fn ahead(each_second: f64, workers: u64) -> u64 {
+    ((each_second * OPEN_AHEAD.as_secs_f64()) as u64).div_ceil(workers).max(OPEN_AHEAD_LEAST)
+}
+
+/// Accesses of each worker whose buffers fit.
+fn fitting(free: u64, workers: u64, length: u64) -> u64 {
+    free / workers.max(1) / length.max(4096)
+}
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,9 @@ impl<'a> Progress<'a> {
             eprintln!("{done} of {} cells were measured before", self.cells.len());
         }
         let (least, most) = self.left(done);
-        eprintln!("{} to go: {least} at least, {most} at most", cells(self.cells.len() - done));
+        let drains = self.cells.iter().skip(done).any(JobCell::is_open);
+        let then = if drains { ", and the time in which a target that fell behind catches up" } else { "" };
+        eprintln!("{} to go: {least} at least, {most} at most{then}", cells(self.cells.len() - done));
     }
 
     pub fn begin_replay(&self, head: &Head, planned: &ReplayPlan) {

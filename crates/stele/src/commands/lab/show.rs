@@ -43,7 +43,9 @@ pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {
         println!("\n{} in virtual time", count_of(cells.len()));
         return Ok(());
     }
-    println!("\n{}: {least} at least, {most} at most, and the time to fill the target", count_of(cells.len()));
+    let drains = cells.iter().any(JobCell::is_open);
+    let then = if drains { ", and that in which a target that fell behind catches up" } else { "" };
+    println!("\n{}: {least} at least, {most} at most, and the time to fill the target{then}", count_of(cells.len()));
     Ok(())
 }
 
