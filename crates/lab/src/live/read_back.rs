@@ -2,9 +2,12 @@
 //! workload draws; a write that was lost where nothing was read again is found only here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use serde::{Deserialize, Serialize};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration};
 
 use super::content::{self, Content};
 use super::engine::Engine;
@@ -18,6 +21,10 @@ use crate::workload::Access;
 /// Bytes of an access, and how many are under way where the target takes several.
 const LENGTH: u64 = 64 << 10;
 const SLOTS: u32 = 8;
+/// How often it is seen whether the reading shall end.
+const LOOK: WallDuration = WallDuration::from_millis(50);
+/// For so long it is waited for when it shall end.
+const FAREWELL: WallDuration = WallDuration::from_secs(2);
 
 /// What was found.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -27,7 +34,16 @@ pub struct ReadBack {
     pub wrong: Wrong,
 }
 
+/// What the thread that reads tells.
+enum Told {
+    /// Bytes so far.
+    Done(u64),
+    Ended(Result<Option<ReadBack>, String>),
+}
+
 /// Reads it to its end, whatever is found. None: this target keeps nothing, or `progress` ended it.
+/// A target that answers nothing for its patience has failed; the thread that waits for it is left
+/// behind, as that of a run.
 pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Result<Option<ReadBack>, LabError> {
     // An object is read as a whole. One that was never put is not there.
     let (length, grain, known) = match &ready.way {
@@ -40,22 +56,62 @@ pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Resu
     let size = Bytes(ready.size.0 / grain * grain);
     let slots = if ready.way.is_one_each() { 1 } else { SLOTS };
     let spec = ConnectionSpec { slots, length_max: length as usize, names: false, number: 0 };
-    let pass = Pass { ready, content, size, length, known, progress };
-    let read = reach(ready, spec, pass);
-    read.map_err(|why| LabError::Failed(format!("{}: reading it back: {why}", ready.description)))
+    let (teller, told) = mpsc::channel();
+    let end = Arc::new(AtomicBool::new(false));
+    let own = ready.clone();
+    let pass = Pass { ready: own.clone(), content, size, length, known, end: Arc::clone(&end), teller: teller.clone() };
+    let work = move || {
+        // It tells its end itself, before the engine is dropped, which may take as long as the
+        // target hangs. Only one that cannot be reached is told here.
+        if let Err(why) = reach(&own, spec, pass) {
+            drop(teller.send(Told::Ended(Err(why))));
+        }
+    };
+    let failed = |why: String| LabError::Failed(format!("{}: reading it back: {why}", ready.description));
+    let thread = std::thread::Builder::new().name("lab-read-back".into()).spawn(work);
+    let thread = thread.map_err(|error| failed(format!("no thread: {error}")))?;
+    let (mut done, mut heard, mut asked) = (0, WallInstant::now(), None);
+    let read = loop {
+        match told.recv_timeout(LOOK) {
+            Ok(Told::Done(now)) => (done, heard) = (now, WallInstant::now()),
+            Ok(Told::Ended(read)) => break read,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break Err("its thread ended unexpectedly".into()),
+        }
+        if asked.is_none() && !progress(done, size.0) {
+            end.store(true, Ordering::Relaxed);
+            asked = Some(WallInstant::now());
+        }
+        if asked.is_some_and(|asked: WallInstant| asked.elapsed() >= FAREWELL) {
+            break Ok(None);
+        }
+        if heard.elapsed().as_nanos() > u128::from(ready.patience.0) {
+            break Err(no_answer(ready.patience));
+        }
+    };
+    if let Ok(Some(_)) = read {
+        // Nothing is under way any more.
+        drop(thread.join());
+    }
+    read.map_err(failed)
 }
 
-struct Pass<'a, 'b> {
-    ready: &'a Ready,
+fn no_answer(patience: Duration) -> String {
+    format!("no answer for {patience}; a slower target is waited for with --patience")
+}
+
+struct Pass {
+    ready: Ready,
     content: Content,
     size: Bytes,
     length: u64,
     /// Only what these know is there.
     known: Option<Arc<Versions>>,
-    progress: Filling<'b>,
+    end: Arc<AtomicBool>,
+    teller: Sender<Told>,
 }
 
-impl Pass<'_, '_> {
+impl Pass {
     /// The access at a place, within the file that it lies in.
     fn access(&self, at: u64) -> Access {
         let file = self.ready.file.map_or(u64::MAX, |file| file.0 - at % file.0);
@@ -68,10 +124,19 @@ impl Pass<'_, '_> {
     }
 }
 
-impl Use for Pass<'_, '_> {
-    type Made = Option<ReadBack>;
+impl Use for Pass {
+    type Made = ();
 
-    fn with<E: Engine>(self, mut engine: E) -> Result<Option<ReadBack>, String> {
+    fn with<E: Engine>(self, mut engine: E) -> Result<(), String> {
+        let read = self.all(&mut engine);
+        // The receiver is gone only where the reading was given up.
+        drop(self.teller.send(Told::Ended(read)));
+        Ok(())
+    }
+}
+
+impl Pass {
+    fn all(&self, engine: &mut impl Engine) -> Result<Option<ReadBack>, String> {
         let mut found = ReadBack::default();
         let slots = engine.slots();
         let mut free: Vec<u32> = (0..slots).collect();
@@ -96,7 +161,7 @@ impl Use for Pass<'_, '_> {
             }
             engine.reap(1, Some(self.ready.patience), &mut answers);
             if answers.is_empty() {
-                return Err(format!("no answer for {}", self.ready.patience));
+                return Err(no_answer(self.ready.patience));
             }
             for (slot, result) in answers.drain(..) {
                 let Access { at, length, .. } = flying[slot as usize];
@@ -106,7 +171,7 @@ impl Use for Pass<'_, '_> {
                 (found.bytes, done) = (found.bytes + length, done + length);
                 free.push(slot);
             }
-            if !(self.progress)(done, self.size.0) {
+            if self.end.load(Ordering::Relaxed) || self.teller.send(Told::Done(done)).is_err() {
                 return Ok(None);
             }
         }

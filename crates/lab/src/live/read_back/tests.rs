@@ -1,7 +1,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-use stele_ground::{Duration, MIB};
+use stele_ground::MIB;
 
 use super::*;
 use crate::live::run::{Load, Of, Setup, Timing, run};
@@ -107,4 +107,23 @@ fn a_write_that_was_lost_where_nothing_was_read_again_is_found() {
     let wrong = all(&ready).wrong;
     assert_eq!(wrong.sectors, 8, "{wrong}");
     assert!(wrong.places.iter().all(|place| place.contains("is lost")), "{wrong}");
+}
+
+#[test]
+fn a_target_that_hangs_is_given_up_after_its_patience() {
+    use crate::live::target::AccessMethod;
+    let hangs = |patience: u64, goes_on: bool| {
+        // A read of a pipe that holds nothing is answered when its other end is closed.
+        let (reader, writer) = std::io::pipe().unwrap();
+        let file = std::fs::File::from(std::os::fd::OwnedFd::from(reader));
+        let null = Target::Null.open(Opening::default(), &mut |_, _| true).unwrap();
+        let (way, patience) = (AccessMethod::Ring(Arc::new(file)), stele_ground::Duration::from_millis(patience));
+        let ready = Ready { way, size: Bytes(1 << 20), patience, ..null };
+        let found = read_back(&ready, Content { verify: true, ..Content::default() }, &mut |_, _| goes_on);
+        drop(writer);
+        found
+    };
+    let why = hangs(100, true).unwrap_err().to_string();
+    assert!(why.contains("reading it back: no answer for 100.0 ms"), "{why}");
+    assert_eq!(hangs(1_000_000, false), Ok(None), "ended by the caller, however long the patience");
 }
