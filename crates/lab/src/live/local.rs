@@ -290,12 +290,29 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     ready(path, size, versions, opening)
 }
 
+/// So much is written between two flushes. One flush at the end would be of all that the page cache
+/// took, and a host that fills its target says nothing meanwhile.
+const FLUSHED: u64 = 1 << 30;
+
 fn write_out(
     file: &File,
     path: &Path,
     size: Bytes,
     content: Content,
     versions: Option<&Arc<Versions>>,
+    progress: Filling<'_>,
+) -> Result<(), LabError> {
+    write_parts(file, path, size, (content, versions), (FLUSHED, &mut File::sync_data), progress)?;
+    file.sync_all().map_err(|error| LabError::of(&error, &format!("cannot be filled with {size}"), path))
+}
+
+/// Writes it, and flushes it behind every so many bytes.
+fn write_parts(
+    file: &File,
+    path: &Path,
+    size: Bytes,
+    (content, versions): (Content, Option<&Arc<Versions>>),
+    (flushed, flush): (u64, &mut dyn FnMut(&File) -> io::Result<()>),
     progress: Filling<'_>,
 ) -> Result<(), LabError> {
     let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
@@ -310,11 +327,14 @@ fn write_out(
             versions.answered(at, length as u64);
         }
         at += length as u64;
+        if at.is_multiple_of(flushed) {
+            flush(file).map_err(cannot)?;
+        }
         if !progress(at, size.0) {
             return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
         }
     }
-    file.sync_all().map_err(cannot)
+    Ok(())
 }
 
 fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Opening) -> Result<Ready, LabError> {

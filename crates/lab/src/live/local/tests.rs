@@ -27,3 +27,17 @@ fn a_mark_is_read_as_it_was_written_also_by_former_versions() {
     assert!(!serves("4096 7", checked) && !serves("4096", plain), "nobody knows how they compress");
     assert!(!serves("4095 - 100 100", plain) && !serves("4096 - 400 100", plain));
 }
+
+#[test]
+fn a_file_is_flushed_while_it_is_filled() {
+    let path = Path::new("/dev/shm").join(format!("stele-lab-flushed-{}", std::process::id()));
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(&path).unwrap();
+    let mut lengths = Vec::new();
+    let mut flush = |file: &File| file.metadata().map(|found| lengths.push(found.len()));
+    let size = Bytes(5 * MIB);
+    let filled = write_parts(&file, &path, size, (Content::default(), None), (2 * MIB, &mut flush), &mut |_, _| true);
+    let length = file.metadata().unwrap().len();
+    drop(std::fs::remove_file(&path));
+    assert_eq!((filled, length, lengths), (Ok(()), 5 * MIB, vec![2 * MIB, 4 * MIB]));
+    assert!(FLUSHED.is_multiple_of(MIB), "progress is looked at behind each MiB");
+}
