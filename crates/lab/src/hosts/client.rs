@@ -158,8 +158,8 @@ impl Hosts {
         Ok((run, records))
     }
 
-    /// Reads the targets of all that are left back, whose reads are checked, behind the last cell. A
-    /// host that cannot is told beside the cell, whose figures are kept.
+    /// Reads the targets of all hosts that are left back, behind the last cell. A host that cannot
+    /// is told beside the cell, whose figures are kept.
     pub fn read_back(&mut self, mut cell: CellRecord, patience: Duration, stop: &AtomicBool) -> CellRecord {
         for host in &mut self.hosts {
             let asked = host.link.as_mut().map_or(Ok(()), |link| link.say(&Ask::ReadBack));
