@@ -59,6 +59,9 @@ pub enum FfsbProgress {
 /// How often.
 const STEP: WallDuration = WallDuration::from_millis(200);
 
+/// What a thread did, for each of its kinds of operations, and why it ended.
+type ThreadEnd = (Vec<Done>, Result<(), LabError>);
+
 /// What threads of a run share.
 struct Shared<'a> {
     populations: Vec<Population>,
@@ -101,7 +104,7 @@ pub fn run(
     for (group, of) in profile.groups.iter().enumerate() {
         seats.extend((0..of.threads).map(|number| (group, works(group, number))));
     }
-    let ended: Vec<(usize, (Vec<Done>, Result<(), LabError>))> = std::thread::scope(|scope| {
+    let ended: Vec<(usize, ThreadEnd)> = std::thread::scope(|scope| {
         let threads: Vec<_> =
             seats.into_iter().map(|(group, worker)| (group, scope.spawn(move || worker.run()))).collect();
         let time = WallDuration::from_nanos(profile.time.0);

@@ -12,7 +12,7 @@ use stele_media::Buffer;
 
 use super::population::{Population, Shared as SharedFile, write};
 use super::profile::{FfsbProfile, Group, OperationKind};
-use super::{Done, Shared};
+use super::{Done, Shared, ThreadEnd};
 use crate::error::LabError;
 use crate::live::content::{Content, Source};
 
@@ -47,7 +47,7 @@ impl<'a> FfsbWorker<'a> {
     }
 
     /// What it did, also where it failed.
-    pub fn run(mut self) -> (Vec<Done>, Result<(), LabError>) {
+    pub fn run(mut self) -> ThreadEnd {
         let ended = self.work();
         if ended.is_err() {
             // The others have nothing to wait for.

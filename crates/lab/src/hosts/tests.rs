@@ -257,7 +257,7 @@ fn a_target_whose_reads_are_checked_is_read_back_on_each_host() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let patience = std::time::Duration::from_secs(30);
     let (name, served) = serving(&Default::default());
-    let mut hosts = super::client::Hosts::open(&[name.clone()], SECRET, &job, false, &stop).unwrap();
+    let mut hosts = super::client::Hosts::open(std::slice::from_ref(&name), SECRET, &job, false, &stop).unwrap();
     let cell = hosts.cell(0, &cells[0], patience, &stop).unwrap().unwrap();
     let good = hosts.read_back(cell.clone(), patience, &stop);
     let mut bytes = std::fs::read(&path).unwrap();

@@ -306,13 +306,15 @@ fn write_out(
     file.sync_all().map_err(|error| LabError::of(&error, &format!("cannot be filled with {size}"), path))
 }
 
+type Flush<'a> = &'a mut dyn FnMut(&File) -> io::Result<()>;
+
 /// Writes it, and flushes it behind every so many bytes.
 fn write_parts(
     file: &File,
     path: &Path,
     size: Bytes,
     (content, versions): (Content, Option<&Arc<Versions>>),
-    (flushed, flush): (u64, &mut dyn FnMut(&File) -> io::Result<()>),
+    (flushed, flush): (u64, Flush<'_>),
     progress: Filling<'_>,
 ) -> Result<(), LabError> {
     let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);

@@ -34,10 +34,11 @@ impl Placed<'_> {
             node.registry()?.add(name, row).await.map_err(failed)
         };
         let shared = share.await;
-        if shared.is_err() && !is_there {
-            if let Err(error) = archive.delete_bucket(&Caller::gateway("making the share"), name).await {
-                tracing::warn!(%error, bucket = name, "the bucket of a share that was not made is left");
-            }
+        if shared.is_err()
+            && !is_there
+            && let Err(error) = archive.delete_bucket(&Caller::gateway("making the share"), name).await
+        {
+            tracing::warn!(%error, bucket = name, "the bucket of a share that was not made is left");
         }
         shared
     }

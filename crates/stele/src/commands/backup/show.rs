@@ -37,8 +37,8 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
         ("LOCKED UNTIL", Align::Whole),
         ("PATHS", Align::Left),
     ]);
-    // A lock of a snapshot is one of the header too. A later date that a snapshot has comes from the
-    // bucket's default, which reaches none of the segments that were stored before.
+    // A lock of a snapshot is one of the header too. A later date that a snapshot has comes from
+    // the bucket's default, which reaches none of the segments that were stored before.
     let header = repository.store.locked_until(&Name::repository())?;
     for dated in repository.snapshots()? {
         let is = match repository.snapshot(&dated.id) {
