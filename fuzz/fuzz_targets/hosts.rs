@@ -45,7 +45,7 @@ fn asked(ask: Ask) {
             }
             drop(job.on.as_deref().unwrap_or_default().parse::<Target>());
         }
-        Ask::Run { .. } | Ask::Stop | Ask::Close { .. } => {}
+        Ask::Run { .. } | Ask::ReadBack | Ask::Stop | Ask::Close { .. } => {}
     }
 }
 

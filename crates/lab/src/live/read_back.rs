@@ -68,6 +68,10 @@ pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Resu
         }
     };
     let failed = |why: String| LabError::Failed(format!("{}: reading it back: {why}", ready.description));
+    // A short target is read before the thread is heard.
+    if !progress(0, size.0) {
+        return Ok(None);
+    }
     let thread = std::thread::Builder::new().name("lab-read-back".into()).spawn(work);
     let thread = thread.map_err(|error| failed(format!("no thread: {error}")))?;
     let (mut done, mut heard, mut asked) = (0, WallInstant::now(), None);

@@ -20,12 +20,13 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Ends the result file of a job that is whole; the digest of the file.
+    /// Ends the result file of a job that is whole; the digest of the file. Another file stays
+    /// without an end, so that its job can go on.
     pub fn finish(self, recorder: Option<Recorder>) -> (Ending, Option<String>) {
-        match (&self, recorder.map(Recorder::finish)) {
-            (Ending::Whole, Some(Ok(digest))) => (self, Some(digest)),
-            (Ending::Whole, Some(Err(error))) => (Ending::Failed(error.into()), None),
-            _ => (self, None),
+        let (Ending::Whole, Some(recorder)) = (&self, recorder) else { return (self, None) };
+        match recorder.finish() {
+            Ok(digest) => (Ending::Whole, Some(digest)),
+            Err(error) => (Ending::Failed(error.into()), None),
         }
     }
 }
