@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use stele_ground::{are, counted};
+
 use crate::compress::Decompressor;
 use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
@@ -369,7 +371,10 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
         0 if is_read && *hash.finalize().as_bytes() == id.0 => return Ok(None),
         0 if is_read => "its hash differs, its chunks are whole".to_owned(),
         0 => "a part of it cannot be read, its chunks are whole".to_owned(),
-        count => format!("{count} of {} chunks are damaged", footer.entries.len()),
+        count => {
+            let all = counted(footer.entries.len() as u64, "chunk");
+            format!("{count} of {all} {} damaged", are(count as u64))
+        }
     };
     Ok(Some(Fault { chunks, count, text }))
 }

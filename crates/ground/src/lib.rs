@@ -4,6 +4,7 @@
 
 pub mod calendar;
 pub mod clock;
+pub mod count;
 pub mod dice;
 pub mod digest;
 pub mod ids;
@@ -11,6 +12,7 @@ pub mod shown;
 pub mod units;
 
 pub use clock::{Duration, Instant};
+pub use count::{are, counted};
 pub use dice::Dice;
 pub use ids::{DriveId, PoolId, VolumeId};
 pub use shown::{Shown, shown};

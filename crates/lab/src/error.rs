@@ -31,6 +31,26 @@ impl LabError {
     }
 }
 
+/// The cause of an error in a TOML file, on one line: its place, the text there, and what is wrong.
+/// The parser's own text draws the place over several lines, which a message may not have.
+pub fn toml_cause(text: &str, error: &toml::de::Error) -> String {
+    let message: Vec<&str> = error.message().lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let message = message.join(", ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).map_or("", str::trim);
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    let quoted = match line.chars().count() {
+        0 => String::new(),
+        1..=QUOTED_MAX => format!(" (`{line}`)"),
+        _ => format!(" (`{}...`)", line.chars().take(QUOTED_MAX).collect::<String>()),
+    };
+    format!("line {number}, column {column}{quoted}: {message}")
+}
+
+/// Characters of a line that an error quotes.
+const QUOTED_MAX: usize = 60;
+
 impl fmt::Display for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -45,3 +65,26 @@ impl fmt::Display for LabError {
 }
 
 impl std::error::Error for LabError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_of_an_error_in_toml_is_one_line_with_its_place() {
+        for (text, starts, ends) in [
+            ("on = 'null'\n[load]\n  outstandig = 3\n", "line 3, column 3 (`outstandig = 3`): unknown field", "`"),
+            ("on = 5\n", "line 1, column 6 (`on = 5`): invalid type: integer `5`, expected ", "string"),
+            ("[load]\noutstanding = 'x'\n", "line 2, column 15 (`outstanding = 'x'`): ", "a list of such values"),
+            ("[load\n", "line 1, column 6 (`[load`): ", "`]`"),
+        ] {
+            let error = toml::from_str::<crate::job::Job>(text).unwrap_err();
+            let cause = toml_cause(text, &error);
+            assert!(cause.starts_with(starts) && cause.contains(ends), "{cause}");
+            assert!(!cause.contains('\n'), "{cause}");
+        }
+        let long = format!("{} = 1", "a".repeat(200));
+        let cause = toml_cause(&long, &toml::from_str::<crate::job::Job>(&long).unwrap_err());
+        assert!(cause.starts_with(&format!("line 1, column 1 (`{}...`): unknown field", "a".repeat(60))), "{cause}");
+    }
+}

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Duration};
 
-use crate::error::LabError;
+use crate::error::{LabError, toml_cause};
 use crate::live::content::Content;
 use crate::live::run::{Load, Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
@@ -45,7 +45,7 @@ pub use tenant::TenantPart;
 
 /// One value, or several to try in turn.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a value of another kind, or a list of such values")]
 pub enum Given<T> {
     One(T),
     Many(Vec<T>),
@@ -273,9 +273,9 @@ fn duration(what: &str, text: &Option<String>, default: Duration) -> Result<Dura
 }
 
 impl Job {
-    /// From a file's text; an unknown key is an error that names it.
+    /// From a file's text; an unknown key is an error that names it and its line.
     pub fn parse(text: &str) -> Result<Job, LabError> {
-        toml::from_str(text).map_err(|error| LabError::Usage(error.to_string().trim().to_owned()))
+        toml::from_str(text).map_err(|error| LabError::Usage(toml_cause(text, &error)))
     }
 
     pub fn size(&self) -> Result<Option<Bytes>, LabError> {
@@ -355,11 +355,11 @@ impl Job {
         }
         let content = self.content()?;
         let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
-        let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
         let of = self.workload.of()?;
         let precondition = self.precondition()?;
         let pause = self.load.pause()?;
         self.check_count()?;
+        let workers = self.load.workers()?;
         let mut cells = Vec::new();
         // The slowest to change: the target is opened anew for it.
         let buffered = self.buffered.values();
@@ -440,6 +440,9 @@ impl Job {
             return Err(bad("time.round", round, "at least 1ms"));
         }
         let least = duration("time.least", &part.least, Duration(round.0 * 10))?;
+        if least.0 == 0 {
+            return Err(bad("time.least", part.least.as_deref().unwrap_or_default(), "more than 0, at most 100000h"));
+        }
         let most = duration("time.most", &part.most, Duration(least.0.saturating_mul(3)))?;
         if most < least {
             return Err(bad("time.most", most, &format!("less than time.least, which is {least}")));

@@ -94,6 +94,7 @@ impl ObjectiveRecord {
         };
         let waited = match self.unanswered {
             0 => String::new(),
+            1 => " (1 access had waited for longer and was not answered when it ended)".to_owned(),
             count => format!(" ({count} accesses had waited for longer and were not answered when it ended)"),
         };
         format!("objective {word}: {} within {asked}, and {found}{waited}", said(statistic))

@@ -32,7 +32,10 @@ impl Profile {
     pub fn parse(texts: &[String], speed: f64) -> Result<Profile, LabError> {
         let bad = |text: &str| LabError::Usage(format!("load.profile = {text}: {LIKE}"));
         if texts.len() > POINTS_MAX {
-            return Err(LabError::Usage(format!("load.profile: {} points; {POINTS_MAX} at most", texts.len())));
+            return Err(LabError::Usage(format!(
+                "load.profile: {} points are too many; at most {POINTS_MAX}",
+                texts.len()
+            )));
         }
         if !(speed.is_finite() && speed > 0.0) {
             return Err(LabError::Usage(format!("load.speed = {speed}: more than 0; 2 is twice as fast")));

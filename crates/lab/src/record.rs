@@ -8,7 +8,7 @@
 //! computed later. See FORMAT/lab.md.
 
 use serde::{Deserialize, Serialize};
-use stele_ground::Duration;
+use stele_ground::{Duration, counted};
 
 use crate::histogram::Histogram;
 use crate::hosts::HostRecord;
@@ -308,8 +308,8 @@ impl RunRecord {
         let count = pairs().filter(late).count();
         let (number, (round, asked)) = pairs().enumerate().find(|(_, pair)| late(pair))?;
         Some(format!(
-            "the target fell behind in {count} of {} rounds, first in round {}: {:.0} a second were answered, {asked:.0} asked for",
-            self.rounds.len(),
+            "the target fell behind in {count} of {}, first in round {}: {:.0} a second were answered, {asked:.0} asked for",
+            counted(self.rounds.len() as u64, "round"),
             number + 1,
             round.rate
         ))
@@ -344,10 +344,10 @@ impl RunRecord {
         found.extend(self.left_unanswered());
         if let Some(share) = self.saturation.filter(|share| *share > SATURATED) {
             found.push(format!(
-                "the generator was busy for {:.0} % of the time of its {} threads: the rate may be its own; ask for more \
+                "the generator was busy for {:.0} % of the time of its {}: the rate may be its own; ask for more \
                  workers, or measure from more hosts",
                 share * 100.0,
-                self.workers
+                counted(self.workers.into(), "thread")
             ));
         }
         found
@@ -361,7 +361,8 @@ impl RunRecord {
         let count = waited.beyond(longest).count();
         (count > 0).then(|| {
             format!(
-                "{count} accesses were not answered when it ended and had waited for longer than any other, the oldest for {}",
+                "{} not answered when it ended, after a longer wait than that of any other, the oldest for {}",
+                if count == 1 { "1 access was".to_owned() } else { format!("{count} accesses were") },
                 waited.longest()
             )
         })

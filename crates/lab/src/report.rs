@@ -1,7 +1,7 @@
 //! What was measured as a report. `document` says what a report holds, `charts` what it draws,
 //! `html` makes a page of it.
 
-use stele_ground::{Bytes, Duration, calendar};
+use stele_ground::{Bytes, Duration, calendar, counted};
 
 use crate::ab_test::{self, Judged};
 use crate::environment;
@@ -104,9 +104,9 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     let measured = || sound().filter_map(|cell| Some((cell, chosen(cell)?.total())));
     let short = recorded.cells.len() - sound().count();
     if short > 0 {
-        let of = recorded.cells.len();
+        let of = counted(recorded.cells.len() as u64, "cell");
         document.paragraph(format!(
-            "{short} of {of} cells did not reach a steady state, are void, or are partial. Their figures hold for the measured time only, \
+            "{short} of {of} did not reach a steady state, are void, or are partial. Their figures hold for the measured time only, \
              and are left out of the following sentences."
         ));
     }
@@ -440,6 +440,9 @@ fn conclusion(recorded: &Recorded, document: &mut Document) {
     let count = recorded.cells.iter().filter(|cell| is_sound(cell)).count();
     let stands = match (count, all) {
         (_, 0) => "Nothing was measured: there is nothing to conclude.".to_owned(),
+        (1, 1) => {
+            "The figure of the one cell stands: it is of one steady state, and neither void nor partial.".to_owned()
+        }
         (count, all) if count == all => {
             format!("The figures of all {all} cells stand: each is of one steady state, and none is void or partial.")
         }

@@ -8,7 +8,7 @@ use crate::closed::Probe;
 use crate::error::LabError;
 use crate::job::JobCell;
 use crate::live::clock::Meeting;
-use crate::live::run::{self, Found, LAG_SHARE_MAX, Load, Round, Setup, run_beside, run_kept};
+use crate::live::run::{self, Draining, Found, LAG_SHARE_MAX, Load, Round, Setup, Told, run_beside, run_kept};
 use crate::live::target::Ready;
 use crate::precondition;
 use crate::record::{CellRecord, RunRecord, SearchRecord, THOUSANDTHS, rounded};
@@ -27,6 +27,14 @@ pub struct Step<'a> {
     /// The target is brought into its state: nothing of this round counts.
     pub preconditions: bool,
     pub round: &'a Round,
+    /// The time of the run is over, and what is under way is waited for; the round is empty.
+    pub draining: Option<Draining>,
+}
+
+impl<'a> Step<'a> {
+    fn draining(cell: usize, load: Load, round: &'a Round, draining: Draining) -> Step<'a> {
+        Step { cell, load, number: 0, preconditions: false, round, draining: Some(draining) }
+    }
 }
 
 /// Answers false to end the run; what was measured until then is kept.
@@ -53,7 +61,7 @@ pub fn cell(
     let Some(times) = cell.precondition else { return measured(ready, number, cell, end, watch) };
     let load = cell.setup.load;
     let done = precondition::carry_out(ready, &cell.setup, times, end, &mut |round| {
-        watch(Step { cell: number, load, number: 0, preconditions: true, round })
+        watch(Step { cell: number, load, number: 0, preconditions: true, round, draining: None })
     })?;
     if done.is_none() {
         return Ok(None);
@@ -217,6 +225,12 @@ pub fn searched(
     Ok(Some(record))
 }
 
+/// What a run among several sends to the thread that watches all.
+enum SentTold {
+    Round(i64, Box<Round>),
+    Draining(Draining),
+}
+
 /// A run among several that go on at once.
 type Beside = Result<Option<CellRecord>, LabError>;
 
@@ -225,13 +239,19 @@ type Beside = Result<Option<CellRecord>, LabError>;
 pub fn together(cells: &[(&Ready, &JobCell)], end: &AtomicBool, watch: SweepWatch<'_>) -> Vec<Beside> {
     let meeting = Meeting::of(cells.len());
     let stop = AtomicBool::new(false);
-    let (sender, rounds) = mpsc::channel::<(usize, i64, Round)>();
+    let (sender, rounds) = mpsc::channel::<(usize, SentTold)>();
     let mut all: Vec<Beside> = std::thread::scope(|scope| {
         let (meeting, stop) = (&meeting, &stop);
         let run = |(number, (ready, cell)): (usize, &(&Ready, &JobCell))| {
             let (ready, cell, sender) = ((*ready).clone(), (*cell).clone(), sender.clone());
             scope.spawn(move || {
-                let mut watch = |round: i64, counted: &Round| sender.send((number, round, counted.clone())).is_ok();
+                let mut watch = |told: Told<'_>| {
+                    let told = match told {
+                        Told::Round(round, counted) => SentTold::Round(round, Box::new(counted.clone())),
+                        Told::Draining(draining) => SentTold::Draining(draining),
+                    };
+                    sender.send((number, told)).is_ok()
+                };
                 let ran = run_beside(&ready, &cell.setup, stop, meeting, &mut watch);
                 if !matches!(ran, Ok((_, None))) {
                     stop.store(true, Ordering::Relaxed);
@@ -243,9 +263,15 @@ pub fn together(cells: &[(&Ready, &JobCell)], end: &AtomicBool, watch: SweepWatc
         drop(sender);
         loop {
             match rounds.recv_timeout(LOOK) {
-                Ok((cell, number, round)) => {
+                Ok((cell, told)) => {
                     let Some((_, one)) = cells.get(cell) else { continue };
-                    let step = Step { cell, load: one.setup.load, number, preconditions: false, round: &round };
+                    let (load, empty) = (one.setup.load, Round::default());
+                    let step = match &told {
+                        SentTold::Draining(draining) => Step::draining(cell, load, &empty, *draining),
+                        SentTold::Round(number, round) => {
+                            Step { cell, load, number: *number, preconditions: false, round, draining: None }
+                        }
+                    };
                     if !watch(step) {
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -283,11 +309,15 @@ fn share_processors(all: &mut [Beside]) {
 }
 
 fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: SweepWatch<'_>) -> Result<Kept, LabError> {
-    let load = setup.load;
-    let mut watch = |round: i64, counted: &Round| {
-        watch(Step { cell: number, load, number: round, preconditions: false, round: counted })
-    };
-    run_kept(ready, setup, end, &mut watch)
+    run_kept(ready, setup, end, &mut told_as_steps(number, setup.load, watch))
+}
+
+/// Tells a watch of a run's cell and load beside what the run itself tells.
+pub fn told_as_steps(cell: usize, load: Load, watch: SweepWatch<'_>) -> impl FnMut(Told<'_>) -> bool {
+    move |told| match told {
+        Told::Round(number, round) => watch(Step { cell, load, number, preconditions: false, round, draining: None }),
+        Told::Draining(draining) => watch(Step::draining(cell, load, &Round::default(), draining)),
+    }
 }
 
 pub fn probe_of(outstanding: u64, run: &RunRecord) -> Probe {

@@ -269,7 +269,10 @@ mod tests {
         for (number, reads, micros) in rounds {
             let round = round(*reads, *micros);
             let load = Load::Outstanding(8);
-            view.see(&Step { cell: 1, load, number: *number, preconditions: false, round: &round }, "the cell");
+            view.see(
+                &Step { cell: 1, load, number: *number, preconditions: false, round: &round, draining: None },
+                "the cell",
+            );
         }
         view
     }

@@ -200,6 +200,33 @@ fn a_signal_ends_a_backup_with_130_and_without_a_snapshot() {
     desk.run(0, &["verify", "--data"]);
 }
 
+#[test]
+fn a_server_that_is_silent_is_named_while_it_is_waited_for() {
+    let desk = Desk::new("commands-silent");
+    // The kernel accepts connections, and no answer comes.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("s3+http://{}/bucket", silent.local_addr().unwrap());
+    let mut command = desk.command(&["snapshots"]);
+    command.env("STELE_BACKUP_REPOSITORY", &place);
+    command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = said.next().unwrap().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(line.starts_with(&format!("stele: waiting for an answer of {place} to a GET, for ")), "{line}");
+}
+
+#[test]
+fn an_error_in_a_policy_or_a_schedule_is_one_line_with_its_place() {
+    let desk = Desk::new("commands-toml");
+    let policy = desk.write("policy.toml", "least_days = 9\n[[class]]\nname = 'a'\nversion = 3\n");
+    desk.says(2, &["policy.toml: line 4, column 1 (`version = 3`): unknown field"], &["policy", &policy]);
+    desk.run(0, &["init"]);
+    let schedules = desk.write("schedules.toml", "[[schedule]]\nname = 'a'\nevery = 5\n");
+    desk.says(2, &["schedules.toml: line 3, column 9 (`every = 5`): invalid type"], &["report", &schedules]);
+}
+
 /// A schedule of one slot that no test outlives.
 fn schedule(name: &str, path: &str, more: &str) -> String {
     format!("[[schedule]]\nname = \"{name}\"\nevery = \"52w\"\nlate_after = \"51w\"\npaths = [\"{path}\"]\n{more}\n")

@@ -2,6 +2,7 @@
 //!
 //! If a server is not installed, the test says so and passes, except in CI.
 
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
@@ -277,4 +278,24 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(4) && said.contains("403"), "{said}");
     server.stop();
+}
+
+#[test]
+fn a_second_interrupt_ends_a_command_that_hangs_and_says_what_may_be_left() {
+    let place = Place::new("lab-at-once");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let on = format!("nbd://{}/vm1", silent.local_addr().unwrap());
+    let mut child = place.command(&["lab", "run", "--on", &on]).stderr(Stdio::piped()).spawn().unwrap();
+    // It waits for a greeting that never comes.
+    let _connection = silent.accept().unwrap();
+    let pid = child.id().to_string();
+    let interrupt = || assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    interrupt();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("A second signal ends it at once")));
+    // Sooner it would be the same request.
+    std::thread::park_timeout(std::time::Duration::from_millis(150));
+    interrupt();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(said.any(|line| line.contains("ended at once: ") && line.contains("may still be carried out")));
 }

@@ -252,7 +252,7 @@ fn a_backup_whose_segments_were_removed_takes_its_snapshot_back() {
     assert_eq!(repository.snapshots().unwrap().len(), 1);
     store.remove(&store.names(Folder::Segments)[0]).unwrap();
     let Err(BackupError::Failed(text)) = session.confirm(&saved.id, &references) else { panic!("it was confirmed") };
-    assert!(text.starts_with("1 segments that the backup needs were removed meanwhile"), "{text}");
+    assert!(text.starts_with("1 segment that the backup needs was removed meanwhile"), "{text}");
     assert!(repository.snapshots().unwrap().is_empty());
 }
 

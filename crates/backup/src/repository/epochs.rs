@@ -288,6 +288,7 @@ impl Session {
         })?;
         match gone.len() {
             0 => Ok(()),
+            1 => self.take_back(snapshot, "1 segment that the backup needs was removed meanwhile"),
             gone => self.take_back(snapshot, &format!("{gone} segments that the backup needs were removed meanwhile")),
         }
     }

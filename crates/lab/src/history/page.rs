@@ -1,8 +1,8 @@
 //! A history as a page: how the newest result stands, a chart for each cell, and the results
 //! themselves.
 
-use stele_ground::Bytes;
 use stele_ground::calendar::date;
+use stele_ground::{Bytes, counted};
 
 use super::{CellHistory, History, Point};
 use crate::baseline::{self, Metric};
@@ -31,8 +31,8 @@ pub fn document(history: &History, directory: &str, title: Option<&str>) -> Docu
     }
     if history.series.len() > CHARTS_MAX {
         document.note(format!(
-            "{} cells have no chart here: the page draws {CHARTS_MAX}.",
-            history.series.len() - CHARTS_MAX
+            "The page draws the charts of {CHARTS_MAX} cells, and leaves out those of {}.",
+            counted((history.series.len() - CHARTS_MAX) as u64, "cell")
         ));
     }
     document.section("Results");
@@ -51,7 +51,7 @@ fn row(number: usize) -> String {
 fn summary(history: &History, document: &mut Document) {
     document.section("Summary");
     let (count, cells) = (history.results.len(), history.series.len());
-    document.paragraph(format!("{count} results, {cells} cells."));
+    document.paragraph(format!("{}, {}.", counted(count as u64, "result"), counted(cells as u64, "cell")));
     let mut said = Vec::new();
     for (number, series) in history.series.iter().enumerate() {
         let Some(standing) = series.standing() else { continue };

@@ -158,8 +158,8 @@ impl Hosts {
         Ok((run, records))
     }
 
-    /// Reads the targets of all hosts that are left back, behind the last cell. A host that cannot
-    /// is told beside the cell, whose figures are kept.
+    /// Reads the targets of all hosts that are left back, behind the last cell. A host that cannot,
+    /// or that was lost before, is told beside the cell, whose figures are kept.
     pub fn read_back(&mut self, mut cell: CellRecord, patience: Duration, stop: &AtomicBool) -> CellRecord {
         for host in &mut self.hosts {
             let asked = host.link.as_mut().map_or(Ok(()), |link| link.say(&Ask::ReadBack));
@@ -192,7 +192,26 @@ impl Hosts {
                 None => drop(cell.failed.get_or_insert(format!("host {}: {why}", host.name))),
             }
         }
+        self.tell_unread(&mut cell);
         cell
+    }
+
+    /// Says of each host that was lost in this cell, or in one before, that its target was not read
+    /// back.
+    fn tell_unread(&self, cell: &mut CellRecord) {
+        for host in self.hosts.iter().filter(|host| host.link.is_none()) {
+            let lost = host.lost.as_deref().unwrap_or("it was lost");
+            match cell.hosts.iter_mut().find(|record| record.host == host.name) {
+                Some(record) => {
+                    let why = record.failed.take().unwrap_or_else(|| lost.to_owned());
+                    record.failed = Some(format!("{why}; its target was not read back"));
+                }
+                None => {
+                    let why = format!("{lost}; its target was not read back");
+                    cell.hosts.push(HostRecord::failed(&host.name, why));
+                }
+            }
+        }
     }
 
     /// Lets all go.

@@ -39,9 +39,9 @@ pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), S
         Ok(Ask::Prove { proof }) if is_proof(&grant.secret, &nonce, &proof) => {}
         Ok(_) => {
             link.say(&Say::failed("the secret is another one".into()))?;
-            return Err("somebody came without the secret".into());
+            return Err("a caller came without the secret".into());
         }
-        Err(_) => return Err("somebody came and proved nothing".into()),
+        Err(_) => return Err("a caller came and proved nothing".into()),
     }
     link.lines.line_max = LINE_MAX;
     link.say(&Say::Welcome)?;
@@ -142,7 +142,7 @@ fn open(
 }
 
 fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool, left_behind: &mut bool) -> Result<Say, String> {
-    let ran = beside(link, end, |stop| run_kept(ready, setup, stop, &mut |_, _| true))?;
+    let ran = beside(link, end, |stop| run_kept(ready, setup, stop, &mut |_| true))?;
     *left_behind |= ran.as_ref().is_ok_and(|(found, _)| found.left_behind);
     Ok(said(ran))
 }

@@ -282,6 +282,20 @@ fn a_target_whose_reads_are_checked_is_read_back_on_each_host() {
 }
 
 #[test]
+fn a_host_that_was_lost_before_is_said_to_be_not_read_back() {
+    let job = crate::job::Job::parse(&format!("{JOB}[content]\nverify = true\n")).unwrap();
+    let cells = job.cells().unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let names = [saying(Say::Ran { run: Box::new(run(&[5, 7], 0)) }), saying(Say::failed("gone".into()))];
+    let mut hosts = super::client::Hosts::open(&names, SECRET, &job, false, &stop).unwrap();
+    let cell = hosts.cell(0, &cells[0], std::time::Duration::from_secs(30), &stop).unwrap().unwrap();
+    assert_eq!((cell.hosts.len(), cell.hosts[1].failed.as_deref()), (2, Some("gone")));
+    let found = hosts.read_back(cell, std::time::Duration::ZERO, &stop);
+    assert_eq!(found.hosts[1].failed.as_deref(), Some("gone; its target was not read back"));
+    assert!(found.hosts[0].failed.as_ref().is_some_and(|why| why.starts_with("reading it back")), "{found:?}");
+}
+
+#[test]
 fn a_host_that_is_told_to_end_does_not_fill_its_target_first() {
     let path = std::env::temp_dir().join(format!("stele-lab-hosts-{}", std::process::id()));
     let end = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));

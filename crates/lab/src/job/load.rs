@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Duration};
 
-use super::{Axes, Given, bad, duration};
+use super::{Axes, Given, bad, duration, processors};
 use crate::error::LabError;
-use crate::live::run::{Load, Pause, PauseWhen};
+use crate::live::run::{Load, Pause, PauseWhen, WORKERS_MAX};
 use crate::profile::Profile;
 use crate::search::Goal;
 
@@ -59,6 +59,16 @@ pub enum Arrivals {
 }
 
 impl LoadPart {
+    /// Threads of each cell.
+    pub fn workers(&self) -> Result<Vec<u32>, LabError> {
+        let Some(given) = &self.workers else { return Ok(vec![processors()]) };
+        let values = given.values();
+        match values.iter().find(|workers| !(1..=WORKERS_MAX).contains(*workers)) {
+            Some(workers) => Err(bad("load.workers", workers, &format!("from 1 to {WORKERS_MAX} threads"))),
+            None => Ok(values),
+        }
+    }
+
     pub(super) fn pause(&self) -> Result<Option<Pause>, LabError> {
         if self.pause.is_none() && (self.burst.is_some() || self.pause_when.is_some()) {
             return Err(LabError::Usage("load: bursts have pauses between them; give load.pause, like 1ms".into()));
@@ -155,6 +165,9 @@ impl LoadPart {
                 let outstanding = &self.outstanding;
                 let values = outstanding.as_ref().map_or(vec![1], Given::values);
                 let many = values.len() > 1;
+                if values.contains(&0) {
+                    return Err(bad("load.outstanding", 0, "at least 1 access"));
+                }
                 if searching && many {
                     return Err(LabError::Usage(
                         "search: it chooses the outstanding accesses; give the first one only".into(),
@@ -168,6 +181,9 @@ impl LoadPart {
             (None, Some(rate)) => {
                 let values = rate.values();
                 let many = values.len() > 1;
+                if let Some(wrong) = values.iter().find(|rate| !(rate.is_finite() && **rate > 0.0)) {
+                    return Err(bad("load.rate", wrong, "more than 0 accesses a second"));
+                }
                 let load = |each_second| Load::Rate { each_second, random };
                 Ok(values.into_iter().map(|rate| (axis("rate", many, rate.to_string()), load(rate))).collect())
             }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use stele_ground::{Bytes, Dice};
+use stele_ground::{Bytes, Dice, counted};
 
 use super::content::Content;
 use super::inline::Direct;
@@ -211,9 +211,9 @@ fn open_with(
         versions: vault.versions.clone(),
         patience: opening.patience,
         description: format!(
-            "{}, {} objects of each length, each saved and restored by a session",
+            "{}, {} of each length, each saved and restored by a session",
             vault.repository.description(),
-            opening.files
+            counted(opening.files.into(), "object")
         ),
         way: AccessMethod::Backup(Arc::new(vault)),
     })

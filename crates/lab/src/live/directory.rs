@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stele_ground::{Bytes, Dice, MIB};
+use stele_ground::{Bytes, Dice, MIB, counted};
 use stele_media::{Buffer, system};
 
 use super::content::Content;
@@ -113,7 +113,8 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
         (false, true) => "past the page cache",
         (false, false) => "through the page cache",
     };
-    let description = format!("{} files of {} in {}, {how}", files.len(), Bytes(file_bytes), path.display());
+    let description =
+        format!("{} of {} in {}, {how}", counted(files.len() as u64, "file"), Bytes(file_bytes), path.display());
     Ok(Ready {
         way: AccessMethod::Directory(Arc::new(Directory { path, mark: held, files, file_bytes })),
         size: total,
@@ -162,7 +163,7 @@ fn shape(opening: Opening) -> Result<(u32, u64), LabError> {
     }
     let each = opening.size.map_or(FILE_SIZE.0, |size| size.0 / u64::from(opening.files));
     match each - each % 4096 {
-        0 => Err(LabError::Usage(format!("--size: at least 4 KiB for each of the {} files", opening.files))),
+        0 => Err(LabError::Usage(format!("--size: at least 4 KiB for each file of {}", opening.files))),
         each => Ok((opening.files, each)),
     }
 }

@@ -256,6 +256,26 @@ impl Found {
 /// counts), and ends the run by answering false.
 pub type RoundWatch<'a> = &'a mut dyn FnMut(i64, &Round) -> bool;
 
+/// The time of a run is over, and accesses are still under way: of an open loop that fell behind
+/// they may be many, and all are waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Draining {
+    pub under_way: u64,
+    /// Since the run's time was over.
+    pub waited: Duration,
+}
+
+/// What a run tells while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// A round, with its number as in [`RoundWatch`].
+    Round(i64, &'a Round),
+    Draining(Draining),
+}
+
+/// Sees what a run tells, and ends it by answering false to a round.
+pub type RunWatch<'a> = &'a mut dyn FnMut(Told<'_>) -> bool;
+
 /// As `run_until`, where no other thread ends it.
 pub fn run(ready: &Ready, setup: &Setup, watch: RoundWatch<'_>) -> Result<Found, LabError> {
     run_until(ready, setup, &AtomicBool::new(false), watch)
@@ -267,7 +287,10 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 /// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers
 /// nothing to a worker for longer than its patience has failed.
 pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: RoundWatch<'_>) -> Result<Found, LabError> {
-    let (found, failed) = run_kept(ready, setup, end, watch)?;
+    let (found, failed) = run_kept(ready, setup, end, &mut |told| match told {
+        Told::Round(number, round) => watch(number, round),
+        Told::Draining(_) => true,
+    })?;
     failed.map_or(Ok(found), Err)
 }
 
@@ -276,7 +299,7 @@ pub fn run_kept(
     ready: &Ready,
     setup: &Setup,
     end: &AtomicBool,
-    watch: RoundWatch<'_>,
+    watch: RunWatch<'_>,
 ) -> Result<(Found, Option<LabError>), LabError> {
     run_beside(ready, setup, end, &Meeting::of(1), watch)
 }
@@ -287,7 +310,7 @@ pub fn run_beside(
     setup: &Setup,
     end: &AtomicBool,
     meeting: &Meeting,
-    watch: RoundWatch<'_>,
+    watch: RunWatch<'_>,
 ) -> Result<(Found, Option<LabError>), LabError> {
     let workers = workers_for(ready, setup)?;
     if let (AccessMethod::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
@@ -351,13 +374,16 @@ pub fn run_beside(
     let gathered = match failed {
         None => {
             let seen = Seen { reports: &reports, end, gate: &gate, meeting };
-            gather(ready, workers, setup, &seen, watch)
+            gather(ready, workers, setup, &seen, &mut |number, round| watch(Told::Round(number, round)))
         }
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
     let given_up = failed.is_some() || gathered.failed.is_some();
-    let parted = part(&reports, threads, ready.patience, end, given_up);
+    let parted = part(&reports, threads, ready.patience, end, given_up, &mut |draining| {
+        // There is no round to end any more: `end` ends the waiting.
+        watch(Told::Draining(draining));
+    });
     let mut wrong = gathered.wrong;
     wrong.add(parted.wrong);
     let settled = match &ready.way {

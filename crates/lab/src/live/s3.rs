@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_ground::{Bytes, Dice, Duration};
+use stele_ground::{Bytes, Dice, Duration, counted};
 
 use super::content::Content;
 use super::inline::Direct;
@@ -166,8 +166,8 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
         versions: bucket.versions.clone(),
         patience: opening.patience,
         description: format!(
-            "S3 bucket {address}, {} objects of each length, {} TLS",
-            opening.files,
+            "S3 bucket {address}, {} of each length, {} TLS",
+            counted(opening.files.into(), "object"),
             if address.secure { "with" } else { "without" }
         ),
         way: AccessMethod::S3(Arc::new(bucket)),

@@ -15,7 +15,7 @@ use std::time::Instant as WallInstant;
 
 use stele_array::server::{DrivePlace, NewDrives, PoolServer, ServerOptions, Source, fresh_identity};
 use stele_array::{ArrayError, Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
-use stele_ground::{BLOCK, Bytes, DriveId, Duration, KIB, MIB, PoolId};
+use stele_ground::{BLOCK, Bytes, DriveId, Duration, KIB, MIB, PoolId, counted};
 use stele_media::{Buffer, Handle, MediaError, MemoryDrive, Op, Priority, Space};
 
 use super::engine::{Engine, SlotResult};
@@ -67,8 +67,8 @@ pub(super) fn open(address: &VolumeAddress, opening: Opening, progress: Filling<
 
 fn describe(address: &VolumeAddress) -> String {
     let drives = match &address.directory {
-        Some(path) => format!("{} files in {}", address.drives, path.display()),
-        None => format!("{} drives of memory", address.drives),
+        Some(path) => format!("{} in {}", counted(address.drives as u64, "file"), path.display()),
+        None => format!("{} of memory", counted(address.drives as u64, "drive")),
     };
     let mode = if address.mode == WriteMode::WriteThrough { "through" } else { "back" };
     format!(

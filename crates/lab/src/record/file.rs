@@ -1,7 +1,7 @@
 //! The file itself: its lines, written one after another and read with their digest.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ pub struct Recorder {
     path: PathBuf,
     file: File,
     hasher: blake3::Hasher,
+    /// Bytes of the whole lines so far, where a draft stands behind them.
+    before_draft: Option<u64>,
 }
 
 impl Recorder {
@@ -50,7 +52,7 @@ impl Recorder {
             std::io::ErrorKind::AlreadyExists => exists(path),
             _ => LabError::of(&error, "cannot be created", path),
         })?;
-        let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
+        let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new(), before_draft: None };
         if let Err(error) = recorder.line(&Line::Head(Box::new(head))) {
             // Half a head is of no use, and would be in the way.
             let _ = std::fs::remove_file(path);
@@ -79,11 +81,31 @@ impl Recorder {
         hasher.update(bytes.get(..good as usize).unwrap_or_default());
         let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
         file.set_len(good).map_err(cannot)?;
-        Ok((Recorder { path: path.to_owned(), file, hasher }, recorded))
+        Ok((Recorder { path: path.to_owned(), file, hasher, before_draft: None }, recorded))
     }
 
     pub fn cell(&mut self, cell: &CellRecord) -> Result<(), LabError> {
         self.line(&Line::Cell(Box::new(cell.clone())))
+    }
+
+    /// Keeps what was measured of a cell while more of it is still found out, as when its target is
+    /// read back. The file holds a partial cell until the next line takes its place. Crash points:
+    ///
+    /// 1. While the draft stands: the file has the measurement, and a run that goes on measures the
+    ///    cell again.
+    /// 2. Between the cut and the line that follows: the file ends behind the cell before.
+    pub fn draft(&mut self, cell: &CellRecord) -> Result<(), LabError> {
+        self.cut_draft()?;
+        let length = self.file.metadata().map_err(|error| LabError::of(&error, "cannot be written", &self.path))?.len();
+        self.before_draft = Some(length);
+        let text = self.text(&Line::Partial(Box::new(cell.clone())))?;
+        self.write(&text)
+    }
+
+    fn cut_draft(&mut self) -> Result<(), LabError> {
+        let Some(length) = self.before_draft.take() else { return Ok(()) };
+        let cut = self.file.set_len(length).and_then(|()| self.file.seek(SeekFrom::Start(length)));
+        cut.map(drop).map_err(|error| LabError::of(&error, "cannot be written", &self.path))
     }
 
     /// What was counted of a cell that was stopped, or whose target failed. Nothing follows it.
@@ -98,10 +120,19 @@ impl Recorder {
     }
 
     fn line(&mut self, line: &Line) -> Result<(), LabError> {
-        let mut text = serde_json::to_string(line)
-            .map_err(|error| LabError::Failed(format!("{}: cannot be written: {error}", self.path.display())))?;
-        text.push('\n');
+        self.cut_draft()?;
+        let text = self.text(line)?;
         self.hasher.update(text.as_bytes());
+        self.write(&text)
+    }
+
+    fn text(&self, line: &Line) -> Result<String, LabError> {
+        let text = serde_json::to_string(line)
+            .map_err(|error| LabError::Failed(format!("{}: cannot be written: {error}", self.path.display())))?;
+        Ok(text + "\n")
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), LabError> {
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(|error| LabError::of(&error, "cannot be written", &self.path))
     }
@@ -157,8 +188,8 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
         if digest.is_some() || partial.is_some() {
             return Err(bad(number, "there is something behind the end"));
         }
-        let line =
-            serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
+        let line = serde_json::from_slice(&text)
+            .map_err(|error| bad(number, &format!("is not of a .lab file: {}", json_cause(&error))))?;
         match line {
             Line::Head(found) if number == 1 && found.version == VERSION => head = Some(*found),
             Line::Head(found) if number == 1 => {
@@ -190,6 +221,15 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
         cells.iter_mut().for_each(CellRecord::moved_nothing);
     }
     Ok((Recorded { head, cells, digest }, partial, good))
+}
+
+/// The cause without a line of its own: each line of the file is parsed alone.
+fn json_cause(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.strip_suffix(&format!(" at line {} column {}", error.line(), error.column())) {
+        Some(cause) => format!("column {}: {cause}", error.column()),
+        None => text,
+    }
 }
 
 /// Each histogram by itself, and all counts of a cell together, which reports add up.

@@ -121,6 +121,9 @@ fn what_is_no_lab_file_is_an_error_that_says_so() {
         std::fs::write(&path, text).unwrap();
         assert!(matches!(read(&path), Err(LabError::Failed(_))), "{text:?}");
     }
+    std::fs::write(&path, "{\"line\":\"other\"}\n").unwrap();
+    let said = read(&path).unwrap_err().to_string();
+    assert!(said.contains("a.lab: line 1: is not of a .lab file: column 15: unknown variant `other`"), "{said}");
     let later = serde_json::to_string(&Line::Head(Box::new(Head { version: VERSION + 1, ..head() }))).unwrap();
     std::fs::write(&path, later + "\n").unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("format 2 is not known"));
@@ -191,6 +194,32 @@ fn a_cell_that_ended_before_its_time_is_kept_and_measured_again() {
     assert_eq!(before.cells, cells[..1]);
     recorder.cell(&cells[1]).unwrap();
     recorder.finish().unwrap();
+    assert_eq!(read(&path).unwrap().cells, cells);
+}
+
+#[test]
+fn a_cell_is_in_the_file_before_its_target_is_read_back() {
+    let place = Place::new();
+    let (path, cells) = (place.0.join("a.lab"), cells());
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    recorder.cell(&cells[0]).unwrap();
+    recorder.draft(&cells[1]).unwrap();
+    // Killed while it is read back.
+    let killed = std::fs::read(&path).unwrap();
+    let found = read(&path).unwrap();
+    assert_eq!((found.cells.len(), &found.cells[1], found.digest), (2, &cells[1], None));
+    let read_back = Some(crate::live::read_back::ReadBack { bytes: MIB, ..Default::default() });
+    let whole = CellRecord { read_back, ..cells[1].clone() };
+    recorder.cell(&whole).unwrap();
+    let digest = recorder.finish().unwrap();
+    let found = read(&path).unwrap();
+    assert_eq!((&found.cells[1], found.cells.len(), found.digest), (&whole, 2, Some(digest)));
+    // A run that goes on after the kill measures the cell again.
+    std::fs::write(&path, killed).unwrap();
+    let (mut recorder, recorded) = Recorder::resume(&path).unwrap();
+    assert_eq!(recorded.cells, cells[..1]);
+    recorder.draft(&cells[1]).unwrap();
+    recorder.partial(&cells[1]).unwrap();
     assert_eq!(read(&path).unwrap().cells, cells);
 }
 

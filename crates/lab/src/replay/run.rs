@@ -16,7 +16,7 @@ use crate::live::run::{Load, Of, Setup, Timing, run_kept};
 use crate::live::target::{Opening, Ready};
 use crate::objective::{Objective, ObjectiveRecord};
 use crate::record::{BILLIONTHS, CellRecord, RunRecord, rounded};
-use crate::sweep::{Step, SweepWatch};
+use crate::sweep::{SweepWatch, told_as_steps};
 use crate::workload::{AccessSpec, Alignment};
 
 /// Files of one trace.
@@ -65,7 +65,7 @@ pub fn planned(job: &Job) -> Result<ReplayPlan, LabError> {
     }
     if part.trace.is_empty() || part.trace.len() > FILES_MAX {
         return Err(LabError::Usage(format!(
-            "replay.trace names {} files; from 1 to {FILES_MAX} are one trace",
+            "replay.trace: one trace has 1 to {FILES_MAX} files, and {} were named",
             part.trace.len()
         )));
     }
@@ -176,7 +176,7 @@ impl ReplayPlan {
             trace: Some(Arc::new(replay)),
             pause: None,
             batch: job.load.batch.unwrap_or(1),
-            workers: one(job.load.workers.as_ref()).unwrap_or_else(processors),
+            workers: job.load.workers()?.first().copied().unwrap_or_else(processors),
             timing: Timing { warm_up: Duration(0), round: own.unwrap_or(tenth), least: forever, most: forever },
             content: job.content()?,
             of: Of::Data,
@@ -221,9 +221,7 @@ pub fn ran(
     let replay = Replay::of(source, &planned.survey, mapping, planned.speed);
     let setup = planned.setup(job, ready, replay)?;
     let load = setup.load;
-    let (found, failed) = run_kept(ready, &setup, end, &mut |number, round| {
-        watch(Step { cell: 0, load, number, preconditions: false, round })
-    })?;
+    let (found, failed) = run_kept(ready, &setup, end, &mut told_as_steps(0, load, watch))?;
     if found.rounds.is_empty() {
         return failed.map_or(Ok(None), Err);
     }

@@ -1,7 +1,7 @@
 //! Common parts of the recipes' papers: their beginning, the description of the machine, and the
 //! command to repeat them.
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, are, counted};
 
 use crate::oddities;
 use stele_lab::estimate::Estimate;
@@ -88,7 +88,8 @@ impl Order<'_> {
             false => stele_ground::calendar::date(recorded.head.begun),
         };
         let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
-        let about = format!("{}, {when}; {} cells{whole}", recorded.head.program, recorded.cells.len());
+        let about =
+            format!("{}, {when}; {}{whole}", recorded.head.program, counted(recorded.cells.len() as u64, "cell"));
         let own = own.into() + if against { beside } else { "" };
         Document::new(title.map_or(own, str::to_owned), about)
     }
@@ -239,8 +240,12 @@ pub fn conclusion(page: &mut Document, recorded: &Recorded, says: impl Into<Text
     let all = recorded.cells.len();
     let whole = if recorded.digest.is_none() { "; the run did not come to its end" } else { "" };
     let count = match (unsteady, void) {
+        (0, 0) if all == 1 => "The one cell is steady, and not void".to_owned(),
         (0, 0) => format!("All {all} cells are steady, and none is void"),
-        _ => format!("Of {all} cells, {unsteady} are not steady and {void} are void"),
+        _ => {
+            let all = counted(all as u64, "cell");
+            format!("Of {all}, {unsteady} {} not steady and {void} {} void", are(unsteady as u64), are(void as u64))
+        }
     };
     page.paragraph(format!("{count}{whole}."));
 }

@@ -281,6 +281,15 @@ fn up_to(most: usize, text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("'{text}' is no number from 1 to {most}"))
 }
 
+/// Snapshots that a rule keeps.
+fn from_zero(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("'{text}' is no whole number from 0 to {}", usize::MAX))
+}
+
+fn days(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("'{text}' is no number of days from 0 to {}", u64::MAX))
+}
+
 /// Backups at once.
 fn at_once(text: &str) -> Result<usize, String> {
     up_to(64, text)
@@ -385,10 +394,10 @@ pub struct BackupRun {
     #[arg(long)]
     pub host: Option<String>,
     /// Segments that are stored at the same time, from 1 to 16; each takes 64 MiB
-    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = sessions)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = sessions, allow_negative_numbers = true)]
     pub sessions: usize,
-    /// Level of zstd
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=19))]
+    /// Level of zstd, from 1 to 19
+    #[arg(long, default_value_t = 1, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=19))]
     pub compression: i32,
     /// Command to run before; if it fails, nothing is saved
     #[arg(long, value_name = "COMMAND")]
@@ -452,7 +461,7 @@ pub struct Restore {
     pub verify: bool,
     /// Segments that are read at the same time, from 1 to 16
     /// [default: one for each processor, at most 8]
-    #[arg(long, value_name = "NUMBER", value_parser = sessions)]
+    #[arg(long, value_name = "NUMBER", value_parser = sessions, allow_negative_numbers = true)]
     pub sessions: Option<usize>,
     #[command(flatten)]
     pub telling: Telling,
@@ -477,20 +486,26 @@ pub struct BackupForget {
     /// Keep what versions of files need by this file's classes, beside what other rules keep
     #[arg(long, value_name = "FILE", conflicts_with = "snapshots")]
     pub policy: Option<PathBuf>,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep so many of the latest snapshots of each series
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_last: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep the latest of each hour, for so many hours
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_hourly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep the latest of each day, for so many days
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_daily: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep the latest of each week, for so many weeks
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_weekly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep the latest of each month, for so many months
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_monthly: usize,
-    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots")]
+    /// Keep the latest of each year, for so many years
+    #[arg(long, default_value_t = 0, value_name = "NUMBER", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = from_zero)]
     pub keep_yearly: usize,
     /// Keep all that are not older than so many days before the latest of their series
-    #[arg(long, default_value_t = 0, value_name = "DAYS", conflicts_with = "snapshots")]
+    #[arg(long, default_value_t = 0, value_name = "DAYS", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = days)]
     pub keep_within_days: u64,
     /// Keep all with this tag
     #[arg(long, value_name = "TAG", conflicts_with = "snapshots")]
@@ -536,8 +551,8 @@ pub struct Schedule {
     /// Run what is due, and end
     #[arg(long)]
     pub once: bool,
-    /// Backups that run at the same time; the others wait
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = at_once)]
+    /// Backups that run at the same time, from 1 to 64; the others wait
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = at_once, allow_negative_numbers = true)]
     pub at_once: usize,
 }
 

@@ -11,6 +11,7 @@ mod words;
 pub use paper::{Against, Paper};
 pub use replay::Replay;
 pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
+use words::{count, from_one, percent, seed, time, time_to_measure, workers};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
@@ -77,6 +78,7 @@ Examples:
 A holder of the token can read and fill every file that this process can access, and with --destroy overwrite it. The
 connection is not encrypted.")]
     Serve {
+        /// The address to listen at
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9310")]
         listen: std::net::SocketAddr,
         #[command(flatten)]
@@ -88,6 +90,7 @@ connection is not encrypted.")]
     /// Show the contents of a .lab file
     #[command(after_help = "Examples:\n  stele lab show sweep.lab\n  stele lab show sweep.lab --rounds --json")]
     Show {
+        /// The .lab file
         file: PathBuf,
         /// Show every round of every cell
         #[arg(long)]
@@ -131,13 +134,18 @@ Examples:
         /// Name of the chart; `help` lists them
         #[arg(long, value_name = "NAME")]
         chart: Option<String>,
-        /// SVG file to write
+        /// SVG file to write; its name ends in .svg
         #[arg(long, short)]
         out: Option<PathBuf>,
     },
     /// Compare two .lab files side by side: the ratio of each cell with its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
-    Diff { first: PathBuf, second: PathBuf },
+    Diff {
+        /// The earlier .lab file
+        first: PathBuf,
+        /// The later one
+        second: PathBuf,
+    },
     /// Compare a .lab file with an earlier one, and fail if a cell became slower
     #[command(after_help = "\
 Examples:
@@ -201,7 +209,9 @@ Examples:
   stele lab export sweep.lab --format csv
   stele lab export sweep.lab --format rounds             every run second by second: rate, responses, queue, processors")]
     Export {
+        /// The .lab file
         file: PathBuf,
+        /// The format to write
         #[arg(long, value_enum)]
         format: ExportFormat,
         /// File to write [default: beside the .lab file]
@@ -215,11 +225,12 @@ Examples:
   stele lab import nightly.fio --lenient --into jobs
   stele lab import servers.icf                    a job for each access specification that is assigned")]
     Import {
+        /// The file of the other tool
         file: PathBuf,
         /// Tool that wrote the file [default: detected from its contents]
         #[arg(long, value_enum)]
         from: Option<OriginArg>,
-        /// Directory for the jobs [default: the current directory]
+        /// Directory for the jobs; it is made if it is missing [default: the current directory]
         #[arg(long, value_name = "DIR", default_value = ".")]
         into: PathBuf,
         /// Leave out unknown settings, with a warning
@@ -249,7 +260,7 @@ pub enum PapersCommand {
 pub struct TokenArgs {
     /// File with the secret that all hosts share, at least 16 characters
     /// [default: the value of STELE_LAB_TOKEN]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", display_order = 11)]
     pub token_file: Option<PathBuf>,
 }
 
@@ -257,7 +268,7 @@ pub struct TokenArgs {
 pub struct LabRun {
     /// Hosts that run the job together, each on its own target of that name: HOST:PORT of each
     /// host's `stele lab serve`
-    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT", display_order = 10)]
     pub hosts: Vec<String>,
     #[command(flatten)]
     pub token: TokenArgs,
@@ -277,15 +288,15 @@ pub struct Fio {
     /// Allow overwriting files that the laboratory did not make
     #[arg(long)]
     pub destroy: bool,
-    /// Write fio's JSON to this file
-    #[arg(long, short, value_name = "FILE")]
-    pub out: Option<PathBuf>,
     /// Time without any answer after which a device has failed [default: 30s]
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true, value_parser = time)]
     pub patience: Option<String>,
     /// List the files that would be made, read and overwritten, and run nothing
     #[arg(long)]
     pub plan: bool,
+    /// Write fio's JSON to this file
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
@@ -293,7 +304,7 @@ pub struct Ffsb {
     /// The profile
     pub file: PathBuf,
     /// Duration, instead of the profile's
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true, value_parser = time_to_measure)]
     pub time: Option<String>,
 }
 
@@ -338,10 +349,10 @@ pub struct Compare {
     #[command(flatten)]
     pub load: LoadArgs,
     /// The target that --on is compared against
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", display_order = 2)]
     pub against: String,
     /// Blocks of four runs for each cell
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, display_order = 66, allow_negative_numbers = true, value_parser = count())]
     pub blocks: u32,
 }
 
@@ -358,7 +369,7 @@ pub enum ExportFormat {
 pub struct Search {
     /// Hosts that share the load, each on its own target of that name: HOST:PORT of each host's
     /// `stele lab serve`
-    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT", display_order = 10)]
     pub hosts: Vec<String>,
     #[command(flatten)]
     pub token: TokenArgs,
@@ -366,66 +377,72 @@ pub struct Search {
     pub what: What,
     /// Raise the rate of an open loop while it meets this objective, for example p99=2ms,
     /// p99.9=10ms or mean=5ms
-    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"])]
+    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"], display_order = 35)]
     pub objective: Option<String>,
     /// With an objective: rate to begin with, in accesses a second [default: 1000]
-    #[arg(long, requires = "objective")]
+    #[arg(long, requires = "objective", display_order = 42, allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// With an objective: largest rate, in accesses a second [default: 100000000]
-    #[arg(long, requires = "objective")]
+    #[arg(long, requires = "objective", display_order = 43, allow_negative_numbers = true, value_parser = from_one)]
     pub rate_max: Option<u64>,
     /// With an objective: equal gaps between accesses, or gaps drawn from the exponential
     /// distribution [default: even]
-    #[arg(long, value_enum, requires = "objective")]
+    #[arg(long, value_enum, requires = "objective", display_order = 47)]
     pub arrivals: Option<ArrivalsArg>,
     /// The response time that must not be exceeded [default: 20ms]
-    #[arg(long)]
+    #[arg(long, display_order = 36, allow_hyphen_values = true, value_parser = time)]
     pub response: Option<String>,
     /// Apply the response time to this percentile of the accesses, instead of the mean
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", display_order = 37, allow_negative_numbers = true)]
     pub percentile: Option<f64>,
     /// Number of outstanding accesses to begin with
-    #[arg(long)]
+    #[arg(long, display_order = 40, allow_negative_numbers = true, value_parser = count())]
     pub outstanding: Option<u32>,
     /// Largest number of outstanding accesses [default: 512; 20000 of modelled arrays]
-    #[arg(long)]
+    #[arg(long, display_order = 41, allow_negative_numbers = true, value_parser = from_one)]
     pub outstanding_max: Option<u64>,
 }
 
 #[derive(Args, Debug)]
 pub struct LoadArgs {
     /// Number of outstanding accesses, kept constant [default: 1]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', display_order = 40, allow_negative_numbers = true, value_parser = count())]
     pub outstanding: Vec<u32>,
     /// Accesses started each second, however late the answers come (open loop)
-    #[arg(long, value_delimiter = ',', conflicts_with = "outstanding")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        conflicts_with = "outstanding",
+        display_order = 42,
+        allow_negative_numbers = true
+    )]
     pub rate: Vec<f64>,
     /// Bytes started each second, however late the answers come, for example 10MiB
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"], display_order = 44)]
     pub rate_bytes: Vec<String>,
     /// Rate that changes over time: points like 0s=100,60s=5000, with straight lines between; two
     /// points at one time are a step
-    #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"])]
+    #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"], display_order = 45)]
     pub profile: Vec<String>,
     /// Run a profile's time this many times faster; 1440 turns a day into a minute [default: 1]
-    #[arg(long, value_name = "TIMES")]
+    #[arg(long, value_name = "TIMES", display_order = 46, allow_negative_numbers = true)]
     pub speed: Option<f64>,
     /// Report whether the accesses met this objective, for example p99=2ms or mean=5ms; exit code
     /// 13 if they missed it
-    #[arg(long, value_name = "STATISTIC=TIME")]
+    #[arg(long, value_name = "STATISTIC=TIME", display_order = 35)]
     pub objective: Option<String>,
     /// Gaps between accesses: equal, or drawn from the exponential distribution
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 47)]
     pub arrivals: Option<ArrivalsArg>,
     /// Pause of each thread between bursts, in which it starts no access, for example 1ms
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["rate", "rate_bytes"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["rate", "rate_bytes"], display_order = 48, allow_hyphen_values = true, value_parser = time)]
     pub pause: Option<String>,
     /// Accesses of each thread between two pauses [default: 1]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", display_order = 49, allow_negative_numbers = true, value_parser = count())]
     pub burst: Option<u32>,
     /// Start of a pause: when the burst is answered, when it is started and then answered, or
     /// overlapping outstanding accesses [default: answered]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 50)]
     pub pause_when: Option<WhenArg>,
 }
 
@@ -433,10 +450,10 @@ pub struct LoadArgs {
 #[derive(Args, Debug)]
 pub struct LiveArgs {
     /// Show rate, responses, queue and processors in the terminal after each round
-    #[arg(long)]
+    #[arg(long, display_order = 72)]
     pub live: bool,
     /// Serve metrics to Prometheus at http://ADDRESS/metrics during the run
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", display_order = 73)]
     pub metrics: Option<std::net::SocketAddr>,
 }
 
@@ -446,11 +463,12 @@ pub struct What {
     pub job: Option<PathBuf>,
     /// The target: null, a file, a block device, a directory (dir:PATH), a volume in this process
     /// (volume:8+2,drives=12), or a URL of nbd://, iscsi://, nfs://, s3:// or backup://
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", display_order = 1)]
     pub on: Option<String>,
     /// Measure arrays of modelled drives in virtual time: drives=20,60 raid=5,10 cache=on,off
     /// stroke=8,45 array=stele,ds4500
     #[arg(
+        display_order = 3,
         long = "virtual",
         value_name = "AXIS=VALUES",
         num_args = 0..,
@@ -459,93 +477,94 @@ pub struct What {
     pub modelled: Option<Vec<String>>,
     /// File with the certificate authorities to trust for an s3:// server
     /// [default: those of the system]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", display_order = 6)]
     pub ca: Option<PathBuf>,
     /// Bytes of the target to use; required for a file that does not exist yet, and for a volume
-    #[arg(long)]
+    #[arg(long, display_order = 4)]
     pub size: Option<String>,
     /// Number of files in a directory target; objects of each length in a bucket [default: 100]
-    #[arg(long)]
+    #[arg(long, display_order = 5, allow_negative_numbers = true, value_parser = count())]
     pub files: Option<u32>,
     /// Look up, create and remove file names (or list objects), instead of reading and writing
-    #[arg(long)]
+    #[arg(long, display_order = 25)]
     pub names: bool,
     /// Keep the files of a directory, or the objects on a server, for the next run
-    #[arg(long)]
+    #[arg(long, display_order = 9)]
     pub keep: bool,
     /// A workload by name (`stele lab workloads`)
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    #[arg(long, value_delimiter = ',', value_name = "NAME", display_order = 20)]
     pub workload: Vec<String>,
-    /// Percent of accesses that read [default: 100]
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
+    /// Percent of accesses that read, from 0 to 100 [default: 100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload", display_order = 21, allow_negative_numbers = true, value_parser = percent())]
     pub read: Vec<u8>,
-    /// Percent of accesses at a random offset [default: 100]
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
+    /// Percent of accesses at a random offset, from 0 to 100 [default: 100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload", display_order = 22, allow_negative_numbers = true, value_parser = percent())]
     pub random: Vec<u8>,
     /// Bytes of each access, or sizes with their shares, for example 4KiB:60/8KiB:40
     /// [default: 4KiB]
-    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload", display_order = 23)]
     pub access: Vec<String>,
     /// Alignment of random accesses: multiples of their own size, or of 512 bytes
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, display_order = 24)]
     pub align: Option<AlignArg>,
-    /// Number of threads [default: one for each processor]
-    #[arg(long, value_delimiter = ',')]
+    /// Number of threads, from 1 to 512 [default: one for each processor]
+    #[arg(long, value_delimiter = ',', display_order = 51, allow_negative_numbers = true, value_parser = workers())]
     pub workers: Vec<u32>,
     /// Number of answers that a thread collects at once; a higher number costs less CPU time, but
     /// each access seems slower [default: 1]
-    #[arg(long)]
+    #[arg(long, display_order = 52, allow_negative_numbers = true, value_parser = count())]
     pub batch: Option<u32>,
-    /// Time to measure, in whole rounds; it is not extended if the rate is not steady
-    #[arg(long, conflicts_with_all = ["least", "most"])]
+    /// Time to measure, in whole rounds, at most 100000h; it is not extended if the rate is not
+    /// steady
+    #[arg(long, conflicts_with_all = ["least", "most"], display_order = 60, allow_hyphen_values = true, value_parser = time_to_measure)]
     pub time: Option<String>,
     /// Time to measure at least [default: ten rounds]
-    #[arg(long)]
+    #[arg(long, display_order = 61, allow_hyphen_values = true, value_parser = time_to_measure)]
     pub least: Option<String>,
     /// Time to measure at most, if the rate does not become steady [default: three times the least]
-    #[arg(long)]
+    #[arg(long, display_order = 62, allow_hyphen_values = true, value_parser = time)]
     pub most: Option<String>,
     /// Warm-up time that does not count [default: two rounds]
-    #[arg(long)]
+    #[arg(long, display_order = 63, allow_hyphen_values = true, value_parser = time)]
     pub warm_up: Option<String>,
     /// Length of a round [default: 1s]
-    #[arg(long)]
+    #[arg(long, display_order = 64, allow_hyphen_values = true, value_parser = time)]
     pub round: Option<String>,
     /// Time without any answer after which a target has failed [default: 30s]
-    #[arg(long)]
+    #[arg(long, display_order = 65, allow_hyphen_values = true, value_parser = time)]
     pub patience: Option<String>,
     /// Compare data read with data written, and read the whole target back at the end
-    #[arg(long)]
+    #[arg(long, display_order = 26)]
     pub verify: bool,
     /// Compression ratio of the written data: size over compressed size [default: 1]
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", display_order = 27, allow_negative_numbers = true)]
     pub compress: Option<f64>,
     /// Deduplication ratio of the written data: blocks over distinct blocks [default: 1]
-    #[arg(long, value_name = "RATIO")]
+    #[arg(long, value_name = "RATIO", display_order = 28, allow_negative_numbers = true)]
     pub dedupe: Option<f64>,
     /// Random seed [default: 1]
-    #[arg(long)]
+    #[arg(long, display_order = 29, allow_negative_numbers = true, value_parser = seed)]
     pub seed: Option<u64>,
     /// Write the whole target this many times in order before each cell, for example 2x; for random
     /// writes then write at random until the rate is steady
-    #[arg(long, value_name = "TIMES")]
+    #[arg(long, value_name = "TIMES", display_order = 30)]
     pub precondition: Option<String>,
     /// Use the page cache; --buffered=false,true measures both
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_delimiter = ',')]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_delimiter = ',', display_order = 7)]
     pub buffered: Vec<bool>,
     /// Allow overwriting the data on the target
-    #[arg(long)]
+    #[arg(long, display_order = 8)]
     pub destroy: bool,
     /// Keep all measurements in this .lab file; in a directory, the starting time gives the file
     /// its name
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", display_order = 70)]
     pub out: Option<PathBuf>,
     /// Measure only the cells that the .lab file lacks
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", display_order = 71)]
     pub resume: bool,
     #[command(flatten)]
     pub live: LiveArgs,
     /// Show the cells that would run and their duration, and run nothing
-    #[arg(long)]
+    #[arg(long, display_order = 74)]
     pub plan: bool,
 }

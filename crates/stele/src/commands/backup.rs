@@ -12,6 +12,7 @@ mod schedule;
 mod select;
 mod show;
 mod volume;
+mod waiting;
 
 use std::io::Read;
 use std::path::Path;
@@ -27,8 +28,8 @@ use stele_backup::snapshot::{Issue, Snapshot};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
 use stele_backup::{prune, verify};
-use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_ground::{Bytes, Shown, are, counted};
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
@@ -264,6 +265,11 @@ fn lock(json: bool, repository: &Repository, name: &str, latest: &LatestArgs, un
     Ok(())
 }
 
+/// A number of things with its verb: `1 segment is`, `2 segments are`.
+fn verbed(number: u64, noun: &str) -> String {
+    format!("{} {}", counted(number, noun), are(number))
+}
+
 fn shown_path(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }
@@ -280,7 +286,7 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
     for issue in issues {
         eprintln!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text));
     }
-    Err(Failure::new(Kind::Incomplete, format!("{what}; {problems} problems are listed above")))
+    Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", verbed(problems, "problem"))))
 }
 
 fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
@@ -316,17 +322,27 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
             println!("snapshot {}: {}: {}", lost.snapshot.short(), Shown(&shown_path(&lost.path)), Shown(&lost.text));
         }
         if done.repaired_files > 0 {
-            println!("{} files live from content that was stored again; prune keeps it.", done.repaired_files);
+            println!(
+                "{} content that was stored again; prune keeps it.",
+                match done.repaired_files {
+                    1 => "1 file has".to_owned(),
+                    several => format!("{several} files have"),
+                }
+            );
         }
         println!(
-            "{} snapshots with {} entries, {} segments with {} chunks: {faults} faults.",
-            done.snapshots, done.files, done.segments, done.chunks
+            "{} with {}, {} with {}: {}.",
+            counted(done.snapshots, "snapshot"),
+            counted(done.files, "entry"),
+            counted(done.segments, "segment"),
+            counted(done.chunks, "chunk"),
+            counted(faults, "fault")
         );
     }
     if done.is_good() {
         return Ok(());
     }
-    let failure = Failure::new(Kind::Damaged, format!("the repository has {faults} faults"));
+    let failure = Failure::new(Kind::Damaged, format!("the repository has {}", counted(faults, "fault")));
     Err(failure
         .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
 }
@@ -356,12 +372,12 @@ fn scrub(watch: Watch, place: &RepositoryArgs) -> Outcome<()> {
         }))?;
     } else {
         damaged.iter().for_each(|(id, text)| println!("segment {id:?}: {}", Shown(text)));
-        println!("{segments} segments: {} are damaged.", damaged.len());
+        println!("{}: {} damaged.", counted(segments, "segment"), damaged.len());
     }
     if damaged.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Kind::Damaged, format!("{} segments are damaged", damaged.len()))
+    Err(Failure::new(Kind::Damaged, format!("{} damaged", verbed(damaged.len() as u64, "segment")))
         .next("`stele backup verify --data` names the files, and marks the chunks"))
 }
 
@@ -384,24 +400,26 @@ fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
         }));
     }
     let would = if dry_run { "would be " } else { "" };
-    println!("{} snapshots need {} of {} segments.", done.snapshots, done.segments - done.condemned, done.segments);
-    println!("{} unneeded segments ({}) {would}condemned.", done.condemned, stele_ground::Bytes(done.condemned_bytes));
-    println!("{} segments ({}) {would}removed.", done.removed, stele_ground::Bytes(done.removed_bytes));
+    let segment = |number| counted(number, "segment");
+    let needed = done.segments - done.condemned;
+    println!("Needed by {}: {needed} of {}.", counted(done.snapshots, "snapshot"), segment(done.segments));
+    println!("{} ({}) {would}condemned.", counted(done.condemned, "unneeded segment"), Bytes(done.condemned_bytes));
+    println!("{} ({}) {would}removed.", segment(done.removed), Bytes(done.removed_bytes));
     if done.lost > 0 {
         println!(
-            "{} needed segments are gone or unreadable, so any other may repair them: none is condemned.",
-            done.lost
+            "{} gone or unreadable, and any other may repair that: none is condemned.",
+            verbed(done.lost, "needed segment")
         );
         println!("Restore what is left, and remove the snapshots that `stele backup verify` names.");
     }
     if done.waiting > 0 {
-        println!("{} segments wait until an earlier backup has ended.", done.waiting);
+        println!("{} kept until an earlier backup has ended.", verbed(done.waiting, "segment"));
     }
     if done.locked > 0 {
-        println!("{} segments are locked, and stay until their dates.", done.locked);
+        println!("{} locked until a later date.", verbed(done.locked, "segment"));
     }
     if done.refused > 0 {
-        return Err(Failure::new(Kind::Refused, format!("the store did not let {} segments go", done.refused)));
+        return Err(Failure::new(Kind::Refused, format!("the store did not let {} go", segment(done.refused))));
     }
     Ok(())
 }

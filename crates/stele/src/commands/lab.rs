@@ -43,7 +43,7 @@ use asked::{add_load, add_search, job_of, kept_in_directory};
 use live::Live;
 use progress::Progress;
 use stop::until_stopped;
-use turns::{Ending, in_turn, keep, stopped};
+use turns::{Draft, Ending, in_turn, keep, stopped};
 
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     backup::reach();
@@ -94,6 +94,7 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
     let origin = from.map_or_else(|| Origin::of(&text), Into::into);
     let jobs =
         import::jobs(&text, origin, lenient).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    std::fs::create_dir_all(into).map_err(|error| LabError::of(&error, "cannot be made", into))?;
     for imported in jobs {
         imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {warning}", file.display()));
         let text = toml::to_string(&imported.job)
@@ -109,11 +110,28 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
 /// Writes a file; it must not exist yet.
 fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
     stele_server::files::create(path, bytes.as_ref()).map_err(|failure| match failure.kind {
-        Kind::Exists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
-            .next("name another file with --out"),
+        Kind::Exists => exists(path),
         _ => failure,
     })?;
     written(path, json)
+}
+
+/// Another file stands in the way of one that is to be written.
+fn exists(path: &Path) -> Failure {
+    Failure::new(Kind::Exists, format!("{}: exists already", path.display())).next("name another file with --out")
+}
+
+/// A result file is in the way: the laboratory's error, with the exit code for a thing that exists.
+fn result_exists(path: &Path) -> Failure {
+    Failure::new(Kind::Exists, record::exists(path).to_string())
+}
+
+/// A new result file; it must not exist yet.
+fn created(path: &Path, head: &Head) -> Outcome<Recorder> {
+    Recorder::create(path, head.clone()).map_err(|error| match error == record::exists(path) {
+        true => result_exists(path),
+        false => error.into(),
+    })
 }
 
 /// The same in the place of a file that is there.
@@ -177,14 +195,15 @@ fn no_target() -> Failure {
 }
 
 /// Reads a whole target back if its reads are verified: after its last cell, and after a cell that
-/// read wrong data. Skipped if writes may still be under way, or if the run was stopped.
+/// read wrong data. Skipped if writes may still be under way, or if the run was stopped. The result
+/// file has the measurement before.
 fn read_back(
     ready: &Ready,
     cell: &JobCell,
     found: CellRecord,
     is_last: bool,
-    progress: &Progress<'_>,
-    stop: &AtomicBool,
+    (progress, stop): (&Progress<'_>, &AtomicBool),
+    draft: Draft<'_>,
 ) -> Outcome<CellRecord> {
     let content = cell.setup.content;
     let wrong = found.wrong_sectors > 0;
@@ -192,6 +211,7 @@ fn read_back(
     if !due || stop.load(Ordering::Relaxed) {
         return Ok(found);
     }
+    draft(&found)?;
     let begun = std::time::Instant::now();
     let read = read_back::read_back(ready, content, &mut |done, all| {
         progress.bulk("reading the target back", begun, done, all);
@@ -211,14 +231,14 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
         (None, _) => Ok((None, Vec::new())),
         (Some(path), true) if Recorder::never_began(path) && path.exists() => {
             std::fs::remove_file(path).map_err(|error| LabError::of(&error, "cannot be made anew", path))?;
-            Ok((Some(Recorder::create(path, head.clone())?), Vec::new()))
+            Ok((Some(created(path, head)?), Vec::new()))
         }
         (Some(path), true) if path.exists() => {
             let (recorder, recorded) = Recorder::resume(path)?;
             same_job(path, &recorded.head, head)?;
             Ok((Some(recorder), recorded.cells))
         }
-        (Some(path), _) => Ok((Some(Recorder::create(path, head.clone())?), Vec::new())),
+        (Some(path), _) => Ok((Some(created(path, head)?), Vec::new())),
     }
 }
 
@@ -227,7 +247,7 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
 fn admit(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<()> {
     let Some(path) = out else { return Ok(()) };
     match std::fs::symlink_metadata(path) {
-        Ok(_) if !resume => Err(record::exists(path).into()),
+        Ok(_) if !resume => Err(result_exists(path)),
         Ok(_) if Recorder::never_began(path) => Ok(()),
         Ok(_) => {
             let recorded = record::read(path)?;
@@ -322,7 +342,7 @@ fn measure_ready(
     let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
-    let ending = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch| {
+    let ending = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch, draft| {
         if cell.buffered != opening.buffered {
             opening.buffered = cell.buffered;
             open(targets, opening, progress, stop, readies)?;
@@ -334,7 +354,7 @@ fn measure_ready(
         };
         let found = sweep::cell(ready, number, cell, stop, watch)?;
         let is_last = !cells.iter().skip(number + 1).any(|later| ab_test::is_against(&later.axes) == side);
-        found.map(|found| read_back(ready, cell, found, is_last, progress, stop)).transpose()
+        found.map(|found| read_back(ready, cell, found, is_last, (progress, stop), draft)).transpose()
     });
     let (ending, digest) = ending.finish(recorder);
     match head.against.is_some() {

@@ -293,7 +293,7 @@ fn what_was_counted_before_a_server_vanished_is_kept_beside_the_reason() {
         seed: 1,
     };
     let end = std::sync::atomic::AtomicBool::new(false);
-    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_, _| true).unwrap();
+    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_| true).unwrap();
     let failed = failed.map(|error| error.to_string()).unwrap_or_default();
     assert!(failed.contains("ended the connection"), "{failed}");
     assert!(found.stopped && found.total().read.count() > 0, "{} rounds", found.rounds.len());
@@ -328,7 +328,7 @@ fn an_access_that_is_never_answered_fails_the_target_and_what_was_counted_is_kep
     let (opening, setup) = reads(Duration::from_millis(1_500));
     let ready = Target::Nbd(server.address()).open(opening, &mut |_, _| true).unwrap();
     let end = std::sync::atomic::AtomicBool::new(false);
-    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_, _| true).unwrap();
+    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_| true).unwrap();
     let failed = failed.map(|error| error.to_string()).unwrap_or_default();
     assert!(failed.contains("an access was never answered"), "{failed}");
     assert!(found.left_behind && found.total().read.count() > 0);

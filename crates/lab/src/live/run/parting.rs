@@ -10,7 +10,7 @@ use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use stele_ground::Duration;
 
-use super::LOOK;
+use super::{Draining, LOOK};
 use crate::histogram::Histogram;
 use crate::live::worker::{Left, Report};
 use crate::live::wrong::Wrong;
@@ -18,6 +18,9 @@ use crate::live::wrong::Wrong;
 /// Who ends a run waits no longer for what is under way, nor is a target waited for that has
 /// failed.
 const FAREWELL: WallDuration = WallDuration::from_secs(2);
+
+/// The waiting is told from this time on, and again after each.
+const TELL: WallDuration = WallDuration::from_millis(500);
 
 /// What the workers said when the run was over.
 #[derive(Default)]
@@ -31,17 +34,20 @@ pub struct Parted {
 }
 
 /// Waits until all that was under way is answered: as long as answers come, each within the
-/// target's patience of the one before.
+/// target's patience of the one before. `tell` hears how much is under way.
 pub fn part(
     reports: &Receiver<Report>,
     threads: Vec<JoinHandle<()>>,
     patience: Duration,
     end: &AtomicBool,
     given_up: bool,
+    tell: &mut dyn FnMut(Draining),
 ) -> Parted {
     let mut parted = Parted::default();
     let mut under_way: BTreeMap<u32, u32> = BTreeMap::new();
-    let mut answered = WallInstant::now();
+    let begun = WallInstant::now();
+    let (mut answered, mut told) = (begun, begun);
+    let all = |under_way: &BTreeMap<u32, u32>| under_way.values().map(|count| u64::from(*count)).sum::<u64>();
     let mut farewell = given_up.then(|| answered + FAREWELL);
     loop {
         match reports.recv_timeout(LOOK) {
@@ -61,6 +67,11 @@ pub fn part(
             Ok(Report::Ended(Ok(())) | Report::Ready | Report::Part(_)) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        if told.elapsed() >= TELL {
+            told = WallInstant::now();
+            let waited = Duration(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            tell(Draining { under_way: all(&under_way), waited });
+        }
         if end.load(Ordering::Relaxed) {
             farewell.get_or_insert_with(|| WallInstant::now() + FAREWELL);
         }
@@ -68,7 +79,7 @@ pub fn part(
             break;
         }
         if answered.elapsed().as_nanos() > u128::from(patience.0) {
-            let count: u64 = under_way.values().map(|count| u64::from(*count)).sum();
+            let count = all(&under_way);
             parted.failed.get_or_insert_with(|| never_answered(count.max(1), patience));
             break;
         }

@@ -17,8 +17,10 @@ use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
 use stele_ground::calendar::{LATEST, moment};
 use stele_lab::live::s3::sign::Keys;
-use stele_server::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
+use stele_server::bucket::{BucketClient, BucketRequest, BucketResponse, Result, TEXT_MAX, checksum, encoded, judge};
 use stele_server::failure::Outcome;
+
+use super::waiting::Waiting;
 
 /// Objects that prune hides if it cannot remove them.
 const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];
@@ -74,6 +76,21 @@ impl Repository {
         Ok(Repository(BucketClient::open(text, "place of a repository", Keys::find()?)?))
     }
 
+    /// Says on standard error what is waited for, if the server is silent.
+    fn waiting(&self, ask: BucketRequest<'_>, bytes: u64) -> Waiting {
+        Waiting::begin(self.0.place(), ask.method, bytes)
+    }
+
+    fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
+        let _waiting = self.waiting(ask, body.len() as u64);
+        self.0.ask(ask, body)
+    }
+
+    fn send(&self, ask: BucketRequest<'_>, body: &Bytes) -> Result<BucketResponse> {
+        let _waiting = self.waiting(ask, body.len() as u64);
+        self.0.send(ask, body)
+    }
+
     fn path(&self, name: &Name) -> String {
         self.0.path_of(name.text())
     }
@@ -95,7 +112,7 @@ impl Repository {
     fn put(&self, name: &Name, bytes: &Bytes, headers: &[(&str, &str)]) -> Result<()> {
         let path = self.path(name);
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
-        let answer = self.0.send(ask, bytes)?;
+        let answer = self.send(ask, bytes)?;
         let repeated = answer.repeated;
         match judge(self.0.place(), ask, answer) {
             // The number of an epoch belongs to one prune: of two that store the same, one must not
@@ -112,14 +129,14 @@ impl Repository {
         let path = self.path(name);
         let range = range.map(|range| ("range", range));
         let answer =
-            self.0.ask(BucketRequest { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
+            self.ask(BucketRequest { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
         Ok(answer.body.into())
     }
 
     fn show(&self, name: &Name) -> Result<Shown> {
         let path = self.path(name);
         let ask = BucketRequest { method: "HEAD", path: &path, query: "", headers: &[], max: TEXT_MAX };
-        let answer = self.0.ask(ask, b"")?;
+        let answer = self.ask(ask, b"")?;
         Ok(Shown {
             version: answer.header("x-amz-version-id").map(str::to_owned),
             governance: answer.header("x-amz-object-lock-mode") == Some("GOVERNANCE"),
@@ -130,7 +147,7 @@ impl Repository {
 
     fn delete(&self, name: &Name, query: &str) -> Result<()> {
         let path = self.path(name);
-        self.0.ask(BucketRequest { method: "DELETE", path: &path, query, headers: &[], max: TEXT_MAX }, b"").map(drop)
+        self.ask(BucketRequest { method: "DELETE", path: &path, query, headers: &[], max: TEXT_MAX }, b"").map(drop)
     }
 }
 
@@ -173,13 +190,13 @@ impl Store for Repository {
         let query = format!("retention={version}");
         let headers = [("x-amz-checksum-sha256", sum.as_str())];
         let ask = BucketRequest { method: "PUT", path: &path, query: &query, headers: &headers, max: TEXT_MAX };
-        self.0.ask(ask, document.as_bytes()).map(drop).map_err(|error| self.explained(error))
+        self.ask(ask, document.as_bytes()).map(drop).map_err(|error| self.explained(error))
     }
 
     fn has_locks(&self) -> Result<bool> {
         let path = self.0.path();
         let ask = BucketRequest { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
-        match self.0.ask(ask, b"") {
+        match self.ask(ask, b"") {
             Ok(_) => Ok(true),
             Err(BackupError::Missing(_)) => Ok(false),
             Err(error) => Err(error),
@@ -232,7 +249,7 @@ impl Store for Repository {
                 token.as_ref().map(|token| format!("continuation-token={}&", encoded(token))).unwrap_or_default();
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
             let ask = BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
-            let answer = self.0.ask(ask, b"")?;
+            let answer = self.ask(ask, b"")?;
             let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, self.0.prefix())?;
             page.listed.into_iter().try_for_each(&mut *each)?;
             if page.next.is_none() {
@@ -268,9 +285,8 @@ impl Store for Repository {
     fn now(&self) -> Result<u64> {
         let path = self.0.path();
         let query = format!("list-type=2&max-keys=1&prefix={}", encoded(self.0.prefix()));
-        let answer = self
-            .0
-            .ask(BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
+        let answer =
+            self.ask(BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
         let date = answer.header("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         since
@@ -287,7 +303,7 @@ impl Store for Repository {
         let ask = BucketRequest { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
         // A server that does not say, or says it to others alone, is no reason to make no
         // repository.
-        let answer = self.0.ask(ask, b"").ok()?;
+        let answer = self.ask(ask, b"").ok()?;
         let enabled = tag(&String::from_utf8_lossy(&answer.body), "Status").as_deref() == Some("Enabled");
         let text =
             "keeps no versions: a key that may only write can destroy every backup in it by storing other objects";

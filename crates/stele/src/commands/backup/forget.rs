@@ -9,11 +9,11 @@ use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
 use stele_backup::versions::{self, SeriesSnapshot};
-use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_ground::{Shown, counted};
 use stele_server::failure::{Failure, Kind, Outcome};
 
-use super::{open, select, shown_path};
+use super::{open, select, shown_path, verbed};
 use crate::cli::backup::BackupForget;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -60,8 +60,9 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     let misdated = candidates.iter().filter(|is| is.is_misdated).count();
     if misdated > 0 {
         eprintln!(
-            "stele: {misdated} snapshots stay: the store dates them days before or behind the ends of their backups, as in a \
-             copy without its times; name them to remove them"
+            "stele: {} kept: the store's date lies days before or behind the end of the backup, as in a copy without its \
+             times; name a snapshot to remove it",
+            verbed(misdated as u64, "snapshot")
         );
     }
     let gap_max = if command.accept_gaps { u64::MAX } else { GAP_SECONDS_MAX };
@@ -70,8 +71,8 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     let counts_time = command.policy.is_some() || rules.within_seconds > 0;
     if counts_time && line.left_out() >= DAY {
         eprintln!(
-            "stele: {} days without a snapshot are not counted, since a clock may have jumped ahead; --accept-gaps counts them",
-            line.left_out() / DAY
+            "stele: {} without a snapshot not counted, since a clock may have jumped ahead; --accept-gaps counts them",
+            counted(line.left_out() / DAY, "day")
         );
     }
     let Some(file) = &command.policy else { return Ok(judge_with(candidates, &rules, gap_max)?) };
@@ -96,7 +97,10 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
         let members = members.collect::<Outcome<Vec<SeriesSnapshot>>>()?;
         let kept = versions::judge(&indexed, &members, &classes, line.at(now))?;
         if kept.left > 0 {
-            eprintln!("stele: {} snapshots are too many for one run, and stay; run it again", kept.left);
+            eprintln!(
+                "stele: {} left for another run: one run judges no more; run it again",
+                verbed(kept.left as u64, "snapshot")
+            );
         }
         for is in series {
             is.kept_by.extend(kept.kept.get(&is.candidate.id).into_iter().flatten().cloned());
@@ -197,5 +201,5 @@ fn refused(command: &BackupForget, locks: &[Option<u64>]) -> Outcome<()> {
     if command.snapshots.is_empty() || locked == 0 {
         return Ok(());
     }
-    Err(Failure::new(Kind::Refused, format!("{locked} snapshots are locked, and stay until their dates")))
+    Err(Failure::new(Kind::Refused, format!("{} locked until a later date", verbed(locked as u64, "snapshot"))))
 }

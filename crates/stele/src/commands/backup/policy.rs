@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::json;
 use stele_backup::filter::Filter;
 use stele_backup::versions::{Class, VersionPolicy, VersionRetention};
-use stele_ground::Shown;
+use stele_ground::{Shown, counted};
+use stele_lab::error::toml_cause;
 use stele_server::failure::{Failure, Outcome, io_failure};
 
 use crate::commands::print_json;
@@ -53,8 +54,13 @@ pub fn text(path: &Path) -> Outcome<String> {
 }
 
 fn read(path: &Path) -> Outcome<File> {
-    let wrong = |error: toml::de::Error| Failure::usage(format!("{}: {error}", path.display()));
-    toml::from_str(&text(path)?).map_err(wrong)
+    parsed(path, &text(path)?)
+}
+
+/// A TOML file. An error names the file, the line and the cause.
+pub fn parsed<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Outcome<T> {
+    let wrong = |error| Failure::usage(format!("{}: {}", path.display(), toml_cause(text, &error)));
+    toml::from_str(text).map_err(wrong)
 }
 
 fn least_days(file: &File) -> u64 {
@@ -116,7 +122,7 @@ pub fn show(json: bool, path: &Path, paths: &[String]) -> Outcome<()> {
             return print_json(&json!({ "least_days": least_days(&file), "classes": rows }));
         }
         print!("{}", table.render());
-        println!("Every version stays for {} days after it ended.", least_days(&file));
+        println!("Every version stays for {} after it ended.", counted(least_days(&file), "day"));
         return Ok(());
     }
     let mut table = Table::new(&[("CLASS", Align::Left), ("PATH", Align::Left)]);

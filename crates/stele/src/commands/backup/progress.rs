@@ -14,6 +14,7 @@ use stele_ground::Bytes;
 use stele_server::failure::Failure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::waiting;
 use crate::cli::backup::Telling;
 
 /// Between two pictures on a terminal, and between two lines elsewhere.
@@ -90,7 +91,8 @@ fn pace(done: &WorkDone, elapsed: Duration) -> (u64, Option<u64>) {
 /// The words of one moment.
 pub fn line(done: &WorkDone, elapsed: Duration) -> String {
     let (rate, left) = pace(done, elapsed);
-    let mut text = format!("{} {}, {}, {}/s", done.count, done.unit, Bytes(done.bytes), Bytes(rate));
+    let unit = if done.count == 1 { done.unit.trim_end_matches('s') } else { done.unit };
+    let mut text = format!("{} {unit}, {}, {}/s", done.count, Bytes(done.bytes), Bytes(rate));
     if let Some(seconds) = left {
         let percent = u128::from(done.bytes) * 100 / u128::from(done.bytes_expected);
         text += &format!(", about {percent} %, {}:{:02} left", seconds / 60, seconds % 60);
@@ -99,12 +101,12 @@ pub fn line(done: &WorkDone, elapsed: Duration) -> String {
 }
 
 /// The same for scripts.
-fn object(done: &WorkDone, elapsed: Duration) -> Value {
+fn object(done: &WorkDone, elapsed: Duration, late: Option<String>) -> Value {
     let (rate, left) = pace(done, elapsed);
     let expected = (done.bytes_expected > 0).then_some(done.bytes_expected);
     json!({ "progress": {
         "unit": done.unit, "count": done.count, "bytes": done.bytes, "expected_bytes": expected,
-        "bytes_per_second": rate, "left_seconds": left,
+        "bytes_per_second": rate, "left_seconds": left, "waiting": late,
     } })
 }
 
@@ -137,11 +139,13 @@ impl Watch {
     }
 
     fn tell(&self, done: &WorkDone, elapsed: Duration) {
+        let late = waiting::late();
+        let wait = late.as_ref().map_or(String::new(), |late| format!("; {late}"));
         match self.form {
             Form::Silent => {}
-            Form::Terminal => eprint!("\r\x1b[K{}", line(done, elapsed)),
-            Form::Lines => eprintln!("{}", line(done, elapsed)),
-            Form::Objects => eprintln!("{}", object(done, elapsed)),
+            Form::Terminal => eprint!("\r\x1b[K{}{wait}", line(done, elapsed)),
+            Form::Lines => eprintln!("{}{wait}", line(done, elapsed)),
+            Form::Objects => eprintln!("{}", object(done, elapsed, late)),
         }
         let _ = std::io::stderr().flush();
     }
@@ -158,6 +162,7 @@ impl Watch {
             stop();
             eprintln!("\nstele: stopping; what is stored stays. A second signal ends the command at once.");
         }));
+        let _told = (self.form != Form::Silent).then(waiting::ToldByProgress::begin);
         let (finished, ends) = channel::<()>();
         let outcome = std::thread::scope(|scope| {
             scope.spawn(move || {
@@ -238,13 +243,15 @@ mod tests {
         check(2 << 20, 128 << 20, "3 files, 2 MiB, 1 MiB/s, about 1 %, 2:06 left");
         check(2 << 20, 1 << 20, "3 files, 2 MiB, 1 MiB/s");
         check(0, 1 << 20, "3 files, 0 B, 0 B/s");
+        let one = WorkDone { unit: "segments", count: 1, bytes: 0, bytes_expected: 0 };
+        assert_eq!(line(&one, Duration::from_secs(2)), "1 segment, 0 B, 0 B/s");
     }
 
     #[test]
     fn a_moment_for_scripts_has_null_for_what_is_unknown() {
         let check = |bytes, bytes_expected, left: Value| {
             let done = WorkDone { unit: "segments", count: 3, bytes, bytes_expected };
-            let is = &object(&done, Duration::from_secs(2))["progress"];
+            let is = &object(&done, Duration::from_secs(2), None)["progress"];
             assert_eq!((&is["unit"], &is["count"], &is["left_seconds"]), (&json!("segments"), &json!(3), &left));
             assert_eq!(is["expected_bytes"].is_null(), bytes_expected == 0);
         };

@@ -15,7 +15,7 @@ use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
 use stele_backup::restore;
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, counted};
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
@@ -250,10 +250,10 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
             false => println!("The array keeps '{}' for the next backup.", Shown(taken.name())),
         }
     } else {
-        println!("Snapshot {} of {} files, {}.", saved.id.short(), counts.files, Bytes(counts.bytes));
+        println!("Snapshot {} of {}, {}.", saved.id.short(), counted(counts.files, "file"), Bytes(counts.bytes));
         println!(
-            "{} files were read; {} were new, and take {} in the store.",
-            counts.files_read,
+            "{} read; {} new content takes {} in the store.",
+            counted(counts.files_read, "file"),
             Bytes(counts.bytes_new),
             Bytes(counts.bytes_stored)
         );
@@ -263,7 +263,10 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
     }
     if saved.unreadable > 0 {
         // This snapshot has all it needs; earlier ones may lack content.
-        eprintln!("stele: {} segments cannot be read; run `stele backup verify --data`", saved.unreadable);
+        eprintln!(
+            "stele: {} cannot be read; run `stele backup verify --data`",
+            counted(saved.unreadable as u64, "segment")
+        );
     }
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }
@@ -301,8 +304,8 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
     } else {
         println!("{}.", chosen.line());
         println!(
-            "{} files, {}, restored to {}; {} were there already.",
-            done.files,
+            "{}, {}, restored to {}; {} of them there already.",
+            counted(done.files, "file"),
             Bytes(done.bytes),
             Shown(&to.display().to_string()),
             done.files_kept

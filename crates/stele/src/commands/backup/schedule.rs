@@ -23,11 +23,12 @@ use serde_json::json;
 use stele_backup::BackupError;
 use stele_backup::repository::{Dated, Repository};
 use stele_backup::snapshot::{Description, NANOS, SnapshotId};
-use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_ground::{Shown, are, counted};
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
-use super::{open, policy::text};
+use super::open;
+use super::policy::{parsed, text};
 use crate::cli::backup::Report;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -183,8 +184,7 @@ fn series(paths: &[PathBuf]) -> Option<Vec<Vec<u8>>> {
 }
 
 fn read(path: &Path) -> Outcome<Vec<Planned>> {
-    let file: File = toml::from_str(&text(path)?)
-        .map_err(|error: toml::de::Error| Failure::usage(format!("{}: {error}", path.display())))?;
+    let file: File = parsed(path, &text(path)?)?;
     let planned = file.schedule.into_iter().map(Planned::new).collect::<Outcome<Vec<Planned>>>()?;
     let mut names: Vec<&str> = planned.iter().map(|planned| planned.row.name.as_str()).collect();
     names.sort_unstable();
@@ -440,7 +440,8 @@ pub fn report(json: bool, command: &Report) -> Outcome<()> {
     if bad == 0 {
         return Ok(());
     }
-    Err(Failure::new(Kind::Incomplete, format!("{bad} of {} schedules are not as they should be", all.len())))
+    let all = counted(all.len() as u64, "schedule");
+    Err(Failure::new(Kind::Incomplete, format!("{bad} of {all} {} not in order", are(bad as u64))))
 }
 
 #[cfg(test)]

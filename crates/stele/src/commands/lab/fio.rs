@@ -13,18 +13,23 @@ use stele_lab::live::target::PATIENCE;
 use stele_papers::export;
 use stele_server::failure::{Failure, Kind, Outcome};
 
-use super::stop::until_stopped;
-use super::write_new;
+use super::stop::until_stopped_leaving;
+use super::{exists, write_new};
 use crate::cli::lab::Fio;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
+
+/// What jobs that end at once may leave: a synchronous engine hangs in its call as long as the
+/// device does.
+const LEFT: &str = "no figures are kept, accesses that the device has not answered may still be carried out, and the files \
+                    of the jobs stay as they are now, also those of jobs with unlink=1";
 
 pub async fn run(json: bool, asked: Fio) -> Outcome<()> {
     let jobs = jobs(&asked.file, &asked.section)?;
     if asked.plan {
         return plan(&jobs, json);
     }
-    until_stopped(move |stop| measure(json, &asked, &jobs, stop)).await
+    until_stopped_leaving(LEFT, move |stop| measure(json, &asked, &jobs, stop)).await
 }
 
 fn jobs(file: &Path, sections: &[String]) -> Outcome<Vec<Options>> {
@@ -88,8 +93,7 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
 fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outcome<()> {
     // Check this before measuring anything.
     if let Some(out) = asked.out.as_deref().filter(|out| out.exists()) {
-        let text = format!("{}: exists already", out.display());
-        return Err(Failure::new(Kind::Refused, text).next("name another file with --out"));
+        return Err(exists(out));
     }
     let says = !json && std::io::stderr().is_terminal();
     let tell = |what: &str| {

@@ -15,7 +15,8 @@ pub fn run(json: bool, asked: &LabHistory) -> Outcome<()> {
         return trends(&found, name, json);
     }
     if let Some(out) = &asked.out {
-        let pdf = out.extension().is_some_and(|ending| ending == "pdf");
+        pages::is_page(out)?;
+        let pdf = out.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("pdf"));
         let page = history::document(&found, &asked.directory.display().to_string(), asked.title.as_deref());
         return pages::write(&page, out, pdf, json);
     }

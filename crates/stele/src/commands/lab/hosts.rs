@@ -13,10 +13,15 @@ use stele_lab::live::target::Target;
 use stele_server::failure::{Failure, Outcome};
 
 use super::progress::Progress;
-use super::stop::{StopRequests, until_stopped};
+use super::stop::{StopRequests, end_at_once, until_stopped};
+use super::turns::draft;
 use super::{Ending, admit, head_before, head_of, keep, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
+
+/// What a host that ends at once may leave.
+const LEFT_HERE: &str = "accesses that the target has not answered may still be carried out, and files or objects of \
+                         the run may be left";
 
 /// Reads the secret that all hosts share.
 pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
@@ -54,7 +59,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
                     continue;
                 }
             },
-            () = requests.next() => return Ok(()),
+            _ = requests.next() => return Ok(()),
         };
         // One that lost its power says nothing, and would hold the host for good.
         stele_server::serving::block::tune(&stream);
@@ -64,12 +69,12 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
         let mut served = tokio::task::spawn_blocking(move || server::serve(stream, &grant, &over));
         let ended = tokio::select! {
             ended = &mut served => ended,
-            () = requests.next() => {
+            _ = requests.next() => {
                 end.store(true, Ordering::Relaxed);
                 tokio::select! {
                     _ = &mut served => return Ok(()),
                     // What it waits for may never end.
-                    () = requests.again() => std::process::exit(130),
+                    () = requests.again() => end_at_once(LEFT_HERE),
                 }
             }
         };
@@ -147,6 +152,11 @@ fn sweep(
         let ended = stop.load(Ordering::Relaxed);
         if let Some(mut found) = found {
             if cell.setup.content.verify && number + 1 == cells.len() && !ended {
+                if let Err(error) = draft(&mut recorder, &found) {
+                    done.push(found);
+                    ending = Ending::Failed(error.into());
+                    break;
+                }
                 found = hosts.read_back(found, patience, stop);
             }
             progress.cell(&found);

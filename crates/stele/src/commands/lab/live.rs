@@ -80,7 +80,8 @@ impl Live {
     fn put_back(&self, text: &mut String) {
         let drawn = self.drawn.replace(0);
         if drawn > 0 {
-            text.push_str(&format!("\x1b[{drawn}A\x1b[J"));
+            // A progress line may stand below it.
+            text.push_str(&format!("\r\x1b[{drawn}A\x1b[J"));
         }
     }
 }

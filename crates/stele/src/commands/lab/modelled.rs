@@ -72,7 +72,7 @@ impl Progress {
             let left = Duration::from_secs(left.round() as u64);
             let each = self.answered as f64 / seconds.max(1e-3);
             eprint!(
-                "\r\x1b[2K{}/{} cells, {each:.1} a second, {left} left; {}: {rate:.0}/s",
+                "\r\x1b[2Kcell {} of {}, {each:.1} a second, {left} left; {}: {rate:.0}/s",
                 self.answered, self.cells, found.name
             );
             let _ = std::io::stderr().flush();

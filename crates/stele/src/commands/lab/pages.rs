@@ -31,6 +31,21 @@ pub fn write_over(document: &Document, path: &Path, pdf: bool, json: bool) -> Ou
     super::write_over(path, rendered(document, pdf)?, json)
 }
 
+/// Refuses a file whose name says that it holds something else than what is written. A name without
+/// an ending says nothing.
+pub fn ends_in(path: &Path, endings: &[&str], next: &str) -> Outcome<()> {
+    let Some(ending) = path.extension().map(|ending| ending.to_string_lossy().to_lowercase()) else { return Ok(()) };
+    match endings.contains(&&*ending) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!("{}: this command writes no .{ending} file", path.display())).next(next)),
+    }
+}
+
+/// The endings of a page.
+pub fn is_page(path: &Path) -> Outcome<()> {
+    ends_in(path, &["html", "htm", "pdf"], "name a file that ends in .html, or in .pdf for a PDF")
+}
+
 fn rendered(document: &Document, pdf: bool) -> Outcome<Vec<u8>> {
     Ok(match pdf {
         true => pdf::file(document)?,
@@ -41,6 +56,14 @@ fn rendered(document: &Document, pdf: bool) -> Outcome<Vec<u8>> {
 pub fn plot(files: &[PathBuf], name: Option<&str>, out: Option<&Path>, json: bool) -> Outcome<()> {
     if name == Some("help") {
         return charts(json);
+    }
+    if let Some(out) = out {
+        ends_in(
+            out,
+            &["svg"],
+            "a chart is written as SVG: name a file that ends in .svg, or write a page that ends in .html \
+            with `stele lab paper`",
+        )?;
     }
     let all = files.iter().map(|file| record::read(file)).collect::<Result<Vec<Recorded>, LabError>>()?;
     let shown = files.iter().map(|file| file.display().to_string()).collect::<Vec<String>>().join(", ");
@@ -89,7 +112,7 @@ pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool)
     let short = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
     if short > 0 {
         // Neither fio's format nor Iometer's has a field for this.
-        eprintln!("stele: {short} of {} cells did not reach a steady state", recorded.cells.len());
+        eprintln!("stele: {short} of {} did not reach a steady state", super::progress::cells(recorded.cells.len()));
     }
     let (text, ending) = match format {
         ExportFormat::Iometer => (export::iometer(&recorded), "iometer.csv"),

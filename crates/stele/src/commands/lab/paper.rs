@@ -19,6 +19,9 @@ use crate::cli::lab::{Against, Paper};
 
 pub async fn run(json: bool, asked: Paper) -> Outcome<()> {
     let against = asked.against == Some(Against::Published);
+    if let Some(out) = asked.out.as_deref().filter(|_| !asked.pdf) {
+        pages::is_page(out)?;
+    }
     if let Some(name) = asked.recipe.clone() {
         return of_recipe(json, asked, name, against).await;
     }
@@ -31,7 +34,7 @@ pub async fn run(json: bool, asked: Paper) -> Outcome<()> {
 }
 
 fn is_pdf(asked: bool, out: Option<&Path>) -> bool {
-    asked || out.and_then(Path::extension).is_some_and(|ending| ending == "pdf")
+    asked || out.and_then(Path::extension).is_some_and(|ending| ending.eq_ignore_ascii_case("pdf"))
 }
 
 fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outcome<Document> {
@@ -100,7 +103,7 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     let lab = asked.lab.clone().unwrap_or_else(|| page.with_extension("lab"));
     // Check that the page can be written before minutes of work.
     if page.exists() && !(asked.resume && lab.exists()) {
-        return Err(Failure::new(Kind::Refused, format!("{}: exists already", page.display()))
+        return Err(Failure::new(Kind::Exists, format!("{}: exists already", page.display()))
             .next("name another file with -o, or resume the stopped recipe with --resume"));
     }
     let (kept, resume, destroy, keep) = (lab.clone(), asked.resume, asked.place.destroy, asked.place.keep);

@@ -3,8 +3,9 @@
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, counted};
 use stele_lab::job::JobCell;
+use stele_lab::live::run::Draining;
 use stele_lab::record::{CellRecord, Head};
 use stele_lab::replay::ReplayPlan;
 use stele_lab::report;
@@ -53,7 +54,7 @@ impl<'a> Progress<'a> {
         }
         eprintln!("{}, {}", head.reached, Bytes(head.target_bytes));
         if done > 0 {
-            eprintln!("{done} of {} cells were measured before", self.cells.len());
+            eprintln!("measured before: {done} of {}", cells(self.cells.len()));
         }
         let (least, most) = self.left(done);
         let drains = self.cells.iter().skip(done).any(JobCell::is_open);
@@ -68,7 +69,7 @@ impl<'a> Progress<'a> {
         }
         eprintln!("{}, {}", head.reached, Bytes(head.target_bytes));
         let length = planned.length().map_or("as long as the target needs".into(), |length| length.to_string());
-        eprintln!("{} accesses to go: {length}", planned.survey.accesses());
+        eprintln!("{} to go: {length}", counted(planned.survey.accesses(), "access"));
     }
 
     /// The least and the largest time that the cells from this one on take.
@@ -79,7 +80,17 @@ impl<'a> Progress<'a> {
         })
     }
 
+    /// Shows how a target that fell behind catches up when the time of the run is over.
+    fn draining(&self, cell: usize, draining: Draining) {
+        let name = self.cells.get(cell).map_or_else(|| "replay".to_owned(), JobCell::name);
+        let place = if self.cells.is_empty() { String::new() } else { format!("{}/{} ", cell + 1, self.cells.len()) };
+        self.line(&format!("{place}{name}: {}", caught_up(draining)));
+    }
+
     pub fn round(&self, step: &Step<'_>) {
+        if let Some(draining) = step.draining {
+            return self.draining(step.cell, draining);
+        }
         if let Some(live) = &self.live {
             live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), JobCell::name));
         }
@@ -167,6 +178,25 @@ impl Drop for Progress<'_> {
     }
 }
 
+/// What is waited for when the time of a run is over.
+fn caught_up(draining: Draining) -> String {
+    let accesses = counted(draining.under_way, "access");
+    format!("its time is over; the target still owes the answers to {accesses}, for {} so far", draining.waited)
+}
+
 pub fn cells(count: usize) -> String {
-    if count == 1 { "1 cell".into() } else { format!("{count} cells") }
+    counted(count as u64, "cell")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_target_owes_is_told_when_the_time_is_over() {
+        for (under_way, accesses) in [(1, "1 access,"), (4096, "4096 accesses,")] {
+            let said = caught_up(Draining { under_way, waited: Duration::from_millis(2500) });
+            assert!(said.contains(accesses) && said.ends_with("for 2.5 s so far"), "{said}");
+        }
+    }
 }

@@ -106,14 +106,16 @@ impl Measured<'_> {
         let progress = Progress::new(json, &in_order);
         progress.begin(&head, cells.len());
         let ending =
-            super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch| {
+            super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch, draft| {
                 let Some(asked) = fitting.get(number) else { return Ok(None) };
                 let Next::Run(cell) = next(self.job, cell, &before)? else { return Ok(None) };
                 let readies = self.opened(Way::of(asked), &filling, stop, open)?;
                 let readies = readies.get(asked.targets.clone()).unwrap_or(readies);
                 let found = together(readies, self.targets, number, &cell, stop, watch)?;
                 let found = match (found, readies) {
-                    (Some(found), [ready]) => Some(super::read_back(ready, &cell, found, true, &progress, stop)?),
+                    (Some(found), [ready]) => {
+                        Some(super::read_back(ready, &cell, found, true, (&progress, stop), draft)?)
+                    }
                     (found, _) => found,
                 };
                 before.extend(found.clone());

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, counted};
 use stele_lab::environment;
 use stele_lab::job::{Given, Job, LoadPart, TimePart};
 use stele_lab::live::target::{Ready, Target};
@@ -121,10 +121,10 @@ fn said(planned: &ReplayPlan, json: bool) -> Outcome<()> {
     }
     println!("longest    {}; all are multiples of {}", Bytes(survey.longest), Bytes(survey.step));
     for (what, count) in &survey.left_out {
-        println!("left out   {count} times: {what}");
+        println!("left out   {}: {what}", counted(*count, "time"));
     }
     if survey.disordered > 0 {
-        println!("disorder   {} records come behind later ones", survey.disordered);
+        println!("disorder   {} behind later ones", counted(survey.disordered, "record"));
     }
     println!();
     let mut table = Table::new(&[("device", Align::Left), ("accesses", Align::Right), ("reaches to", Align::Right)]);

@@ -31,8 +31,11 @@ impl Ending {
     }
 }
 
+/// Keeps what was measured of a cell while its target is read back.
+pub type Draft<'a> = &'a mut dyn FnMut(&CellRecord) -> Result<(), LabError>;
+
 /// Measures one cell; `None` if it was stopped before anything counted, or is left out.
-pub type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>) -> Outcome<Option<CellRecord>>;
+pub type One<'a> = &'a mut dyn FnMut(usize, &JobCell, sweep::SweepWatch<'_>, Draft<'_>) -> Outcome<Option<CellRecord>>;
 
 /// Runs the missing cells one after another, and records each when it ends.
 pub fn in_turn(
@@ -46,10 +49,11 @@ pub fn in_turn(
     // Cells that were left out have no record, so the last one says how far the run came.
     let first = done.last().map_or(0, |last| last.number + 1);
     for (number, cell) in cells.iter().enumerate().skip(first) {
-        let found = one(number, cell, &mut |step| {
+        let mut watch = |step: sweep::Step<'_>| {
             progress.round(&step);
             !stop.load(Ordering::Relaxed)
-        });
+        };
+        let found = one(number, cell, &mut watch, &mut |found| draft(recorder, found));
         let found = match found {
             Ok(found) => found,
             Err(failure) => return Ending::Failed(failure),
@@ -70,6 +74,11 @@ pub fn in_turn(
         }
     }
     Ending::Whole
+}
+
+/// Records what was measured of a cell, until it is kept.
+pub fn draft(recorder: &mut Option<Recorder>, found: &CellRecord) -> Result<(), LabError> {
+    recorder.as_mut().map_or(Ok(()), |file| file.draft(found))
 }
 
 /// Records a cell. One that ended before its time is partial, and the last: a resumed job measures

@@ -29,7 +29,7 @@ fn what_is_never_answered_fails_the_target_and_is_counted() {
     sender.send(Report::Settled { worker: 0, under_way: 1 }).unwrap();
     sender.send(Report::Settled { worker: 1, under_way: 0 }).unwrap();
     let begun = WallInstant::now();
-    let parted = part(&reports, vec![thread], PATIENCE, &AtomicBool::new(false), false);
+    let parted = part(&reports, vec![thread], PATIENCE, &AtomicBool::new(false), false, &mut |_| ());
     assert!(begun.elapsed().as_nanos() >= u128::from(PATIENCE.0));
     let why = parted.failed.unwrap();
     assert!(why.starts_with("an access was never answered") && why.contains("300.0 ms"), "{why}");
@@ -51,8 +51,11 @@ fn as_long_as_answers_come_a_target_is_waited_for() {
     };
     let begun = WallInstant::now();
     let thread = std::thread::spawn(work);
-    let parted = part(&reports, vec![thread], PATIENCE, &AtomicBool::new(false), false);
+    let mut told: Vec<Draining> = Vec::new();
+    let parted = part(&reports, vec![thread], PATIENCE, &AtomicBool::new(false), false, &mut |now| told.push(now));
     assert_eq!((parted.failed, parted.left_behind), (None, false));
+    assert!(!told.is_empty() && told[0].waited.0 >= TELL.as_nanos() as u64, "{told:?}");
+    assert!(told.iter().all(|now| now.under_way < 8) && told.is_sorted_by_key(|now| now.waited), "{told:?}");
     assert!(begun.elapsed().as_nanos() > u128::from(PATIENCE.0), "twice the patience, and each answer within it");
 }
 
@@ -63,7 +66,7 @@ fn who_ends_a_run_does_not_wait_for_what_is_under_way() {
         let (thread, release) = stuck();
         sender.send(left(0, &[5])).unwrap();
         let patience = Duration::from_secs(1000);
-        let parted = part(&reports, vec![thread], patience, &AtomicBool::new(end), given_up);
+        let parted = part(&reports, vec![thread], patience, &AtomicBool::new(end), given_up, &mut |_| ());
         assert_eq!((parted.failed, parted.left_behind), (None, true));
         drop((release, sender));
     }

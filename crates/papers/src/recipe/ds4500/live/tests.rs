@@ -45,3 +45,27 @@ fn the_target_is_one_row_beside_the_published_ones() {
     let few = made_up(&job, &cells[..9], Some("abc123"));
     assert!(page_of(&few, true).contains(&format!("{} of {} cells were not measured", cells.len() - 9, cells.len())));
 }
+
+#[test]
+fn a_search_of_the_recipe_ends_as_the_law_of_its_target_says() {
+    use stele_lab::closed::Probe;
+    use stele_lab::search::{Ending, highest};
+    for quick in [true, false] {
+        for Asked { cell, .. } in plan(&job(quick), quick).unwrap() {
+            let ended = |millis: fn(u64) -> f64| {
+                let found = highest(cell.goal.unwrap(), |load| {
+                    let mut response = stele_lab::histogram::Histogram::default();
+                    response.record(stele_ground::Duration((millis(load) * 1e6) as u64));
+                    let rate = load as f64 / millis(load) * 1000.0;
+                    Ok(Probe { outstanding: load, rate, response, rates: Vec::new(), steady: true })
+                });
+                let found = found.unwrap();
+                (found.ending, found.load.round() as u64)
+            };
+            assert_eq!(ended(|_| 0.001), (Ending::NeverExceeded, LOAD_MAX));
+            assert_eq!(ended(|_| 50.0), (Ending::AlwaysExceeded, 1));
+            // A generator that takes 0.1 ms for each access beside those that wait.
+            assert_eq!(ended(|load| 0.1 * load as f64), (Ending::Found, 200));
+        }
+    }
+}

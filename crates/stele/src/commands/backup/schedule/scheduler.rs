@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use stele_backup::BackupError;
 use stele_backup::repository::Repository;
 use stele_backup::store::Store;
-use stele_ground::Shown;
+use stele_ground::{Shown, are, counted};
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::runs::{Ended, Runs};
@@ -173,8 +173,11 @@ impl Scheduler<'_> {
             _ if stop.load(Ordering::Relaxed) => Err(BackupError::Stopped.into()),
             0 => Ok(()),
             failed => {
-                let ran = self.ran;
-                Err(Failure::new(Kind::Incomplete, format!("{failed} of {ran} backups failed or are incomplete")))
+                let ran = counted(self.ran as u64, "backup");
+                Err(Failure::new(
+                    Kind::Incomplete,
+                    format!("{failed} of {ran} failed or {} incomplete", are(failed as u64)),
+                ))
             }
         }
     }
