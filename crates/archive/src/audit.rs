@@ -260,6 +260,8 @@ fn is_refusal(error: &ArchiveError) -> bool {
         ArchiveError::Denied(_)
             | ArchiveError::Retained { .. }
             | ArchiveError::InvalidState(_)
+            | ArchiveError::ExistsAlready(_)
+            | ArchiveError::Weaker(_)
             | ArchiveError::CustomerKey(_)
             | ArchiveError::QuotaExceeded { .. }
             | ArchiveError::BucketNotEmpty(_)

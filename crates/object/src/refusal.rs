@@ -107,8 +107,11 @@ pub fn translated(error: ArchiveError) -> S3Error {
         ArchiveError::InvalidBucketName(_) => Code::InvalidBucketName,
         ArchiveError::InvalidKey(_) => Code::KeyTooLongError,
         ArchiveError::InvalidArgument(_) => Code::InvalidArgument,
-        ArchiveError::InvalidRequest(_) => Code::InvalidRequest,
-        ArchiveError::InvalidState(_) => Code::InvalidBucketState,
+        // A request that names a class or matter which is not there: AWS has no code for that.
+        ArchiveError::InvalidRequest(_) | ArchiveError::NoSuchThing(_) => Code::InvalidRequest,
+        ArchiveError::InvalidState(_) | ArchiveError::ExistsAlready(_) | ArchiveError::Weaker(_) => {
+            Code::InvalidBucketState
+        }
         ArchiveError::InvalidRange { size } => {
             return with_headers(Code::InvalidRange, message, &[(CONTENT_RANGE, format!("bytes */{size}"))]);
         }

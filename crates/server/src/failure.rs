@@ -164,11 +164,13 @@ impl From<stele_archive::ArchiveError> for Failure {
             | NoSuchVersion { .. }
             | NoSuchUpload(_)
             | NoSuchAccessKey(_)
-            | NoSuchConfiguration { .. } => Kind::Missing,
+            | NoSuchConfiguration { .. }
+            | NoSuchThing(_) => Kind::Missing,
             ExpiredAccessKey(_)
             | InvalidToken(_)
             | Denied(_)
             | Retained { .. }
+            | Weaker(_)
             | ReadOnly(_)
             | Unpaired(_)
             | Newer(_)
@@ -178,7 +180,7 @@ impl From<stele_archive::ArchiveError> for Failure {
             Damaged { .. } | KeyNotDestroyed(_) => Kind::Damaged,
             Busy(_) | Conflict(_) => Kind::Busy,
             Stopped(_) => Kind::Failed,
-            BucketExists { .. } => Kind::Exists,
+            BucketExists { .. } | ExistsAlready(_) => Kind::Exists,
             _ => Kind::Usage,
         };
         Failure::new(kind, error.to_string())
@@ -241,5 +243,25 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
     match error.kind() {
         std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_there_or_there_already_has_its_own_kind() {
+        use stele_archive::ArchiveError::*;
+        for (error, kind) in [
+            (NoSuchThing("there is no matter `x`".into()), Kind::Missing),
+            (NoSuchBucket("x".into()), Kind::Missing),
+            (ExistsAlready("the matter `x` was opened already".into()), Kind::Exists),
+            (Weaker("version 2 is weaker".into()), Kind::Refused),
+            (InvalidState("the matter `x` is closed".into()), Kind::Usage),
+            (InvalidBucketName("`A B` cannot name a bucket".into()), Kind::Usage),
+        ] {
+            assert_eq!(Failure::from(error.clone()).kind, kind, "{error}");
+        }
     }
 }

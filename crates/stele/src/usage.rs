@@ -37,12 +37,30 @@ fn safe(error: &clap::Error, arguments: &[String]) -> String {
             Ok(_) => format!("error: {}\n", error.kind()),
         },
     };
-    text.split_inclusive('\n')
+    said(&text)
+        .split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
             Some(line) => format!("{}\n", Shown(line)),
             None => shown(line),
         })
         .collect()
+}
+
+/// What the standard library says of a value that it cannot read, and what an operator needs.
+const SAID: [(&str, &str); 8] = [
+    ("invalid digit found in string", "write a whole number, in digits"),
+    ("cannot parse integer from empty string", "write a whole number, in digits"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+    ("invalid float literal", "write a number such as 0.5"),
+    ("cannot parse float from empty string", "write a number such as 0.5"),
+    ("invalid socket address syntax", "write ADDRESS:PORT, as in 127.0.0.1:9000 or [::1]:9000"),
+    ("invalid IP address syntax", "write an address, as in 127.0.0.1 or ::1"),
+];
+
+fn said(text: &str) -> String {
+    // Behind the colon stands the cause; the value before it is the operator's own.
+    SAID.iter().fold(text.to_owned(), |text, (raw, plain)| text.replace(&format!("': {raw}"), &format!("': {plain}")))
 }
 
 /// Splits the parser's message into cause and next step: its error and its hint.
@@ -72,6 +90,20 @@ mod tests {
         assert_eq!(told.next, "a similar one exists; Usage: stele; For more, try '--help'.");
         assert_eq!(told.kind, Kind::Usage);
         assert!(!failure("").error.is_empty() && !failure("").next.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_told_in_plain_words() {
+        for (line, told) in [
+            ("stele up --drives x", "write a whole number, in digits"),
+            ("stele up --drives 99999999999", "99999999999"),
+            ("stele up --listen 9000", "write ADDRESS:PORT"),
+            ("stele class activate staff --version two", "write a whole number, in digits"),
+        ] {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let seen = safe(&Cli::try_parse_from(&arguments).unwrap_err(), &arguments);
+            assert!(seen.contains(told) && !seen.contains("in string") && !seen.contains("target type"), "{seen}");
+        }
     }
 
     #[test]

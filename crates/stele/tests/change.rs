@@ -92,6 +92,8 @@ fn a_key_has_the_rights_it_is_given_and_loses_some_at_once() {
     place.json(&["bucket", "create", "records"]);
     place.json(&["bucket", "create", "drafts"]);
     place.refused(2, &["may do nothing unless", "--role"], &["key", "create", "--name", "nothing"]);
+    let impossible = ["key", "create", "--access", "read", "--bucket", "A B"];
+    place.refused(2, &["`A B` cannot name a bucket", "--bucket"], &impossible);
     let (id, secret) = key(&place, &["--name", "wide", "--role", "user,auditor", "--bypass-governance"]);
     let status = |method: &str, target: &str| {
         let mut ask = server.ask(method, target).body(b"x");
@@ -112,6 +114,7 @@ fn a_key_has_the_rights_it_is_given_and_loses_some_at_once() {
     // A key never gets more rights.
     place.refused(3, &["another key"], &["key", "narrow", &id, "--access", "read,write"]);
     place.refused(3, &["another key"], &["key", "narrow", &id, "--bucket", "drafts"]);
+    place.refused(2, &["`A B` cannot name a bucket"], &["key", "narrow", &id, "--bucket", "A B"]);
     place.refused(3, &["another key"], &["key", "narrow", &id, "--prefix", ""]);
     place.refused(3, &["another key"], &["key", "narrow", &id, "--role", "storage-administrator"]);
     place.refused(4, &["no access key"], &["key", "narrow", "STELENOBODY", "--no-bypass"]);

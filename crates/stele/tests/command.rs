@@ -133,6 +133,7 @@ fn from_a_first_start_to_an_audit() {
     place.json(&["key", "revoke", &id]);
     place.refused(4, &["nobody"], &["key", "revoke", "nobody"]);
 
+    place.refused(2, &["standard output", "new file"], &["master-key", "export", "--to", "-"]);
     let copy = place.0.join("escrow.key");
     place.json(&["master-key", "export", "--to", copy.to_str().unwrap()]);
     assert_eq!(place.json(&["master-key", "verify", copy.to_str().unwrap()])["opens"], true);

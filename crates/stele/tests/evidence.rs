@@ -56,8 +56,8 @@ fn a_receipt_is_verified_elsewhere() {
     // No file is written over.
     place.refused(9, &["exists"], &["audit", "key", "--to", &key]);
     // A receipt for another record, and one that is not about the object.
-    let refused = place.stele(&["receipt", "get", "records/2026/ledger", "--record", "1"]);
-    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    place.refused(4, &["is not about"], &["receipt", "get", "records/2026/ledger", "--record", "1"]);
+    place.refused(4, &["no record 999999"], &["receipt", "get", "records/2026/ledger", "--record", "999999"]);
     place.refused(4, &["ledger"], &["receipt", "get", "records/ledger"]);
     server.stop();
 
@@ -157,6 +157,10 @@ fn a_retention_proof_is_verified_by_two_programs() {
         std::fs::write(&path, &whole).unwrap();
     }
     holds(&["proof", "verify", &proof]);
+    // A directory that is not there was not changed by anyone.
+    let missing = elsewhere(&["proof", "verify", &format!("{proof}-none")]);
+    let text = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(4) && text.contains("proof-none") && !text.contains("changed"), "{text}");
     std::fs::write(format!("{proof}/more"), b"more").unwrap();
     fails(&["proof", "verify", &proof], "no part of");
     assert_eq!(python(&[&proof]).unwrap().status.code(), Some(1));
@@ -219,6 +223,8 @@ fn a_disposal_is_certified_and_verified_elsewhere() {
     assert!(std::fs::read_to_string(&html).unwrap().contains(&version));
     place.refused(2, &[".pdf or .html"], &["disposal", "certificate", &object, "--page", "letter.txt"]);
     place.refused(2, &["names no version"], &["disposal", "certificate", "drafts/letter"]);
+    let other = format!("drafts/other@{}", object.rsplit('@').next().unwrap());
+    place.refused(4, &["no record that says"], &["disposal", "certificate", &other]);
     server.stop();
     // After a stop, the command opens the pool, and the log says the same.
     let again = place.json(&["disposal", "certificate", &object]);

@@ -43,6 +43,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     let twice = format!("{}@7", place.path("d7.img"));
     place.refused(2, &["d7.img", "named twice"], &["pool", "add", "--drive", &twice, "--drive", &twice]);
     place.refused(2, &["no enclosure", "PATH@ENCLOSURE"], &["pool", "add", "--drive", &place.path("d5.img")]);
+    place.refused(2, &["'a' is no number", "PATH@NUMBER"], &["pool", "add", "--drive", &place.path("d5.img@a")]);
     let small = place.path("small.img");
     place.refused(2, &["too small"], &["pool", "add", "--drive", &format!("{small}@9"), "--size", "8MiB"]);
     assert!(!std::path::Path::new(&small).exists() && place.config() == before, "{}", place.config());

@@ -418,6 +418,10 @@ fn two_witnesses_share_no_directory_and_a_server_needs_the_key_of_its_own() {
     let [home, store] = ["witness", "stele.pub"].map(|name| place.path(name));
     place.refused(7, &["another witness"], &["witness", &home, "--store", &store, "--listen", "127.0.0.1:0"]);
     place.refused(2, &["public key"], &["witness", &place.path("new"), "--store", &place.path("stele.toml")]);
+    // An address of no machine of ours, for a witness and for a server.
+    let far = "192.0.2.1:1";
+    place.refused(2, &["--listen"], &["witness", &place.path("far"), "--store", &store, "--listen", far]);
+    place.refused(2, &["--listen"], &["up", "--listen", far]);
     let text = place.config();
     with_archive(&place, "heads_witness = \"http://127.0.0.1:1/witness\"");
     place.refused(2, &["heads_witness_key"], &["serve"]);

@@ -57,11 +57,33 @@ fn a_matter_holds_versions_until_it_is_released() {
     let listed = place.json(&["matter", "put", "trial", "--list", &place.path("found")]);
     assert_eq!((listed["changed"].as_u64(), listed["failed"].as_u64()), (Some(2), Some(0)), "{listed}");
     place.json(&["matter", "release", "trial", "--list", &place.path("found"), "--yes"]);
+    // A key with a line break is one line of the list, and is read back as it is.
+    server.put("/mail/odd/two%0Alines", b"a letter");
+    let found = place.stele(&["find", "--bucket", "mail", "--prefix", "odd/"]).stdout;
+    assert!(found.starts_with(b"\"mail/odd/two\\nlines@"), "{}", String::from_utf8_lossy(&found));
+    std::fs::write(place.path("odd"), &found).unwrap();
+    let listed = place.json(&["matter", "put", "trial", "--list", &place.path("odd")]);
+    assert_eq!((listed["changed"].as_u64(), listed["failed"].as_u64()), (Some(1), Some(0)), "{listed}");
+    let shown = place.stele(&["matter", "show", "trial", "--versions"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&shown), String::from_utf8_lossy(&found));
+    place.json(&["matter", "release", "trial", "--list", &place.path("odd"), "--yes"]);
+    std::fs::write(place.path("wrong"), "mail/jones/3\n\njones\n").unwrap();
+    place.refused(2, &["wrong, line 3: 'jones'"], &["matter", "put", "trial", "--list", &place.path("wrong")]);
     let csv = String::from_utf8(place.stele(&["find", "--bucket", "mail", "--matter", "tax", "--csv"]).stdout).unwrap();
     assert!(csv.starts_with("bucket,key,") && csv.lines().count() == 3, "{csv}");
 
     // Another person is needed for a close.
-    place.refused(2, &["once"], &["matter", "open", "trial", "--reason", "again"]);
+    place.refused(9, &["once"], &["matter", "open", "trial", "--reason", "again"]);
+    // Scripts tell by the exit code that a name is not there.
+    place.refused(4, &["no matter `none`"], &["matter", "show", "none"]);
+    place.refused(4, &["no matter `none`"], &["matter", "put", "none", "--bucket", "mail"]);
+    place.refused(4, &["no matter `none`"], &["matter", "close", "none", "--officer", &anna]);
+    place.refused(4, &["no matter `none`"], &["find", "--bucket", "mail", "--matter", "none"]);
+    place.refused(4, &["waits for approval"], &["approve", "none", "--officer", &anna, "--yes"]);
+    place.refused(4, &["`stele approve` lists"], &["approve", "none", "--officer", &anna]);
+    place.refused(4, &["no matter `rebuild`"], &["catalog", "release", "--officer", &anna]);
+    place.refused(4, &["no inventory `daily`"], &["bucket", "inventory", "mail", "daily"]);
+    place.refused(4, &["no event was ever"], &["notifications", "forget", "none"]);
     let asked = place.json(&["matter", "close", "tax", "--officer", &anna]);
     let request = asked["id"].as_str().unwrap();
     place.refused(3, &["another person"], &["approve", request, "--officer", &anna, "--yes"]);
@@ -89,7 +111,11 @@ fn a_version_waits_for_the_event_of_its_class() {
     place.json(&[&["class", "create", "staff", "--mode", "governance"], &weaker[..]].concat());
     let compared = place.json(&["class", "activate", "staff", "--dry-run"]);
     assert_eq!(compared["rules"][1]["weaker"].as_bool(), Some(true), "{compared}");
-    place.refused(2, &["weaker"], &["class", "activate", "staff"]);
+    place.refused(3, &["weaker"], &["class", "activate", "staff"]);
+    place.refused(4, &["no version 9"], &["class", "activate", "staff", "--version", "9"]);
+    place.refused(4, &["no class `none`"], &["class", "activate", "none"]);
+    place.refused(4, &["no class `none`"], &["class", "show", "none"]);
+    place.refused(4, &["no class `none-such`"], &["class", "bind", "records", "--default", "none-such"]);
     place.json(&["class", "bind", "records", "--default", "none", "--rule", "staff:prefix=hr/,suffix=.pdf"]);
 
     server.put("/records/hr/smith.pdf", b"a contract");

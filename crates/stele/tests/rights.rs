@@ -118,6 +118,13 @@ fn nobody_else_connects_to_the_socket_of_the_administrator() {
     assert!(socket.file_type().is_socket());
     assert_eq!(socket.permissions().mode() & 0o777, 0o600);
     assert!(!place.0.join("stele.new").exists(), "the folder in which it was bound is gone");
+    // Only root can act as another user, who may not even know whether a server runs.
+    if std::os::unix::fs::MetadataExt::uid(&socket) == 0 {
+        let output = as_user(&place, 54_321, None, &["upgrade", "check"]);
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("Permission denied") && !said.contains("no server"), "{said}");
+    }
 }
 
 /// Runs a command as another user of this machine, with an officer's key or without.

@@ -118,6 +118,11 @@ fn a_share_that_is_refused_leaves_the_bucket_and_the_pool_as_they_were() {
     let volumes = || place.json(&["volume", "list"]).as_array().unwrap().len();
     let before = volumes();
     place.refused(2, &["16 MiB"], &["share", "create", "scans", "--cache", "1MiB"]);
+    place.refused(
+        2,
+        &["Object Lock", "--lock"],
+        &["share", "create", "scans", "--cache", "16MiB", "--retention-min", "30"],
+    );
     server.put("/scans/a", b"an object");
     // It holds an object, so it becomes no share, and gets no cache.
     let filled = place.stele(&["share", "create", "scans", "--cache", "16MiB"]);

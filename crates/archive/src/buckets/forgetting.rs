@@ -32,7 +32,13 @@ impl Archive {
             let message = format!("the target `{target}` is in the configuration, and its events wait to be sent");
             return Err(ArchiveError::InvalidState(message));
         }
-        let head = Head::decode(store.snapshot()?.get(EVENT_ENDS, &keys::event_head(target))?.as_deref())?;
+        let known = store.snapshot()?.get(EVENT_ENDS, &keys::event_head(target))?;
+        if known.is_none() && store.snapshot()?.get(EVENT_ENDS, &keys::event_dropped(target))?.is_none() {
+            return Err(ArchiveError::NoSuchThing(format!(
+                "no event was ever for a target `{target}`; `stele notifications list` names the targets"
+            )));
+        }
+        let head = Head::decode(known.as_deref())?;
         // The record first: after a crash in between it tells more than was deleted.
         store.record(Transaction::new().with_reserve(), event()).await?;
         let range = KeyRange::prefix(keys::all_under(target)).below(keys::under(target, head.count.saturating_add(1)));

@@ -127,7 +127,7 @@ impl Archive {
         }
         let of_id = |inventory: &&Inventory| inventory.id == id;
         let Some(inventory) = source.row.inventories.iter().flatten().find(of_id) else {
-            return Err(ArchiveError::InvalidArgument(format!("bucket `{bucket}` has no inventory `{id}`")));
+            return Err(ArchiveError::NoSuchThing(format!("bucket `{bucket}` has no inventory `{id}`")));
         };
         let Some(running) = store.inventories().begin(&(source.number, id.to_owned())) else {
             let message = format!("the inventory `{id}` of bucket `{bucket}` is being made");

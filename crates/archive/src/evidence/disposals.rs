@@ -146,7 +146,7 @@ impl Archive {
             removed.concerns(row) && is_removal(row) && record.is_none_or(|record| record == *number)
         };
         removed.record = about.iter().rev().find(is_it).map(|(number, _)| *number).ok_or_else(|| {
-            ArchiveError::InvalidArgument(format!(
+            ArchiveError::NoSuchThing(format!(
                 "the audit log has no record that says that `{bucket}/{key}` version {version_id} was removed"
             ))
         })?;

@@ -94,7 +94,7 @@ impl Archive {
         if let Some(matter) = selection.matter.as_deref().filter(|matter| *matter != S3)
             && store.snapshot()?.get(MATTERS, matter.as_bytes())?.is_none()
         {
-            return Err(ArchiveError::InvalidArgument(format!(
+            return Err(ArchiveError::NoSuchThing(format!(
                 "there is no matter `{matter}`; the matter of S3's legal hold is `{S3}`"
             )));
         }

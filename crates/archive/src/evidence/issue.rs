@@ -78,7 +78,7 @@ impl Archive {
         let row = store.audit_row(record)?;
         let named = version.is_none_or(|version| row.0.version == Some(version.to_string()));
         if row.0.refused.is_some() || !concerns(&row.0, bucket.name(), key) || !named {
-            return Err(ArchiveError::InvalidArgument(format!(
+            return Err(ArchiveError::NoSuchThing(format!(
                 "record {record} of the audit log is not about what was done to `{}/{key}`",
                 bucket.name()
             )));
@@ -127,7 +127,7 @@ impl Store {
         let key = keys::number(record);
         match self.snapshot()?.get(AUDIT, &key)? {
             Some(value) => Ok((decode(AUDIT, &key, &value)?, value)),
-            None => Err(ArchiveError::InvalidArgument(format!("the audit log has no record {record}"))),
+            None => Err(ArchiveError::NoSuchThing(format!("the audit log has no record {record}"))),
         }
     }
 
@@ -229,7 +229,7 @@ impl Store {
             None => search(snapshot, 1, Timestamp(u64::MAX), last_only, is_it)?,
         };
         record.ok_or_else(|| {
-            ArchiveError::InvalidState(format!(
+            ArchiveError::NoSuchThing(format!(
                 "the audit log has no record of how `{}/{key}` version {id} was stored: a rebuild of the catalog lost it",
                 bucket.name()
             ))

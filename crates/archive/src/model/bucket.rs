@@ -3,6 +3,7 @@
 use std::fmt;
 
 use minicbor::{Decode, Encode};
+use stele_ground::counted;
 
 use crate::model::class::Bindings;
 use crate::model::cors::CorsRule;
@@ -225,8 +226,8 @@ pub enum BucketChange {
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Period::Days(days) => write!(f, "{days} days"),
-            Period::Years(years) => write!(f, "{years} years"),
+            Period::Days(days) => f.write_str(&counted(u64::from(*days), "day")),
+            Period::Years(years) => f.write_str(&counted(u64::from(*years), "year")),
         }
     }
 }

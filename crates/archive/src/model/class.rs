@@ -6,6 +6,7 @@ use std::fmt;
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
+use stele_ground::counted;
 
 use crate::model::bucket::ExpiryAction;
 use crate::model::error::{ArchiveError, Result};
@@ -159,7 +160,7 @@ pub(crate) fn action_word(action: ExpiryAction) -> &'static str {
 }
 
 fn days(days: Option<u64>) -> String {
-    days.map_or("no limit".into(), |days| format!("{days} days"))
+    days.map_or("no limit".into(), |days| counted(days, "day"))
 }
 
 impl ClassTerms {
@@ -232,7 +233,7 @@ impl fmt::Display for ClassTerms {
         match self.initiation {
             Initiation::Creation => write!(f, "{} from storing on", days(self.retver))?,
             Initiation::Event => {
-                write!(f, "{} from the event on, at least {} days in all", days(self.retver), self.retmin)?
+                write!(f, "{} from the event on, at least {} in all", days(self.retver), counted(self.retmin, "day"))?
             }
         }
         write!(f, ", {}, then {}", self.mode, action_word(self.action))

@@ -43,11 +43,16 @@ pub enum ArchiveError {
         kind: &'static str,
         place: String,
     },
+    /// No matter, class, request, record or other thing of the store has this name. Names the
+    /// command that lists them.
+    NoSuchThing(String),
     BucketExists {
         name: String,
         /// The caller owns it.
         own: bool,
     },
+    /// A thing of the store other than a bucket has this name already; nothing changed.
+    ExistsAlready(String),
     BucketNotEmpty(String),
     /// The bucket name breaks the rules.
     InvalidBucketName(String),
@@ -59,6 +64,8 @@ pub enum ArchiveError {
     /// Impossible in the bucket's present state, for instance suspending versioning under Object
     /// Lock.
     InvalidState(String),
+    /// The change would make retention weaker; nothing changed.
+    Weaker(String),
     /// The range begins behind the end.
     InvalidRange {
         size: u64,
@@ -164,6 +171,9 @@ impl ArchiveError {
             | ArchiveError::InvalidArgument(text)
             | ArchiveError::InvalidRequest(text)
             | ArchiveError::InvalidState(text)
+            | ArchiveError::NoSuchThing(text)
+            | ArchiveError::ExistsAlready(text)
+            | ArchiveError::Weaker(text)
             | ArchiveError::PreconditionFailed(text)
             | ArchiveError::Conflict(text)
             | ArchiveError::Denied(text)
@@ -201,6 +211,9 @@ impl fmt::Display for ArchiveError {
             | InvalidArgument(message)
             | InvalidRequest(message)
             | InvalidState(message)
+            | NoSuchThing(message)
+            | ExistsAlready(message)
+            | Weaker(message)
             | PreconditionFailed(message)
             | Conflict(message)
             | Denied(message)

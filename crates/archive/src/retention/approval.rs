@@ -124,7 +124,7 @@ impl Archive {
         let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::Rebuild).detail("asks to end the matter `rebuild`".into());
-        let missing = || ArchiveError::InvalidState("there is no matter `rebuild`".into());
+        let missing = || ArchiveError::NoSuchThing("there is no matter `rebuild`".into());
         // A key that the matter suspends may still decide about the matter itself.
         let asked = caller.require_approver().and_then(|()| store.doubt().ok_or_else(missing));
         let doubt = store.audited(asked, event).await?;
@@ -496,7 +496,9 @@ impl Store {
     fn request(&self, id: &str) -> Result<RequestRow> {
         let open = self.open_requests()?.into_iter().find(|(known, _)| known == id);
         open.map(|(_, row)| row).ok_or_else(|| {
-            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: it was never made, or is void"))
+            ArchiveError::NoSuchThing(format!(
+                "no request `{id}` waits for approval: it was never made, or is void; `stele approve` lists them"
+            ))
         })
     }
 

@@ -28,7 +28,7 @@ use crate::store::{Archive, Store};
 pub const CLASS_TAG: &str = "stele:class";
 
 fn missing(name: &str) -> ArchiveError {
-    ArchiveError::InvalidRequest(format!("there is no class `{name}`; `stele class list` names them"))
+    ArchiveError::NoSuchThing(format!("there is no class `{name}`; `stele class list` names them"))
 }
 
 impl Store {
@@ -261,7 +261,7 @@ impl Archive {
         let unchanged = Transaction::new().equals(CLASSES, name.to_string(), encode(&row));
         let (number, lines) = compared(&row, name, version)?;
         if let Some(weaker) = lines.iter().find(|line| line.weaker) {
-            return Err(ArchiveError::InvalidState(format!(
+            return Err(ArchiveError::Weaker(format!(
                 "version {number} of the class `{name}` is weaker than the active one: {} goes from {} to {}; nothing was \
                  changed",
                 weaker.rule,
@@ -293,9 +293,7 @@ impl Archive {
 fn compared(row: &ClassRow, name: &str, version: Option<u64>) -> Result<(u64, Vec<Comparison>)> {
     let number = version.unwrap_or(row.versions.len() as u64);
     let found = row.version(number).ok_or_else(|| {
-        ArchiveError::InvalidRequest(format!(
-            "the class `{name}` has no version {number}; `stele class show` lists them"
-        ))
+        ArchiveError::NoSuchThing(format!("the class `{name}` has no version {number}; `stele class show` lists them"))
     })?;
     Ok((number, found.terms.compare(row.active().map(|(_, active)| &active.terms))))
 }

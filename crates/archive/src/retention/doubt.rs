@@ -82,7 +82,7 @@ impl Archive {
     ) -> Result<()> {
         let store = &self.store();
         let Some(doubt) = store.doubt().filter(|doubt| doubt.since == since) else {
-            return Err(ArchiveError::InvalidState(format!("there is no matter `rebuild` of {since}")));
+            return Err(ArchiveError::NoSuchThing(format!("there is no matter `rebuild` of {since}")));
         };
         // Before the matter ends: a revoked key is never usable in between.
         let officers = [&asked.by, &caller.actor];

@@ -54,7 +54,7 @@ impl Store {
 }
 
 pub(crate) fn missing(name: &str) -> ArchiveError {
-    ArchiveError::InvalidRequest(format!("there is no matter `{name}`; `stele matter list` names them"))
+    ArchiveError::NoSuchThing(format!("there is no matter `{name}`; `stele matter list` names them"))
 }
 
 /// Matters that the store has without anyone having opened them.
@@ -97,7 +97,7 @@ impl Archive {
         }
         let lock = store.lock_named::<MatterRow>(name).await?;
         if let Some(before) = store.matter_row(name)? {
-            return Err(ArchiveError::InvalidState(format!(
+            return Err(ArchiveError::ExistsAlready(format!(
                 "the matter `{name}` was opened {} already; a name is used once",
                 before.opened
             )));

@@ -1,6 +1,7 @@
 //! Explains whether and why a version cannot be deleted.
 
 use serde::{Deserialize, Serialize};
+use stele_ground::counted;
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -149,9 +150,9 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     }
     if let Some(default) = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share()) {
         reasons.push(format!(
-            "the bucket's default is {} for {} days; it was applied when the version was stored, and a change of it does not touch stored versions",
+            "the bucket's default is {} for {}; it was applied when the version was stored, and a change of it does not touch stored versions",
             default.mode,
-            default.period.days()
+            counted(default.period.days(), "day")
         ));
     }
     if found.latest && bucket.versioned() && !found.row.marker {

@@ -80,7 +80,7 @@ async fn a_class_is_activated_only_if_it_weakens_nothing() {
     ] {
         archive.create_class(&admin(), "seven", weaker, "").await.unwrap();
         let refused = archive.activate_class(&admin(), "seven", None).await;
-        assert!(matches!(refused, Err(ArchiveError::InvalidState(_))), "{refused:?}");
+        assert!(matches!(refused, Err(ArchiveError::Weaker(_))), "{refused:?}");
         let (_, lines) = archive.compare_class(&admin(), "seven", None).await.unwrap();
         assert_eq!(lines.iter().filter(|line| line.weaker).count(), 1, "{lines:?}");
     }

@@ -309,9 +309,9 @@ async fn every_way_to_remove_a_version_is_listed_with_its_cause() {
     // A record that is there is no removal, and a version that is here has no certificate.
     let here = put(&archive, "records", "here", b"here").await.unwrap();
     let none = archive.disposal_certificate(&admin(), "records", "here", here.version, None).await;
-    assert!(matches!(none, Err(ArchiveError::InvalidArgument(_))), "{none:?}");
+    assert!(matches!(none, Err(ArchiveError::NoSuchThing(_))), "{none:?}");
     let none = archive.disposal_certificate(&admin(), "records", "here", here.version, here.logged).await;
-    assert!(matches!(none, Err(ArchiveError::InvalidArgument(_))), "{none:?}");
+    assert!(matches!(none, Err(ArchiveError::NoSuchThing(_))), "{none:?}");
 }
 
 #[tokio::test]
@@ -381,7 +381,7 @@ async fn a_power_cut_leaves_a_version_or_its_certificate() {
             let here = get(&archive, "records", "ledger").await.is_ok();
             let made = archive.disposal_certificate(&admin(), "records", "ledger", info.version, None).await;
             match (here, made) {
-                (true, Err(ArchiveError::InvalidArgument(_))) => {}
+                (true, Err(ArchiveError::NoSuchThing(_))) => {}
                 (false, Ok(made)) => {
                     gone += 1;
                     assert_eq!(made.verify(&key_of(&made.head)), Ok(()), "cut after {writes}");

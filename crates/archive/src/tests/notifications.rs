@@ -261,6 +261,8 @@ async fn events_of_a_target_that_left_the_configuration_can_be_deleted() {
     assert!(said.contains("forget hook") && said.contains("rules of `told` name it"), "{said}");
     let user = Caller { rights: Arc::new(Rights::user("told", "")), ..admin() };
     assert!(matches!(archive.forget_events(&user, "hook").await, Err(ArchiveError::Denied(_))));
+    let unknown = archive.forget_events(&admin(), "nothing").await;
+    assert!(matches!(unknown, Err(ArchiveError::NoSuchThing(_))), "{unknown:?}");
     assert_eq!(archive.forget_events(&admin(), "hook").await.unwrap(), 2);
     assert!(names(&archive).is_empty());
     let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();

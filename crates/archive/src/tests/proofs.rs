@@ -130,7 +130,7 @@ async fn a_bundle_has_what_was_selected_and_all_that_befell_it() {
     assert!(page.contains("even/&lt;0&gt;") && !page.contains("<0>"), "names of clients are text");
     assert!(page.contains("refused: "), "the page shows refusals");
     let unknown = archive.export_proof(&admin(), ProofSelection { matter: Some("x".into()), ..below("") }).await;
-    assert!(matches!(unknown.err(), Some(ArchiveError::InvalidArgument(_))));
+    assert!(matches!(unknown.err(), Some(ArchiveError::NoSuchThing(_))));
     let key = archive.create_access_key(&admin(), "user", Rights::user("records", "")).await.unwrap();
     let user = archive.credentials(&key.id).await.unwrap().caller;
     let denied = archive.export_proof(&user, below("")).await;

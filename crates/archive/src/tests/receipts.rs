@@ -292,7 +292,7 @@ async fn a_receipt_goes_to_the_actor_to_a_reader_or_to_an_auditor() {
     archive.receipt(&auditor, "records", "ledger", None, None).await.unwrap();
     // A record about something else is not given under this name.
     let wrong = archive.receipt(&auditor, "records", "mine", None, Some(record)).await;
-    assert!(matches!(wrong, Err(ArchiveError::InvalidArgument(_))), "{wrong:?}");
+    assert!(matches!(wrong, Err(ArchiveError::NoSuchThing(_))), "{wrong:?}");
 }
 
 #[tokio::test]

@@ -270,9 +270,9 @@ pub(super) fn refused(error: &stele_archive::ArchiveError) -> FileError {
         ArchiveError::QuotaExceeded { .. } => FileError::OverQuota,
         ArchiveError::Retained { message, .. } => FileError::ReadOnly(message.clone()),
         ArchiveError::TooLarge { .. } => FileError::TooLarge,
-        ArchiveError::InvalidArgument(message) | ArchiveError::InvalidRequest(message) => {
-            FileError::Invalid(message.clone())
-        }
+        ArchiveError::InvalidArgument(message)
+        | ArchiveError::InvalidRequest(message)
+        | ArchiveError::NoSuchThing(message) => FileError::Invalid(message.clone()),
         ArchiveError::ReadOnly(message) => FileError::ReadOnly(message.clone()),
         ArchiveError::Busy(message) | ArchiveError::Conflict(message) => FileError::Retry(message.clone()),
         ArchiveError::Stopped(message) => FileError::Stopped(message.clone()),

@@ -10,7 +10,7 @@ use stele_array::Command;
 use stele_file::nfs::Network;
 use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{Caching, RemovedVersions, Share};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, counted};
 
 pub use files::{ArchiveFile, ExplainFile, FileView, Ls, Pin, why};
 
@@ -174,15 +174,18 @@ impl ShareOptions {
     }
 }
 
-/// Refuses to commit files by themselves where no file can be committed.
-fn can_commit(row: &ShareRow, bucket: &BucketInfo) -> Outcome<()> {
-    match (row.commit_after, bucket.object_lock) {
-        (Some(_), None) => {
-            Err(Failure::usage(format!("'{}' has no Object Lock; none of its files can be committed", bucket.name))
-                .next("leave out --commit-after, or make another share with --lock"))
-        }
-        _ => Ok(()),
-    }
+/// Refuses settings of commits where no file can be committed. `before`: the share's former
+/// settings; bounds of an earlier version, which did not refuse them, may stay.
+fn can_commit(before: Option<&ShareRow>, row: &ShareRow, bucket: &BucketInfo) -> Outcome<()> {
+    let bounds = |row: &ShareRow| (row.retention_min, row.retention_max);
+    let option = match () {
+        () if bucket.object_lock.is_some() => return Ok(()),
+        () if row.commit_after.is_some() => "--commit-after",
+        () if bounds(row) != before.map_or((None, None), bounds) => "--retention-min and --retention-max",
+        () => return Ok(()),
+    };
+    Err(Failure::usage(format!("'{}' has no Object Lock; none of its files can be committed", bucket.name))
+        .next(format!("leave out {option}, or make another share with --lock")))
 }
 
 fn squash_word(squash: SquashRow) -> &'static str {
@@ -413,7 +416,7 @@ impl Call for SetShare {
         let before = row_of(node, &self.name)?;
         let mut after = before.clone();
         self.options.apply(&mut after)?;
-        can_commit(&after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
+        can_commit(Some(&before), &after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
         let place = format!("{}: {}", self.name, described(&after));
         // In force before the outcome is recorded: a failure of that record leaves no restriction
         // that is only shown.
@@ -436,7 +439,7 @@ async fn put_in_force(node: &Node, name: &str, before: &ShareRow, after: &ShareR
 
 /// For the audit log.
 fn described(row: &ShareRow) -> String {
-    let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| format!("{days} days"));
+    let days = |days: Option<u64>| days.map_or_else(|| "none".to_owned(), |days| counted(days, "day"));
     let networks = if row.networks.is_empty() { "this machine".to_owned() } else { row.networks.join(", ") };
     format!(
         "archive after {} s, commit {}, shortest retention {}, longest {}, for {networks}, {}, squash {}, versions of removed files: {}, caching {}",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, counted};
 
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
@@ -425,12 +425,14 @@ impl Call for Rollback {
         }
         match writers.first() {
             None => {}
-            Some(_) if self.force => place.push_str(&format!(", under {} connections that may write", writers.len())),
+            Some(_) if self.force => {
+                place.push_str(&format!(", under {} that may write", counted(writers.len() as u64, "connection")))
+            }
             Some(first) => {
                 let message = format!(
-                    "volume '{}' is in use: {} connections may write to it, one from {} by export '{}'",
+                    "volume '{}' is in use: {} may write to it, one from {} by export '{}'",
                     self.volume,
-                    writers.len(),
+                    counted(writers.len() as u64, "connection"),
                     first.peer,
                     first.export
                 );

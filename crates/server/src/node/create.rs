@@ -8,7 +8,7 @@ use stele_array::server::{NewDrives, PoolServer};
 use stele_array::{Command, CreateOptions, DigestUnit, Reply, Shard, VolumeSpec, VolumeStatus, WriteMode};
 use stele_catalog::Format;
 use stele_codes::Code;
-use stele_ground::{Bytes, GIB, MIB, PoolId};
+use stele_ground::{Bytes, GIB, MIB, PoolId, are};
 use stele_media::Space;
 
 use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock};
@@ -178,8 +178,9 @@ async fn on_drives(site: &Site, config: Config, made: &Made, pool: PoolId) -> Ou
 fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {
     match data.filter(|code| code.width() > drives) {
         Some(code) => Err(Failure::usage(format!(
-            "a {code} stripe needs {} drives, and {drives} are named; nothing was done",
-            code.width()
+            "a stripe of {code} needs {} drives, and there {} {drives}; nothing was done",
+            code.width(),
+            are(drives as u64)
         ))
         .next("give more drives, or a narrower --data code such as 2+1")),
         None => Ok(()),

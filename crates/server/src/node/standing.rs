@@ -282,7 +282,10 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         standing.push(alarm(
             "stripe-lost",
             "pool",
-            format!("{} stripes have lost more strips than their code survives", status.lost_stripes),
+            match status.lost_stripes {
+                1 => "1 stripe has lost more strips than its code survives".to_owned(),
+                lost => format!("{lost} stripes have lost more strips than their code survives"),
+            },
             "they are listed; everything else is served, and reads of them are refused",
             "return missing drives; `stele affected` names what is concerned, to be restored from elsewhere",
         ));
@@ -292,7 +295,10 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
         standing.push(alarm(
             "data-unreadable",
             "pool",
-            format!("{away} stripes cannot be read: more of their drives are away than their code survives"),
+            match away {
+                1 => "1 stripe cannot be read: more of its drives are away than its code survives".to_owned(),
+                _ => format!("{away} stripes cannot be read: more of their drives are away than their code survives"),
+            },
             "everything else is served, and reads of them are refused",
             "return missing drives: `stele drive online N`; `stele affected` names what is concerned",
         ));

@@ -37,13 +37,23 @@ const METRICS_LIFE_MAX: Duration = Duration::from_secs(60);
 /// chooses another address.
 pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
-        let kind = if error.kind() == std::io::ErrorKind::AddrInUse { Kind::Busy } else { Kind::Failed };
-        Failure::new(kind, format!("cannot listen on {address}: {error}"))
+        Failure::new(unheard(error.kind()), format!("cannot listen on {address}: {error}"))
             .next(format!("choose another address with {setting}"))
     })?;
     let address =
         listener.local_addr().map_err(|error| Failure::failed(format!("the endpoint has no address: {error}")))?;
     Ok((listener, address))
+}
+
+/// The kind of a failure to listen: an address that is not one of this machine is a wrong setting.
+fn unheard(kind: std::io::ErrorKind) -> Kind {
+    use std::io::ErrorKind;
+    match kind {
+        ErrorKind::AddrInUse => Kind::Busy,
+        ErrorKind::AddrNotAvailable | ErrorKind::InvalidInput | ErrorKind::Unsupported => Kind::Usage,
+        ErrorKind::PermissionDenied => Kind::Refused,
+        _ => Kind::Failed,
+    }
 }
 
 /// Accepts until the task is dropped. Nothing that a peer does, or leaves undone, makes this loop
@@ -123,6 +133,25 @@ async fn accepted(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
             tracing::warn!("cannot accept a connection: {error}");
             tokio::time::sleep(Duration::from_millis(50)).await;
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_address_of_another_machine_is_a_wrong_setting() {
+        for (cause, kind) in [
+            (ErrorKind::AddrNotAvailable, Kind::Usage),
+            (ErrorKind::AddrInUse, Kind::Busy),
+            (ErrorKind::PermissionDenied, Kind::Refused),
+            (ErrorKind::OutOfMemory, Kind::Failed),
+        ] {
+            assert_eq!(unheard(cause), kind, "{cause:?}");
         }
     }
 }

@@ -25,13 +25,17 @@ ends. From the first class on, older versions of Stele refuse the store.")]
     #[command(after_help = "Example:\n  stele class show staff")]
     Show { name: String },
     /// Make a version of a class the active one, if it weakens nothing
-    #[command(after_help = "\
+    // Its own --version takes the place of the one that every command has.
+    #[command(
+        disable_version_flag = true,
+        after_help = "\
 Examples:
   stele class activate staff --dry-run
   stele class activate staff
   stele class activate staff --version 2
 
-Every rule is compared with that of the active version. Versions of objects keep the class that they were stored with.")]
+Every rule is compared with that of the active version. Versions of objects keep the class that they were stored with."
+    )]
     Activate {
         name: String,
         /// The version [default: the latest]

@@ -41,7 +41,8 @@ pub struct VolumeExport {
     #[arg(long, value_name = "SHA256")]
     pub client_certificate: Vec<Fingerprint>,
     /// iSCSI: the name that initiators use for CHAP login
-    #[arg(long, requires_all = ["iscsi", "chap_secret"])]
+    // The parser passes over a requirement that another option rules out, hence the conflict.
+    #[arg(long, requires_all = ["iscsi", "chap_secret"], conflicts_with = "nbd")]
     pub chap_user: Option<String>,
     /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
     #[arg(long, value_name = "FILE", requires = "chap_user")]
@@ -53,11 +54,11 @@ pub struct VolumeExport {
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
     pub mutual_secret: Option<PathBuf>,
     /// iSCSI: show a removable disk, which initiators can eject
-    #[arg(long, requires = "iscsi")]
+    #[arg(long, requires = "iscsi", conflicts_with = "nbd")]
     pub removable: bool,
     /// iSCSI: report physical blocks as large as logical ones, for initiators that do not support
     /// 512e disks
-    #[arg(long, requires = "iscsi")]
+    #[arg(long, requires = "iscsi", conflicts_with = "nbd")]
     pub native_blocks: bool,
 }
 

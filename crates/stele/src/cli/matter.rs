@@ -102,8 +102,8 @@ pub struct Change {
     /// Only versions stored before this time
     #[arg(long, value_name = "DATE")]
     pub stored_before: Option<String>,
-    /// The versions in this file instead, one BUCKET/KEY or BUCKET/KEY@VERSION on each line; `-` is
-    /// standard input
+    /// The versions in this file instead, one BUCKET/KEY or BUCKET/KEY@VERSION on each line, as
+    /// `stele find` prints them; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bucket", "prefix", "tag", "stored_after", "stored_before", "dry_run"])]
     pub list: Option<PathBuf>,
     /// Count the versions and name the first few; change nothing

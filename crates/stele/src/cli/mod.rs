@@ -60,14 +60,14 @@ pub struct Cli {
 #[derive(Args, Clone, Debug, Default)]
 pub struct GlobalArgs {
     /// Data directory [default: ./stele-data]
-    #[arg(long, global = true, env = "STELE_DIR", value_name = "DIR")]
+    #[arg(long, global = true, env = "STELE_DIR", value_name = "DIR", display_order = 900)]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: DIR/stele.toml]. It names the data directory, also where
     /// STELE_DIR is set
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", display_order = 901)]
     pub config: Option<PathBuf>,
     /// Print JSON for machines
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 902)]
     pub json: bool,
 }
 

@@ -138,6 +138,51 @@ fn a_command_that_does_not_exist_is_noticed() {
     }
 }
 
+/// The parser checks itself only in builds with assertions, and its tests run without them.
+#[test]
+fn no_command_defines_an_option_twice() {
+    fn look(command: &Command, mistakes: &mut Vec<String>) {
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for option in command.get_arguments() {
+            let long = option.get_long();
+            if !ids.insert(option.get_id().as_str()) || long.is_some_and(|long| !names.insert(long)) {
+                mistakes.push(format!("{}: {}", command.get_display_name().unwrap_or_default(), option.get_id()));
+            }
+        }
+        command.get_subcommands().for_each(|below| look(below, mistakes));
+    }
+    let mut cli = Cli::command();
+    cli.build();
+    let mut mistakes = Vec::new();
+    look(&cli, &mut mistakes);
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+    let line = "stele class activate staff --version 2";
+    let read = Cli::read(line.split(' ').map(Into::into)).unwrap();
+    assert!(format!("{read:?}").contains("version: Some(2)"), "{read:?}");
+}
+
+/// Options that are not allowed, or not without another one.
+#[test]
+fn options_that_would_do_nothing_are_refused() {
+    for line in [
+        "stele share set records",
+        "stele share set records --yes",
+        "stele volume export vm1 --nbd --removable",
+        "stele volume export vm1 --nbd --native-blocks",
+        "stele volume export vm1 --nbd --chap-user a --chap-secret b",
+    ] {
+        let refused = Cli::read(line.split(' ').map(Into::into)).err();
+        assert_eq!(refused.map(|error| error.exit_code()), Some(2), "{line}");
+    }
+    for line in [
+        "stele share set records --read-write",
+        "stele share set records --caching off",
+        "stele volume export vm1 --iscsi --removable --chap-user a --chap-secret b",
+    ] {
+        assert!(Cli::read(line.split(' ').map(Into::into)).is_ok(), "{line}");
+    }
+}
+
 /// Renamed commands and options; the next release takes only the new names.
 #[test]
 fn former_spellings_are_accepted_for_one_release() {

@@ -1,6 +1,6 @@
 //! `stele affected`: the objects, volumes and snapshots that unreadable stripes damage.
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, counted};
 use stele_server::api::affected::{AffectedObject, AffectedView, ListAffected};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
@@ -25,7 +25,7 @@ pub async fn run(site: &Site, json: bool, all: bool) -> Outcome<()> {
     }
     match view.unreadable_stripes {
         0 => Ok(()),
-        count => Err(Failure::new(Kind::Damaged, format!("{count} stripes cannot be read"))
+        count => Err(Failure::new(Kind::Damaged, format!("{} cannot be read", counted(count, "stripe")))
             .next("return missing drives; restore what stays unreadable from elsewhere")),
     }
 }

@@ -1,9 +1,10 @@
 //! `stele approve`: lists, approves and refuses the requests that need two retention officers.
 
+use stele_archive::RequestInfo;
 use stele_server::api::approval as calls;
 use stele_server::config::Site;
 use stele_server::connection::read_officer;
-use stele_server::failure::Outcome;
+use stele_server::failure::{Failure, Outcome};
 
 use crate::cli::show::Approve;
 use crate::commands::archive::ask;
@@ -17,22 +18,15 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
         if json {
             return print_json(&waiting);
         }
-        let mut table = Table::new(&[
-            ("request", Align::Whole),
-            ("asked by", Align::Left),
-            ("void from", Align::Whole),
-            ("what happens", Align::Left),
-        ]);
-        for request in waiting {
-            table.row(vec![request.id, request.asked_by, request.expires, request.says]);
-        }
-        print!("{}", table.render());
+        print!("{}", table(&waiting));
         return Ok(());
     };
     if !approve.yes && !approve.refuse {
-        let known = waiting.iter().find(|request| request.id == id);
-        let says = known.map_or("its effect is unknown", |request| request.says.as_str());
-        confirm(&format!("Request {id}: {says}. Shall it happen?"), "--yes")?;
+        let known = waiting.iter().find(|request| request.id == id).ok_or_else(|| {
+            Failure::missing(format!("no request `{id}` waits for approval: it was never made, or is void"))
+                .next("`stele approve` lists the requests that wait")
+        })?;
+        confirm(&format!("Request {id}: {}. Shall it happen?", known.says), "--yes")?;
     }
     let done = ask(site, calls::ApproveRequest { id: id.clone(), officer, refuse: approve.refuse }).await?;
     if json {
@@ -42,8 +36,18 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     Ok(())
 }
 
+/// Nothing of a request is cut: an officer must read all of what is to be approved.
+fn table(waiting: &[RequestInfo]) -> String {
+    let heads = ["request", "asked by", "void from", "what happens"];
+    let mut table = Table::new(&heads.map(|head| (head, Align::Whole)));
+    for RequestInfo { id, asked_by, expires, says, .. } in waiting {
+        table.row(vec![id.clone(), asked_by.clone(), expires.clone(), says.clone()]);
+    }
+    table.render()
+}
+
 /// Shows an officer the request, and which officers have to agree.
-pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
+pub fn asked(json: bool, asked: &RequestInfo) -> Outcome<()> {
     if json {
         return print_json(asked);
     }
@@ -51,4 +55,27 @@ pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
     println!("Another officer, as another user of this machine: stele approve {} --officer FILE", asked.id);
     println!("It is void from {} on.", asked.expires);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tables of tests have 80 columns.
+    #[test]
+    fn what_is_to_be_approved_is_shown_whole() {
+        let request = |says: &str| RequestInfo {
+            id: "7k2m9xqa".into(),
+            says: says.into(),
+            asked_by: "key STELE7QK2M5X4R9VWB3C".into(),
+            expires: "2026-11-24T02:30:00Z".into(),
+            alone_from: None,
+        };
+        let long =
+            "the version records/2026/ledger.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b is deleted in spite of GOVERNANCE";
+        for says in ["short", long] {
+            let text = table(&[request(says)]);
+            assert!(text.contains(says) && !text.contains('\u{2026}'), "{text}");
+        }
+    }
 }

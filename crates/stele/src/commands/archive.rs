@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 
 use stele_archive::AuditRecord;
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, counted};
 use stele_server::api::acts::ClockAcceptRequest;
 use stele_server::api::approval::ClockCredit;
 use stele_server::api::archive as calls;
@@ -23,6 +23,7 @@ use crate::cli::master_key::MasterKeyCommand;
 use crate::cli::show::Clock;
 use crate::cli::words::{Access, word};
 use crate::commands::approve::asked;
+use crate::commands::names::object_named;
 use crate::commands::{confirm, evidence, master_key, print_json};
 use crate::output::{Align, GREEN, RED, Table, paint};
 
@@ -72,9 +73,9 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 return print_json(&report);
             }
             println!(
-                "{} objects in {} files; the manifest is {}/{}",
-                report.objects,
-                report.files,
+                "{} in {}; the manifest is {}/{}",
+                counted(report.objects, "object"),
+                counted(report.files, "file"),
                 Shown(&report.destination),
                 Shown(&report.manifest)
             );
@@ -127,7 +128,7 @@ fn table_of(views: Vec<calls::BucketView>) -> Table {
 }
 
 fn quota_of(bytes: Option<u64>, versions: Option<u64>) -> String {
-    let limits = [bytes.map(|bytes| Bytes(bytes).to_string()), versions.map(|count| format!("{count} versions"))];
+    let limits = [bytes.map(|bytes| Bytes(bytes).to_string()), versions.map(|count| counted(count, "version"))];
     let limits: Vec<String> = limits.into_iter().flatten().collect();
     if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
@@ -253,7 +254,7 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
             key.name,
             key.roles.join(", "),
             key.grants.iter().map(ToString::to_string).chain(bypass).collect::<Vec<_>>().join("; "),
-            format!("{} versions, {}", key.owned_versions, Bytes(key.owned_bytes)),
+            format!("{}, {}", counted(key.owned_versions, "version"), Bytes(key.owned_bytes)),
             quota_of(key.quota_bytes, key.quota_versions),
             key.created,
             match (key.expires, key.expired) {
@@ -281,23 +282,6 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
     let (bucket, key, version) = object_named(object)?;
     let why = ask(site, calls::Why { bucket, key, version }).await?;
     show_why(json, &why)
-}
-
-/// The bucket, key and version that `BUCKET/KEY` or `BUCKET/KEY@VERSION` names.
-pub(super) fn object_named(object: &str) -> Outcome<(String, String, Option<String>)> {
-    let (object, version) = match object.rsplit_once('@') {
-        Some((object, version))
-            if version == "null" || (version.len() == 32 && version.bytes().all(|byte| byte.is_ascii_hexdigit())) =>
-        {
-            (object, Some(version.to_owned()))
-        }
-        _ => (object, None),
-    };
-    let (bucket, key) =
-        object.split_once('/').filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty()).ok_or_else(|| {
-            Failure::usage(format!("'{object}' names no object")).next("write BUCKET/KEY or BUCKET/KEY@VERSION")
-        })?;
-    Ok((bucket.to_owned(), key.to_owned(), version))
 }
 
 /// For a version, or for a file of a share.

@@ -1,6 +1,7 @@
 //! `stele class` and `stele event`: management classes, and the events from which retention counts.
 
 use stele_archive::{ClassInfo, Initiation, Told};
+use stele_ground::counted;
 use stele_server::api::classes as calls;
 use stele_server::api::matters::Selected;
 use stele_server::config::Site;
@@ -10,7 +11,8 @@ use stele_server::failure::{Failure, Outcome};
 use crate::cli::class::{self as cli, Class};
 use crate::cli::words::word;
 use crate::commands::approve::asked;
-use crate::commands::archive::{ask, object_named};
+use crate::commands::archive::ask;
+use crate::commands::names::object_named;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
 
@@ -207,11 +209,15 @@ pub async fn event(site: &Site, json: bool, event: cli::Event) -> Outcome<()> {
         print_json(&all)?;
     } else {
         let told = if event.dry_run { "would get the event" } else { "got the event" };
-        println!("{} versions {told}; {} had one before, {} were looked at.", all.told, all.before, all.seen);
+        let versions = counted(all.told, "version");
+        println!("{versions} {told}; {} had one before. Looked at: {}.", all.before, counted(all.seen, "version"));
     }
     match (all.failed, all.failure) {
         (0, _) => Ok(()),
-        (failed, failure) => Err(Failure::failed(format!("{failed} versions failed: {}", failure.unwrap_or_default()))
-            .next("mend the cause and give the command again; an event that was told stays")),
+        (failed, failure) => {
+            let failed = counted(failed, "version");
+            Err(Failure::failed(format!("{failed} failed: {}", failure.unwrap_or_default()))
+                .next("mend the cause and give the command again; an event that was told stays"))
+        }
     }
 }

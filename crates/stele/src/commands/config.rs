@@ -21,8 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use self::sealed::Sealed;
 use crate::cli::config::ConfigCommand;
+use crate::commands::master_key::refuse_standard_output;
 use crate::commands::print_json;
 use stele_ground::calendar::moment;
+use stele_ground::counted;
 use stele_server::api::archive::MasterKeyExportCall;
 use stele_server::config::{Config, Site};
 use stele_server::connection::Connection;
@@ -98,6 +100,7 @@ fn passphrase(path: &Path) -> Outcome<String> {
 }
 
 async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> Outcome<()> {
+    refuse_standard_output(to, "an export")?;
     let phrase = passphrase(passphrase_file)?;
     if to.exists() {
         return Err(Failure::new(Kind::Exists, format!("{} is there already", to.display())).next("name a new file"));
@@ -134,8 +137,8 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
         return print_json(&view);
     }
     println!(
-        "{} files and the configuration{} are in {}.",
-        count,
+        "{} and the configuration{} are in {}.",
+        counted(count as u64, "file"),
         if with_key { ", and the master key," } else { "" },
         to.display()
     );

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use stele_archive::{DisposalCertificate, ExpirationStatus, Removal};
-use stele_ground::Shown;
+use stele_ground::{Shown, counted};
 use stele_lab::report::document::{Document, Entry, Table};
 use stele_lab::report::html;
 use stele_papers::pdf;
@@ -16,8 +16,9 @@ use stele_server::failure::{Failure, Outcome};
 
 use crate::cli::disposal::Disposal;
 use crate::commands::approve::asked;
-use crate::commands::archive::{ask, object_named};
+use crate::commands::archive::ask;
 use crate::commands::evidence::{exact, line, write_new};
+use crate::commands::names::{object_named, written};
 use crate::commands::print_json;
 
 /// Where a certificate has no value.
@@ -86,7 +87,9 @@ fn status(json: bool, status: &ExpirationStatus) -> Outcome<()> {
     if let Some(reason) = &status.frozen {
         println!("clock       frozen: {}", Shown(reason));
     }
-    let rate = status.rate.map_or_else(|| "no limit".to_owned(), |rate| format!("{rate} versions a second at most"));
+    let rate = status
+        .rate
+        .map_or_else(|| "no limit".to_owned(), |rate| format!("{} a second at most", counted(rate.into(), "version")));
     println!("rate        {rate}");
     Ok(())
 }
@@ -114,7 +117,7 @@ async fn list(site: &Site, json: bool, mut call: calls::DisposalList) -> Outcome
                 "{}  record {}  {}  {} by {}, {} bytes{kept}",
                 version.removed,
                 version.record,
-                Shown(&name),
+                written(&name),
                 version.cause,
                 Shown(&version.removed_by),
                 version.size_bytes
@@ -171,7 +174,7 @@ fn facts(made: &DisposalCertificate) -> Vec<(&'static str, String)> {
         ("removed", removed),
         ("cause", cause),
         ("key destroyed", or_none(&removal.key_destroyed)),
-        ("audit log", format!("record {}, under the head of {} records", made.record, made.head.records)),
+        ("audit log", format!("record {}, under the head of {}", made.record, counted(made.head.records, "record"))),
         ("signed", format!("{} by store {}", made.signed, made.store)),
     ];
     let more = [("SHA-256", removal.sha256.clone()), ("class", class)];

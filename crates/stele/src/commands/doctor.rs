@@ -6,11 +6,12 @@
 
 mod files;
 mod machine;
+mod mounts;
 
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stele_ground::Shown;
+use stele_ground::{Shown, are, counted};
 use stele_server::config::{Config, Site};
 use stele_server::failure::{Failure, Kind, Outcome};
 
@@ -83,11 +84,14 @@ pub fn run(site: &Site, json: bool) -> Outcome<()> {
     } else {
         print!("{}", render(&findings));
     }
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count() as u64;
     let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
     match worst {
-        Verdict::Wrong => told(Kind::Damaged, format!("{} things are wrong now", count(Verdict::Wrong))),
-        Verdict::Warning => told(Kind::Failed, format!("{} things will hurt in time", count(Verdict::Warning))),
+        Verdict::Wrong => {
+            let wrong = count(Verdict::Wrong);
+            told(Kind::Damaged, format!("{} {} wrong now", counted(wrong, "thing"), are(wrong)))
+        }
+        Verdict::Warning => told(Kind::Failed, format!("{} will hurt in time", counted(count(worst), "thing"))),
         Verdict::Good | Verdict::Note | Verdict::Unknown => Ok(()),
     }
 }
@@ -124,8 +128,8 @@ pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
     if let Some(config) = &config {
         findings.extend(machine::drives(machine, site, config));
         findings.extend(files::permissions(site, config));
-        findings.push(files::room(site));
-        findings.extend(files::heads(site, config));
+        findings.push(files::room(machine, site));
+        findings.extend(files::heads(machine, site, config));
     }
     findings
 }

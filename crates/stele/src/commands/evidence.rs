@@ -13,7 +13,7 @@ use stele_archive::{
     BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, Receipt, SignedHead,
     verify_bundle_with,
 };
-use stele_ground::Shown;
+use stele_ground::{Shown, counted};
 use stele_server::api::evidence as calls;
 use stele_server::config::Site;
 use stele_server::connection::Connection;
@@ -23,7 +23,8 @@ use stele_server::files;
 use stele_server::said::json_line;
 
 use crate::cli::evidence::{Beyond, Proof, Receipt as ReceiptCommand};
-use crate::commands::archive::{anchor, object_named};
+use crate::commands::archive::anchor;
+use crate::commands::names::object_named;
 use crate::commands::print_json;
 
 pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {
@@ -111,7 +112,7 @@ fn show(receipt: &Receipt) {
     lines.push(("matters", (!receipt.matters.is_empty()).then(|| receipt.matters.join(", "))));
     lines.push(("class", receipt.class.clone()));
     let (record, head) = (receipt.entry.record, &receipt.head);
-    lines.push(("audit log", Some(format!("record {record}, under the head of {} records", head.records))));
+    lines.push(("audit log", Some(format!("record {record}, under the head of {}", counted(head.records, "record")))));
     lines.push(("signed", Some(format!("{} by store {}", receipt.signed, receipt.store))));
     for (name, value) in lines {
         if let Some(value) = value {
@@ -166,6 +167,11 @@ async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -
 
 fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, beyond: &Beyond) -> Outcome<()> {
     let public = key.map(public_key).transpose()?;
+    // A path that is wrong says nothing about the proof.
+    fs::read_dir(dir).map_err(|error| {
+        let next = "name the directory that `stele proof export` wrote, the one with manifest.json";
+        io_failure("read the proof in", dir, &error).next(next)
+    })?;
     let mut copies = content.map(content::Copies::new);
     let each = &mut |version: &stele_archive::ProvenVersion| match &mut copies {
         Some(copies) => copies.compare(version),
@@ -186,15 +192,16 @@ fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, be
     }
     let matter = verdict.matter.as_deref().map(|matter| format!(" under the matter {matter}")).unwrap_or_default();
     println!(
-        "{}/{}{}: {} versions and {} records of the audit log hold,",
+        "{}/{}{}: {} and {} of the audit log hold,",
         Shown(&verdict.bucket),
         Shown(&verdict.prefix),
         Shown(&matter),
-        verdict.versions,
-        verdict.records
+        counted(verdict.versions, "version"),
+        counted(verdict.records, "record")
     );
     let time = Shown(&verdict.head_time).to_string();
-    println!("under the head of {} records that store {} signed at {time}.", verdict.head_records, verdict.store);
+    let head = counted(verdict.head_records, "record");
+    println!("under the head of {head} that store {} signed at {time}.", verdict.store);
     if !verdict.key_given {
         println!("Compare the key with one that came on another way: {}", verdict.public_key);
     }
@@ -272,7 +279,7 @@ pub(super) async fn exact<C: stele_server::api::Call>(site: &Site, call: C) -> O
 
 fn wrong(path: &Path, finding: &str) -> Failure {
     Failure::new(Kind::Damaged, format!("{} does not hold: {finding}", path.display()))
-        .next("get it again from its source; if it stays so, somebody changed it or it is of another store")
+        .next("get it again from its source; if it stays so, it was changed or is of another store")
 }
 
 pub(super) fn line(value: &impl serde::Serialize) -> Outcome<String> {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Protocol};
-use stele_ground::Shown;
+use stele_ground::{Shown, counted};
 use stele_server::api::export::{self as calls, ExportView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
@@ -146,7 +146,7 @@ fn access(view: &ExportView) -> String {
         words.push("TLS".to_owned());
     }
     if !certificates.is_empty() {
-        words.push(format!("{} certificates", certificates.len()));
+        words.push(counted(certificates.len() as u64, "certificate"));
     }
     if let Some(chap) = &view.export.iscsi.chap {
         words.push(format!("CHAP {}", chap.user));

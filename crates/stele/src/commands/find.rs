@@ -9,6 +9,7 @@ use stele_server::connection::Connection;
 use stele_server::failure::Outcome;
 
 use crate::cli::find::Find;
+use crate::commands::names::written;
 use crate::commands::print_json;
 
 const COLUMNS: &str = "bucket,key,version,size_bytes,stored,owner,blake3,content_type,retention_mode,keep_until,class,\
@@ -42,7 +43,7 @@ pub async fn run(site: &Site, json: bool, find: Find) -> Outcome<()> {
                 (true, _) => print_json(version)?,
                 (false, true) => println!("{}", row(version)),
                 (false, false) => {
-                    println!("{}", Shown(&format!("{}/{}@{}", version.bucket, version.key, version.version)));
+                    println!("{}", written(&format!("{}/{}@{}", version.bucket, version.key, version.version)));
                 }
             }
         }

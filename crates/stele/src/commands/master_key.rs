@@ -29,6 +29,7 @@ pub async fn run(site: &Site, json: bool, command: MasterKeyCommand) -> Outcome<
 }
 
 async fn export(site: &Site, json: bool, to: &Path) -> Outcome<()> {
+    refuse_standard_output(to, "the master key")?;
     // The call uses up what officers approved, and the log then says that the key left.
     let mut draft = Draft::private(to)?;
     draft.reserve(KEY_ROOM)?;
@@ -41,6 +42,15 @@ async fn export(site: &Site, json: bool, to: &Path) -> Outcome<()> {
     println!("Master key written to {}. Keep it away from this machine.", to.display());
     println!("Prove that it opens this store: stele master-key verify {}", to.display());
     Ok(())
+}
+
+/// A secret that goes to standard output is soon in a log or in a terminal's history.
+pub fn refuse_standard_output(to: &Path, secret: &str) -> Outcome<()> {
+    match to == Path::new("-") {
+        true => Err(Failure::usage(format!("--to -: {secret} is not written to standard output"))
+            .next("name a new file, as in --to /media/usb/FILE; a file called - is named ./-")),
+        false => Ok(()),
+    }
 }
 
 async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
@@ -56,4 +66,18 @@ async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
     }
     Err(Failure::new(Kind::Refused, format!("the key in {} does not open this store", file.display()))
         .next("find the right copy, or export one now with `stele master-key export` while the store still opens"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_goes_to_a_file_alone() {
+        let refused = refuse_standard_output(Path::new("-"), "the master key").unwrap_err();
+        assert!(refused.kind == Kind::Usage && !refused.next.is_empty(), "{refused}");
+        for file in ["./-", "a.key", "/media/usb/-"] {
+            assert_eq!(refuse_standard_output(Path::new(file), "the master key"), Ok(()), "{file}");
+        }
+    }
 }

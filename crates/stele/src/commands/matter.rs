@@ -1,13 +1,13 @@
 //! `stele matter`: opens, puts, releases, shows and closes named matters.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use stele_archive::{Counted, MatterInfo, MatterState};
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, are, counted};
 use stele_server::api::approval::Officer;
 use stele_server::api::matters as calls;
 use stele_server::config::Site;
@@ -16,7 +16,8 @@ use stele_server::failure::{Failure, Outcome, io_failure};
 
 use crate::cli::matter::{Change, Matter};
 use crate::commands::approve::asked;
-use crate::commands::archive::{ask, object_named};
+use crate::commands::archive::ask;
+use crate::commands::names::{NameList, written};
 use crate::commands::{confirm, print_json};
 use crate::output::{Align, Table};
 
@@ -84,7 +85,7 @@ fn show(json: bool, matter: &MatterInfo) -> Outcome<()> {
         println!("  closed by {by}, approved by {approved}: {when}");
     }
     if let Some(versions) = matter.versions {
-        println!("  {versions} versions{}", if matter.more { " or more" } else { "" });
+        println!("  {}{}", counted(versions, "version"), if matter.more { " or more" } else { "" });
     }
     if let Some(job) = &matter.job {
         let ended = job.ended.as_deref().map_or("under way".into(), |ended| format!("ended {ended}"));
@@ -92,9 +93,10 @@ fn show(json: bool, matter: &MatterInfo) -> Outcome<()> {
             "  last job: {} of {}, asked for by {} {}, {ended}",
             job.kind, job.selection, job.asked_by, job.started
         );
-        println!("  {} versions seen, {} changed, {} failed", job.seen, job.changed, job.failed);
+        println!("  {} seen, {} changed, {} failed", counted(job.seen, "version"), job.changed, job.failed);
         if job.held_since > 0 {
-            println!("  {} versions stay held: their hold was set after the release began", job.held_since);
+            let stay = if job.held_since == 1 { "stays" } else { "stay" };
+            println!("  {} {stay} held: put after the release began", counted(job.held_since, "version"));
         }
         if let Some(failure) = &job.failure {
             println!("  the first failure: {failure}");
@@ -112,7 +114,7 @@ async fn versions(site: &Site, json: bool, name: &str) -> Outcome<()> {
         for version in &page.versions {
             match json {
                 true => print_json(&serde_json::json!({ "object": version }))?,
-                false => println!("{}", Shown(version)),
+                false => println!("{}", written(version)),
             }
         }
         after = page.next;
@@ -140,13 +142,14 @@ async fn apply(site: &Site, json: bool, change: Change, put: bool, yes: bool) ->
     };
     let connection = Connection::find(site).await?;
     if change.dry_run || !yes {
-        let counted = count(&connection, &change.name, &selection).await?;
-        let touched = if put { counted.selected.saturating_sub(counted.under) } else { counted.under };
+        let found = count(&connection, &change.name, &selection).await?;
+        let touched = if put { found.selected.saturating_sub(found.under) } else { found.under };
         if change.dry_run {
             connection.leave().await?;
-            return preview(json, &counted, touched, verb);
+            return preview(json, &found, touched, verb);
         }
-        confirm(&format!("{touched} versions are released from the matter {}.", change.name), "--yes")?;
+        let versions = format!("{} {}", counted(touched, "version"), are(touched));
+        confirm(&format!("{versions} released from the matter {}.", change.name), "--yes")?;
     }
     let begun = connection.call(calls::MatterSelect { name: change.name, selection, put, officer }).await;
     let ended = match begun {
@@ -158,7 +161,7 @@ async fn apply(site: &Site, json: bool, change: Change, put: bool, yes: bool) ->
     let matter = ended?;
     show(json, &matter)?;
     match matter.job.as_ref().filter(|job| job.failed > 0) {
-        Some(job) => Err(Failure::failed(format!("{} versions could not be {verb} the matter", job.failed))
+        Some(job) => Err(Failure::failed(format!("{} could not be {verb} the matter", counted(job.failed, "version")))
             .next("mend the cause and give the command again; versions that are done stay as they are")),
         None => Ok(()),
     }
@@ -184,19 +187,20 @@ async fn count(connection: &Connection, name: &str, selection: &calls::Selected)
     }
 }
 
-fn preview(json: bool, counted: &Counted, touched: u64, verb: &str) -> Outcome<()> {
+fn preview(json: bool, found: &Counted, touched: u64, verb: &str) -> Outcome<()> {
     if json {
-        return print_json(counted);
+        return print_json(found);
     }
     println!(
-        "{} versions are selected, {}; {touched} would be {verb} the matter.",
-        counted.selected,
-        Bytes(counted.bytes)
+        "{} {} selected, {}; {touched} would be {verb} the matter.",
+        counted(found.selected, "version"),
+        are(found.selected),
+        Bytes(found.bytes)
     );
-    for example in &counted.examples {
+    for example in &found.examples {
         println!("  {example}");
     }
-    println!("{} versions were looked at. Nothing was changed.", counted.seen);
+    println!("Looked at: {}. Nothing was changed.", counted(found.seen, "version"));
     Ok(())
 }
 
@@ -206,7 +210,7 @@ async fn wait(connection: &Connection, begun: MatterInfo) -> Outcome<MatterInfo>
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     while let Some(job) = matter.job.as_ref().filter(|job| job.ended.is_none()) {
         if terminal {
-            eprint!("\r{} versions seen, {} changed", job.seen, job.changed);
+            eprint!("\r{} seen, {} changed", counted(job.seen, "version"), job.changed);
         }
         tokio::time::sleep(LOOK_EVERY).await;
         let all = connection.call(calls::MatterList {}).await?;
@@ -237,24 +241,43 @@ async fn listed(site: &Site, json: bool, name: &str, path: &Path, put: bool, off
         false => Box::new(File::open(path).map_err(unread)?),
     };
     let connection = Connection::find(site).await?;
-    let mut lines = BufReader::new(file).lines();
+    let done = each_page(&connection, NameList::new(path, BufReader::new(file)), name, put, officer).await;
+    connection.leave().await?;
+    let done = done?;
+    if json {
+        print_json(&done)?;
+    } else {
+        println!("{} listed: {} changed, {} unchanged", counted(done.listed, "version"), done.changed, done.unchanged);
+    }
+    match done.failed {
+        0 => Ok(()),
+        failed => Err(Failure::failed(format!("{} failed: {}", counted(failed, "version"), done.failures.join("; ")))
+            .next("correct the list and give the command again; versions that are done stay as they are")),
+    }
+}
+
+async fn each_page(
+    connection: &Connection,
+    mut list: NameList<'_>,
+    name: &str,
+    put: bool,
+    officer: Option<Officer>,
+) -> Outcome<Done> {
     let mut done = Done::default();
     loop {
-        let mut page = Vec::new();
-        while page.len() < LIST_PAGE
-            && let Some(line) = lines.next()
-        {
-            let line = line.map_err(unread)?;
-            if !line.trim().is_empty() {
-                let (bucket, key, version) = object_named(line.trim_end_matches('\r'))?;
-                page.push(calls::Named { bucket, key, version });
+        let page = list.page(LIST_PAGE).map_err(|failure| match done.listed {
+            0 => failure,
+            listed => {
+                let next = format!("{}; the first {} of the list are done", failure.next, counted(listed, "version"));
+                Failure { next, ..failure }
             }
-        }
+        })?;
         if page.is_empty() {
-            break;
+            return Ok(done);
         }
-        let call = calls::MatterHold { name: name.to_owned(), versions: page.clone(), put, officer: officer.clone() };
-        for (version, result) in page.iter().zip(connection.call(call).await?) {
+        let versions = page.iter().map(|(_, version)| version.clone()).collect();
+        let call = calls::MatterHold { name: name.to_owned(), versions, put, officer: officer.clone() };
+        for ((line, version), result) in page.iter().zip(connection.call(call).await?) {
             done.listed += 1;
             match result.failure {
                 None if result.unchanged => done.unchanged += 1,
@@ -262,21 +285,10 @@ async fn listed(site: &Site, json: bool, name: &str, path: &Path, put: bool, off
                 Some(failure) => {
                     done.failed += 1;
                     if done.failures.len() < FAILURES {
-                        done.failures.push(format!("{}/{}: {failure}", version.bucket, version.key));
+                        done.failures.push(format!("line {line}, {}/{}: {failure}", version.bucket, version.key));
                     }
                 }
             }
         }
-    }
-    connection.leave().await?;
-    if json {
-        print_json(&done)?;
-    } else {
-        println!("{} versions listed: {} changed, {} unchanged", done.listed, done.changed, done.unchanged);
-    }
-    match done.failed {
-        0 => Ok(()),
-        failed => Err(Failure::failed(format!("{failed} versions failed: {}", done.failures.join("; ")))
-            .next("correct the list and give the command again; versions that are done stay as they are")),
     }
 }

@@ -18,6 +18,7 @@ pub mod lab;
 pub mod manual;
 pub mod master_key;
 pub mod matter;
+pub mod names;
 pub mod notifications;
 pub mod pool;
 pub mod rebuild;

@@ -1,7 +1,7 @@
 //! `stele notifications`: shows how far the targets are behind, and deletes events that no target
 //! takes any more.
 
-use stele_ground::Shown;
+use stele_ground::{Shown, are, counted};
 use stele_server::api::notifications as calls;
 use stele_server::config::Site;
 use stele_server::failure::Outcome;
@@ -46,7 +46,8 @@ pub async fn run(site: &Site, json: bool, command: Notifications) -> Outcome<()>
             if json {
                 return print_json(&view);
             }
-            println!("{} events for {} are deleted", view.deleted, Shown(&view.target));
+            let deleted = counted(view.deleted, "event");
+            println!("{deleted} for {} {} deleted", Shown(&view.target), are(view.deleted));
         }
     }
     Ok(())

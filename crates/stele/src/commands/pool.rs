@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stele_archive::{ScrubCursor, ScrubReport};
-use stele_ground::Bytes;
 use stele_ground::calendar::moment;
+use stele_ground::{Bytes, are, counted};
 use stele_server::api::archive::Verify;
 use stele_server::api::pool::{
     DriveView, ForgetDrives, ProgressView, ReplaceDrive, ScrubPool, SetDrive, ShowPool, StatusView, Wash,
@@ -48,6 +48,7 @@ pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
 }
 
 async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outcome<()> {
+    create.drives.iter().try_for_each(DriveArgument::check_enclosure)?;
     let now = stele_server::node::wall_clock();
     if !create.confirm_time {
         confirm(
@@ -167,17 +168,16 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
         print_json(&ScrubView { status: &status, verified_versions: *versions, verified_bytes: *bytes, findings })?;
     } else {
         println!(
-            "Scrub finished: {} damaged places found, {} repaired.",
-            status.scrub_damage_found, status.scrub_damage_repaired
+            "Scrub finished: {} found, {} repaired.",
+            counted(status.scrub_damage_found, "damaged place"),
+            status.scrub_damage_repaired
         );
-        println!("Archive verified: {versions} versions, {}, {} findings.", Bytes(*bytes), findings.len());
+        let (versions, found) = (counted(*versions, "version"), counted(findings.len() as u64, "finding"));
+        println!("Archive verified: {versions}, {}, {found}.", Bytes(*bytes));
     }
     let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
     if lost > 0 || status.unreadable_stripes > 0 || !findings.is_empty() {
-        let mut what = vec![
-            format!("{lost} damaged places were not repaired"),
-            format!("{} stripes cannot be read, {} of them are lost", status.unreadable_stripes, status.lost_stripes),
-        ];
+        let mut what = vec![format!("{} not repaired", counted(lost, "damaged place")), unreadable(&status)];
         what.extend(findings.iter().take(FINDINGS_SHOWN).cloned());
         if let Some(more) = findings.len().checked_sub(FINDINGS_SHOWN).filter(|more| *more > 0) {
             what.push(format!("and {more} more findings, which --json lists"));
@@ -352,8 +352,14 @@ fn hindrance(status: &StatusView, replaced: Option<u32>) -> String {
     match &status.moving_put_off {
         _ if !away.is_empty() => format!("drives are away: {}", away.join(", ")),
         Some((why, _)) if status.unreadable_stripes == 0 => why.clone(),
-        _ => format!("{} stripes cannot be read", status.unreadable_stripes),
+        _ => format!("{} cannot be read", counted(status.unreadable_stripes, "stripe")),
     }
+}
+
+/// The stripes that cannot be read, in words.
+fn unreadable(status: &StatusView) -> String {
+    let (away, lost) = (counted(status.unreadable_stripes, "stripe"), status.lost_stripes);
+    format!("{away} cannot be read, {lost} of them {} lost", are(lost))
 }
 
 /// Refuses to call a replacement good during which stripes were lost.
@@ -361,10 +367,7 @@ fn no_more_lost(before: &StatusView, status: &StatusView, old: u32) -> Outcome<(
     if status.unreadable_stripes <= before.unreadable_stripes {
         return Ok(());
     }
-    let message = format!(
-        "drive {old} is replaced, and {} stripes cannot be read, {} of them are lost: another drive failed meanwhile",
-        status.unreadable_stripes, status.lost_stripes
-    );
+    let message = format!("drive {old} is replaced, and {}: another drive failed meanwhile", unreadable(status));
     Err(Failure::new(Kind::Damaged, message)
         .next("`stele affected` names what is concerned; return missing drives, or restore it from elsewhere"))
 }
@@ -475,7 +478,9 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
     }
     println!("Drive {drive} is in enclosure {enclosure}.");
     if status.crowded_stripes > 0 {
-        println!("{} stripes move now; `stele pool status --watch` shows how far they are.", status.crowded_stripes);
+        let (stripes, one) = (counted(status.crowded_stripes, "stripe"), status.crowded_stripes == 1);
+        let (move_now, they_are) = if one { ("moves", "it is") } else { ("move", "they are") };
+        println!("{stripes} {move_now} now; `stele pool status --watch` shows how far {they_are}.");
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use stele_archive::RebuildReport;
-use stele_ground::Shown;
+use stele_ground::{Shown, counted};
 use stele_server::api::approval::CatalogRelease;
 use stele_server::config::{Config, Site};
 use stele_server::connection::{alone, read_officer};
@@ -46,14 +46,14 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
         print_json(&View { report, catalog_volume: &rebuilt.volume, kept: &rebuilt.kept })?;
     } else {
         println!(
-            "Rebuilt from {} segments and {} records: {} buckets, {} versions, {} delete markers, {} access keys, {} audit records.",
-            report.segments,
-            report.records,
-            report.buckets,
-            report.versions,
-            report.delete_markers,
-            report.access_keys,
-            report.audit_records
+            "Rebuilt from {} and {}: {}, {}, {}, {}, {}.",
+            counted(report.segments, "segment"),
+            counted(report.records, "record"),
+            counted(report.buckets, "bucket"),
+            counted(report.versions, "version"),
+            counted(report.delete_markers, "delete marker"),
+            counted(report.access_keys, "access key"),
+            counted(report.audit_records, "audit record")
         );
         println!("The catalog is on volume '{}' now.", rebuilt.volume);
         if !rebuilt.kept.is_empty() {
@@ -61,8 +61,8 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
         }
         if report.unclaimed_keys > 0 {
             println!(
-                "{} keys belong to writes that were never acknowledged, or to damaged records.",
-                report.unclaimed_keys
+                "Found besides: {} of writes that were never acknowledged, or of damaged records.",
+                counted(report.unclaimed_keys, "key")
             );
         }
         if let Some(why) = &report.frozen {
@@ -75,8 +75,8 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
     }
     if !report.losses.is_empty() {
         let error = format!(
-            "{} places were lost: all that existed is held under the matter `rebuild`, and its access keys are suspended",
-            report.losses.len()
+            "{} lost: all that existed is held under the matter `rebuild`, and its access keys are suspended",
+            counted(report.losses.len() as u64, "place")
         );
         let next =
             "return the drives and rebuild again with --force, or let two officers decide: `stele catalog release`";
@@ -85,7 +85,8 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
     if report.findings.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Kind::Damaged, format!("{} places could not be read", report.findings.len()))
+    let places = counted(report.findings.len() as u64, "place");
+    Err(Failure::new(Kind::Damaged, format!("{places} could not be read"))
         .next("run `stele pool scrub --wait`; return missing drives if there are any, and rebuild again with --force"))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, counted};
 use stele_server::api::share::{self as calls, FileView, ShareOptions, ShareView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
@@ -201,7 +201,7 @@ fn show_one(json: bool, view: &ShareView) -> Outcome<()> {
 /// Every setting of a share, how it is, and how clients mount it.
 fn whole_view(view: &ShareView) -> String {
     let or = |value: Option<String>, none: &str| value.unwrap_or_else(|| none.to_owned());
-    let days = |days: Option<u64>| or(days.map(|days| format!("{days} days")), "no bound");
+    let days = |days: Option<u64>| or(days.map(|days| counted(days, "day")), "no bound");
     let seconds = |seconds: u32| format!("after {seconds} s without a change");
     let settings = [
         ("share", view.name.clone()),

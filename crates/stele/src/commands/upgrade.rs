@@ -9,11 +9,13 @@
 mod drives;
 mod files;
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use stele_array::checkpoint::ROOT_VERSION;
 use stele_array::label::codec;
 use stele_catalog::embedded::layout;
-use stele_ground::Shown;
+use stele_ground::{Shown, are, counted};
 use stele_server::api::formats::{Formats, FormatsView, OnVolume, Stated};
 use stele_server::config::{Config, Site};
 use stele_server::connection::Connection;
@@ -54,6 +56,8 @@ pub struct FormatFinding {
     pub next: String,
 }
 
+const AS_SERVER: &str = "run the command as root or as the user the server runs as";
+
 const NEWER_NEXT: &str =
     "open it with the version that wrote it, or a later one; this binary refuses it and changes nothing";
 
@@ -89,14 +93,18 @@ struct View<'a> {
 
 pub async fn check(site: &Site, json: bool) -> Outcome<()> {
     let (mut findings, config) = files::look(site)?;
-    let mut server = None;
+    let (mut server, mut is_running) = (None, false);
     if let Some(config) = config {
+        let running = running(site).await?;
+        is_running = running.is_some();
         findings.extend(drives::look(&stele_server::node::places(site, &config)));
-        match on_volumes(site, config).await {
+        match on_volumes(site, config, running).await {
             Ok((view, by_server)) => {
                 server = by_server.then(|| view.version.clone());
                 findings.extend(of_volumes(&view));
             }
+            // The server takes no calls of this user.
+            Err(failure) if is_running && failure.kind == Kind::Refused => return Err(failure),
             Err(failure) => findings.push(FormatFinding::new("catalog", "the pool's volumes", failure.error, "").is(
                 FormatVerdict::Unknown,
                 if failure.next.is_empty() { "see what else is said here" } else { &failure.next },
@@ -108,32 +116,39 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
         let version = env!("CARGO_PKG_VERSION");
         print_json(&View { version, server, verdict: worst, formats: &findings })?;
     } else {
-        print!("{}", render(&findings, server.as_deref()));
+        print!("{}", render(&findings, server.as_deref(), is_running));
     }
-    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let count = findings.iter().filter(|finding| finding.verdict == worst).count() as u64;
+    let formats = counted(count, "format");
     let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
     match worst {
-        FormatVerdict::Newer => told(Kind::Refused, format!("{} formats are newer than this binary", count(worst))),
-        FormatVerdict::Damaged => told(Kind::Damaged, format!("{} formats are damaged", count(worst))),
-        FormatVerdict::Unknown => told(Kind::Damaged, format!("{} formats could not be looked at", count(worst))),
+        FormatVerdict::Newer => told(Kind::Refused, format!("{formats} {} newer than this binary", are(count))),
+        FormatVerdict::Damaged => told(Kind::Damaged, format!("{formats} {} damaged", are(count))),
+        FormatVerdict::Unknown => told(Kind::Damaged, format!("{formats} could not be looked at")),
         FormatVerdict::Rewrites => told(
             Kind::Failed,
-            format!("the first start of this binary writes {} formats that the former one does not open", count(worst)),
+            format!("the first start of this binary writes {formats} that the former one does not open"),
         ),
         FormatVerdict::Good => Ok(()),
     }
 }
 
-/// The formats on the volumes, and whether a server reported them.
-async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)> {
+/// The socket of the server that runs. Without permission nothing is known of a server.
+async fn running(site: &Site) -> Outcome<Option<PathBuf>> {
     let socket = site.socket();
     match UnixStream::connect(&socket).await {
-        Ok(_) => return Ok((Connection::Server(socket).exact(Formats {}).await?, true)),
+        Ok(_) => Ok(Some(socket)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(io_failure("talk to the server at", &socket, &error)
-                .next("run the command as root or as the user the server runs as"));
+            Err(io_failure("talk to the server at", &socket, &error).next(AS_SERVER))
         }
-        Err(_) => {}
+        Err(_) => Ok(None),
+    }
+}
+
+/// The formats on the volumes, and whether a server reported them.
+async fn on_volumes(site: &Site, config: Config, running: Option<PathBuf>) -> Outcome<(FormatsView, bool)> {
+    if let Some(socket) = running {
+        return Ok((Connection::Server(socket).exact(Formats {}).await?, true));
     }
     let opening = Opening { read_only: true, ..Opening::for_command() };
     let node = Node::open_pool(site, config, opening).await?;
@@ -193,11 +208,13 @@ fn own_tables() -> String {
     format!("version {ROOT_VERSION}")
 }
 
-fn render(findings: &[FormatFinding], server: Option<&str>) -> String {
-    let mut text = match server {
-        Some(version) => format!("stele {}, beside a server of version {version}\n", env!("CARGO_PKG_VERSION")),
-        None => format!("stele {}, and no server\n", env!("CARGO_PKG_VERSION")),
+fn render(findings: &[FormatFinding], server: Option<&str>, is_running: bool) -> String {
+    let beside = match server {
+        Some(version) => format!("beside a server of version {version}"),
+        None if is_running => "beside a server that does not say its version".to_owned(),
+        None => "and no server".to_owned(),
     };
+    let mut text = format!("stele {}, {beside}\n", env!("CARGO_PKG_VERSION"));
     for FormatFinding { format, place, found, writes, verdict, next } in findings {
         let word = match verdict {
             FormatVerdict::Good => paint("good    ", GREEN),

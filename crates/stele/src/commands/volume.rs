@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use stele_block::ConnectionView;
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, counted};
 use stele_server::api::volume::{self as calls, DetailView, VolumeView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
@@ -230,7 +230,7 @@ fn show(detail: &DetailView) -> String {
         lines.push(("taken", moment(made)));
     }
     lines.extend([
-        ("read-ahead", format!("{} stripes", detail.volume.read_ahead)),
+        ("read-ahead", counted(detail.volume.read_ahead.into(), "stripe")),
         (
             "read ahead",
             format!(

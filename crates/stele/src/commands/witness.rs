@@ -7,9 +7,9 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use stele_server::evidence::public_key;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files;
+use stele_server::serving::s3::listen;
 use stele_server::witness::service::{WitnessService, serve};
 use stele_server::witness::{hex, is_store, unhex};
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -26,11 +26,7 @@ pub async fn run(json: bool, given: Witness) -> Outcome<()> {
     files::replace(&home.join("witness.pub"), format!("{public}\n").as_bytes())?;
     let mut witness = WitnessService::new(home, key, stores);
     witness.open_all(signed_before(home)?)?;
-    let busy = |error: std::io::Error| {
-        Failure::new(Kind::Busy, format!("cannot listen on {}: {error}", given.listen)).next("choose another --listen")
-    };
-    let listener = TcpListener::bind(given.listen).await.map_err(busy)?;
-    let listen = listener.local_addr().map_err(busy)?;
+    let (listener, listen) = listen(given.listen, "--listen").await?;
     let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;

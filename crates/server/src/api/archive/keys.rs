@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{Access, AccessKeyInfo, Grant, KeyChange, KeyLife, Quota, Rights, Role};
+use stele_archive::{Access, AccessKeyInfo, Grant, KeyChange, KeyLife, Quota, Rights, Role, check_bucket_name};
 
 use super::{ACCESSES, name_of, named, nested};
 use crate::api::matters::date;
@@ -135,6 +135,7 @@ impl CreateKey {
         if self.every_role {
             return Ok(Rights::all());
         }
+        check_buckets(&self.buckets)?;
         let roles = self.roles.iter().map(|role| named(&ROLES, "a role", role));
         let mut roles: BTreeSet<Role> = roles.collect::<Outcome<_>>()?;
         let words = self.access.iter();
@@ -158,6 +159,14 @@ impl CreateKey {
         roles.insert(Role::User);
         Ok(Rights { roles, grants, bypass_governance: self.bypass_governance })
     }
+}
+
+/// Refuses buckets that can never be there: such a key would do nothing.
+fn check_buckets(names: &[String]) -> Outcome<()> {
+    names.iter().try_for_each(|name| {
+        check_bucket_name(name)
+            .map_err(|error| Failure::from(error).next("give --bucket the name of one bucket, and repeat it for more"))
+    })
 }
 
 impl Call for CreateKey {
@@ -211,6 +220,7 @@ pub struct KeyNarrow {
 impl KeyNarrow {
     fn of(&self, rights: &Rights) -> Outcome<Rights> {
         let mut left = rights.clone();
+        check_buckets(self.buckets.as_deref().unwrap_or_default())?;
         if let Some(words) = &self.roles {
             let roles = words.iter().map(|word| named(&ROLES, "a role", word));
             left.roles = roles.collect::<Outcome<_>>()?;

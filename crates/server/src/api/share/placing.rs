@@ -28,7 +28,7 @@ impl Placed<'_> {
         }
         let share = async {
             let bucket = archive.bucket(caller, name).await?;
-            can_commit(row, &bucket)?;
+            can_commit(None, row, &bucket)?;
             row.removed.get_or_insert(removed_by_default(&bucket, was_share));
             archive.change_bucket(caller, name, BucketChange::Share).await?;
             node.registry()?.add(name, row).await.map_err(failed)

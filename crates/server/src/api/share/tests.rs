@@ -1,3 +1,7 @@
+use stele_archive::{
+    AnonymousAccess, Bindings, ExpiryAction, ObjectLock, Protection, Quota, Tags, Timestamp, Versioning,
+};
+
 use super::*;
 
 fn row() -> ShareRow {
@@ -29,5 +33,45 @@ fn bounds_of_a_retention_are_days_that_a_commit_can_have() {
     }
     for (least, most) in [(None, Some(0)), (Some(36_501), None), (None, Some(u64::MAX)), (Some(2), Some(1))] {
         assert!(with(least, most).is_err(), "{least:?} {most:?}");
+    }
+}
+
+#[test]
+fn settings_of_commits_take_object_lock() {
+    let bucket = |lock: bool| BucketInfo {
+        name: "s".into(),
+        created: Timestamp(0),
+        owner: String::new(),
+        region: String::new(),
+        versioning: Versioning::Enabled,
+        object_lock: lock.then(ObjectLock::default),
+        protection: Protection::Governance,
+        expiry: ExpiryAction::Keep,
+        quota: Quota::default(),
+        anonymous: AnonymousAccess::None,
+        tags: Tags::new(),
+        classes: Bindings::default(),
+        share: true,
+    };
+    let plain = row();
+    let commits = ShareRow { commit_after: Some(60), ..row() };
+    let bounds = ShareRow { retention_max: Some(30), ..row() };
+    for (before, after, said) in [
+        (None, &plain, None),
+        (None, &commits, Some("--commit-after")),
+        (None, &bounds, Some("--retention-max")),
+        (Some(&plain), &bounds, Some("--retention-max")),
+        (Some(&bounds), &bounds, None),
+        (Some(&bounds), &commits, Some("--commit-after")),
+    ] {
+        assert!(can_commit(before, after, &bucket(true)).is_ok());
+        let refused = can_commit(before, after, &bucket(false)).err();
+        match (said, refused) {
+            (None, None) => {}
+            (Some(said), Some(failure)) => {
+                assert!(failure.kind == Kind::Usage && failure.next.contains(said), "{failure}");
+            }
+            (_, refused) => panic!("{said:?}: {refused:?}"),
+        }
     }
 }

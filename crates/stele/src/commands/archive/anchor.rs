@@ -11,8 +11,8 @@ use std::path::Path;
 
 use serde::Serialize;
 use stele_archive::{AuditVerdict, SignedHead};
-use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_ground::{Shown, counted};
 use stele_server::api::archive::AuditVerify;
 use stele_server::config::Site;
 use stele_server::evidence::public_key;
@@ -51,9 +51,10 @@ pub async fn verify(site: &Site, json: bool, given: Anchor) -> Outcome<()> {
     if json {
         print_json(&View { verdict: &verdict, stamped, stamp_serial, countersigned })?;
     } else if verdict.findings.is_empty() {
-        println!("{} records, {} checkpoints: the chain is unbroken.", verdict.records, verdict.checkpoints);
+        let (records, checkpoints) = (counted(verdict.records, "record"), counted(verdict.checkpoints, "checkpoint"));
+        println!("{records}, {checkpoints}: the chain is unbroken.");
         match verdict.anchored {
-            Some(records) => println!("The anchor of {records} records is on it."),
+            Some(records) => println!("The anchor of {} is on it.", counted(records, "record")),
             None => println!("Without --anchor a cut tail cannot be seen; keep exported heads elsewhere."),
         }
         if let Some((time, serial)) = stamped.zip(stamp_serial) {

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use stele_ground::Bytes;
 use stele_server::config::{Config, Site};
-use stele_server::failure::Failure;
+use stele_server::failure::{Failure, READ_ONLY_NEXT};
 use stele_server::node::heads;
 
-use super::{Finding, Verdict};
+use super::mounts::is_read_only;
+use super::{Finding, Machine, Verdict};
 
 /// Free space for exports, alarms, heads and counters.
 const ROOM_MIN: u64 = 256 << 20;
@@ -121,7 +122,15 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
     })
 }
 
-pub fn room(site: &Site) -> Finding {
+pub fn room(machine: &Machine, site: &Site) -> Finding {
+    match is_read_only(machine, &site.dir) {
+        Some(false) => {}
+        Some(true) => {
+            let message = format!("{} is mounted read-only: a server can write nothing there", site.dir.display());
+            return Finding::new("room", Verdict::Wrong, message, READ_ONLY_NEXT);
+        }
+        None => return Finding::unknown("room", "whether the data directory is mounted read-only"),
+    }
     match stele_media::system::free_space(&site.dir) {
         Ok(free) if free.0 < ROOM_MIN => Finding::new(
             "room",
@@ -135,7 +144,7 @@ pub fn room(site: &Site) -> Finding {
 }
 
 /// Only heads that were sent elsewhere reveal a pool that was rolled back as a whole.
-pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
+pub fn heads(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let archive = &config.archive;
     let lists = [&archive.heads_syslog, &archive.heads_mail];
@@ -151,6 +160,12 @@ pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
     let is_there = |place: &Path| fs::metadata(place).is_ok_and(|about| about.is_dir());
     for (is_there, place) in heads::in_time(&places, is_there, heads::PATIENCE).into_iter().zip(&places) {
         findings.push(match is_there {
+            Some(true) if is_read_only(machine, place) == Some(true) => Finding::new(
+                "heads",
+                Verdict::Warning,
+                format!("signed heads are to be sent to {}, which is mounted read-only", place.display()),
+                READ_ONLY_NEXT,
+            ),
             Some(true) => Finding::good("heads", format!("{} is there", place.display())),
             None => {
                 let Failure { error, next, .. } = heads::late(place);

@@ -6,11 +6,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_ground::{Bytes, MIB};
+use stele_ground::{Bytes, MIB, are, counted};
 use stele_media::system::{self, EventFd};
 use stele_media::{Engine, Ring};
 use stele_server::config::{Config, Site};
+use stele_server::failure::READ_ONLY_NEXT;
 
+use super::mounts::is_read_only;
 use super::{Finding, Machine, Verdict};
 
 /// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
@@ -160,7 +162,11 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     };
     let missing: Vec<&Ground> = grounds.iter().filter(|ground| !ground.readable).collect();
     findings.push(match missing.is_empty() {
-        true => Finding::good("drives", format!("{} drives are there and can be opened", grounds.len())),
+        true => {
+            let count = grounds.len() as u64;
+            let message = format!("{} {} there and can be opened", counted(count, "drive"), are(count));
+            Finding::good("drives", message)
+        }
         false => Finding::new(
             "drives",
             Verdict::Wrong,
@@ -173,6 +179,18 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
             "return them, or `stele pool replace`; run the doctor as the user that the server runs as",
         ),
     });
+    let files = grounds.iter().filter(|ground| ground.readable && !ground.is_device);
+    let read_only: Vec<&Ground> = files.filter(|file| is_read_only(machine, &file.path) == Some(true)).collect();
+    if !read_only.is_empty() {
+        let message = format!(
+            "{} of {} drives {} on a file system that is mounted read-only: {}",
+            read_only.len(),
+            grounds.len(),
+            if read_only.len() == 1 { "lies" } else { "lie" },
+            names(&read_only)
+        );
+        findings.push(Finding::new("drives", Verdict::Wrong, message, READ_ONLY_NEXT));
+    }
     findings.extend(one_path(machine, &grounds));
     findings.push(caches(machine, &grounds));
     findings

@@ -6,6 +6,9 @@ use std::path::Path;
 
 use super::*;
 
+/// The whole machine on one file system that can be written to.
+const MOUNTED: &str = "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n";
+
 /// A machine and a data directory under one folder.
 struct Patient(PathBuf);
 
@@ -19,6 +22,7 @@ impl Patient {
             "proc/self/limits",
             "Max open files            1048576  1048576  files\nMax locked memory  unlimited unlimited bytes\n",
         );
+        patient.write("proc/self/mountinfo", MOUNTED);
         patient.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
         patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\", \"b.img@1\"]\n");
         patient.write("data/a.img", "a");
@@ -144,6 +148,37 @@ fn open_secrets_and_missing_files_are_found() {
         patient.check("permissions", Verdict::Good, "");
         fs::remove_file(patient.0.join("data/named.secret")).unwrap();
     }
+}
+
+#[test]
+fn places_that_are_mounted_read_only_are_found() {
+    let patient = Patient::new("read only");
+    let dir = fs::canonicalize(&patient.0).unwrap();
+    let at = |below: &str| dir.join(below).display().to_string().replace(' ', "\\040");
+    let mounts = |lines: &[String]| patient.write("proc/self/mountinfo", &[MOUNTED, &lines.concat()].concat());
+    patient.check("room", Verdict::Good, "");
+    patient.check("drives", Verdict::Good, "2 drives");
+    mounts(&[format!("2 1 8:2 / {} ro,relatime - ext4 /dev/sdb1 rw\n", at("data"))]);
+    patient.check("room", Verdict::Wrong, "mounted read-only");
+    patient.check("drives", Verdict::Wrong, "2 of 2 drives lie on");
+    // The file system itself is read-only, as after an error.
+    mounts(&[format!("2 1 8:2 / {} rw,relatime - ext4 /dev/sdb1 ro,errors=remount-ro\n", at("data"))]);
+    patient.check("room", Verdict::Wrong, "mounted read-only");
+    // A later mount at the same place hides the former one.
+    let line = |options: &str| format!("2 1 8:2 / {} {options} - ext4 /dev/sdb1 rw\n", at("data"));
+    mounts(&[line("ro"), line("rw")]);
+    patient.check("room", Verdict::Good, "");
+    // A name that begins alike is another directory.
+    mounts(&[format!("2 1 8:2 / {} ro - ext4 /dev/sdb1 rw\n", at("dat"))]);
+    patient.check("room", Verdict::Good, "");
+    fs::create_dir(patient.0.join("heads")).unwrap();
+    let text = format!("[pool]\ndrives = [\"a.img@0\"]\n[archive]\nheads_also = [\"{}/heads\"]\n", dir.display());
+    patient.write("data/stele.toml", &text);
+    patient.check("heads", Verdict::Good, "");
+    mounts(&[format!("2 1 8:2 / {} ro - ext4 /dev/sdb1 rw\n", at("heads"))]);
+    patient.check("heads", Verdict::Warning, "mounted read-only");
+    fs::remove_file(patient.0.join("proc/self/mountinfo")).unwrap();
+    patient.check("room", Verdict::Unknown, "mounted read-only");
 }
 
 /// A machine whose drives are devices, described by the kernel under /sys.

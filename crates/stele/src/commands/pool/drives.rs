@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, counted};
 use stele_server::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
 use stele_server::config::{Config, Site};
 use stele_server::connection::Connection;
@@ -24,6 +24,7 @@ pub async fn add(site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()
 }
 
 async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()> {
+    add.drives.iter().try_for_each(DriveArgument::check_enclosure)?;
     let drives = absolute(add.drives)?;
     let config = Config::read(&site.config_path)?;
     let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
@@ -82,12 +83,10 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
             })),
         };
     }
+    let added = counted(drives.len() as u64, "drive");
     match waits {
-        true => println!("{} drives added; all are filled alike.", drives.len()),
-        false => println!(
-            "{} drives added; `stele pool status --watch` shows how far the stripes are that move.",
-            drives.len()
-        ),
+        true => println!("{added} added; all are filled alike."),
+        false => println!("{added} added; `stele pool status --watch` shows how far the stripes are that move."),
     }
     match (had.map(Bytes), room(&after).map(Bytes)) {
         (Some(had), Some(_)) if !connection.is_server() => {

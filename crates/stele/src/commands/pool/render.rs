@@ -1,7 +1,7 @@
 //! The text of `stele pool status`: 80 columns wide, however long the names of drives are.
 
-use stele_ground::Bytes;
 use stele_ground::calendar::moment;
+use stele_ground::{Bytes, are, counted};
 use stele_server::api::pool::{DriveView, SpaceView, StandingView, StatusView};
 
 use super::describe;
@@ -53,12 +53,18 @@ pub fn render(status: &StatusView) -> String {
         ));
     }
     if status.rebuilt + status.repaired > 0 {
-        text.push_str(&format!("  healing {} strips rebuilt, {} repaired\n", status.rebuilt, status.repaired));
+        text.push_str(&format!(
+            "  healing {} rebuilt, {} repaired\n",
+            counted(status.rebuilt, "strip"),
+            status.repaired
+        ));
     }
     if status.unreadable_stripes > 0 {
         text.push_str(&format!(
-            "  reading {} stripes cannot be read, {} of them are lost\n",
-            status.unreadable_stripes, status.lost_stripes
+            "  reading {} cannot be read, {} of them {} lost\n",
+            counted(status.unreadable_stripes, "stripe"),
+            status.lost_stripes,
+            are(status.lost_stripes)
         ));
     }
     if status.exposed_stripes > 0 {
@@ -132,10 +138,10 @@ fn space(status: &StatusView) -> String {
     );
     for code in codes {
         text.push_str(&format!(
-            "  {:<7} {} stored in {} volumes of {}; room for {} more\n",
+            "  {:<7} {} stored in {} of {}; room for {} more\n",
             code.code,
             Bytes(code.allocated),
-            code.volumes,
+            counted(code.volumes as u64, "volume"),
             Bytes(code.promised),
             Bytes(code.free),
         ));

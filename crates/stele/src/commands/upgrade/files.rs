@@ -8,7 +8,7 @@ use stele_server::exports;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::node::heads;
 
-use super::{FormatFinding, FormatVerdict};
+use super::{AS_SERVER, FormatFinding, FormatVerdict};
 
 /// The beginning of a reservation file: seven letters, and its version as a digit.
 const RESERVATIONS: &[u8; 8] = b"STELEPR1";
@@ -18,6 +18,9 @@ pub fn look(site: &Site) -> Outcome<(Vec<FormatFinding>, Option<Config>)> {
     let place = site.config_path.display().to_string();
     let config = match Config::read(&site.config_path) {
         Err(failure) if failure.kind == Kind::Missing => return Err(failure),
+        Err(failure) if failure.kind == Kind::Refused => {
+            return Err(failure.next(AS_SERVER));
+        }
         read => read,
     };
     let mut findings = vec![match &config {
