@@ -373,7 +373,7 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
         0 => "a part of it cannot be read, its chunks are whole".to_owned(),
         count => {
             let all = counted(footer.entries.len() as u64, "chunk");
-            format!("{count} of {all} {} damaged", are(count as u64))
+            format!("{count} of {all} {} damaged", are(count))
         }
     };
     Ok(Some(Fault { chunks, count, text }))

@@ -126,6 +126,6 @@ fn a_version_names_its_commit_where_it_has_one() {
     assert!(page.contains("confirm") && page.starts_with(".ie"), "{page}");
     // Examples are neither filled nor hyphenated.
     let examples = page.split(".nf\n").nth(1).and_then(|rest| rest.split(".fi\n").next()).unwrap_or_default();
-    assert!(examples.lines().count() > 2 && examples.lines().all(|line| line.starts_with("  stele")), "{page}");
+    assert!(examples.lines().count() > 1 && examples.lines().all(|line| line.starts_with("  stele")), "{page}");
     assert!(place.0.join("manual/completions/stele.bash").exists());
 }
