@@ -111,9 +111,14 @@ pub fn time_to_measure(text: &str) -> Result<String, String> {
 mod tests {
     use crate::cli::Cli;
 
+    /// The words of a command line with these options.
+    fn run_on_null(options: &str) -> impl Iterator<Item = std::ffi::OsString> {
+        ["stele", "lab", "run", "--on", "null"].into_iter().chain(options.split(' ')).map(Into::into)
+    }
+
     /// The parser's message about a command line, on one line.
     fn refused(line: &str) -> String {
-        let error = Cli::read(format!("stele lab run --on null {line}").split(' ').map(Into::into)).unwrap_err();
+        let error = Cli::read(run_on_null(line)).unwrap_err();
         error.render().to_string().replace('\n', " ")
     }
 
@@ -135,7 +140,7 @@ mod tests {
             assert!(!text.contains("as a value"), "{line}: {text}");
         }
         for line in ["--workers 512 --time 1ms", "--warm-up 0s", "--rate -1", "--compress -1"] {
-            let read = Cli::read(format!("stele lab run --on null {line}").split(' ').map(Into::into));
+            let read = Cli::read(run_on_null(line));
             assert!(read.is_ok(), "{line}: the job refuses what is out of its range");
         }
     }

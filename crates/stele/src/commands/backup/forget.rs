@@ -10,7 +10,7 @@ use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
 use stele_backup::versions::{self, SeriesSnapshot};
 use stele_ground::calendar::moment;
-use stele_ground::{Shown, counted};
+use stele_ground::{Shown, are, counted};
 use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::{open, select, shown_path, verbed};
@@ -71,8 +71,9 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     let counts_time = command.policy.is_some() || rules.within_seconds > 0;
     if counts_time && line.left_out() >= DAY {
         eprintln!(
-            "stele: {} without a snapshot not counted, since a clock may have jumped ahead; --accept-gaps counts them",
-            counted(line.left_out() / DAY, "day")
+            "stele: {} without a snapshot {} not counted, since a clock may have jumped ahead; --accept-gaps counts them",
+            counted(line.left_out() / DAY, "day"),
+            are(line.left_out() / DAY)
         );
     }
     let Some(file) = &command.policy else { return Ok(judge_with(candidates, &rules, gap_max)?) };
@@ -98,7 +99,7 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
         let kept = versions::judge(&indexed, &members, &classes, line.at(now))?;
         if kept.left > 0 {
             eprintln!(
-                "stele: {} left for another run: one run judges no more; run it again",
+                "stele: {} left for later: one call judges no more; repeat it",
                 verbed(kept.left as u64, "snapshot")
             );
         }
