@@ -4,6 +4,8 @@ use super::*;
 use crate::testing::random;
 
 const SMALL: Lengths = Lengths { min: 64, average: 256, max: 1024 };
+/// Chunks of several runs, whose bounds are no multiples of one.
+const LARGE: Lengths = Lengths { min: 100, average: 16_384, max: 70_000 };
 
 fn cuts(chunker: &Chunker, mut data: &[u8]) -> Vec<usize> {
     let mut lengths = Vec::new();
@@ -15,12 +17,12 @@ fn cuts(chunker: &Chunker, mut data: &[u8]) -> Vec<usize> {
     lengths
 }
 
-/// The definition, slowly: the hash of a place is made anew from the bytes since the minimum.
+/// The definition, slowly: the hash of a place is made anew from the last bytes since the minimum.
 fn slow(chunker: &Chunker, data: &[u8]) -> usize {
     let Lengths { min, average, max } = chunker.lengths;
     let end = data.len().min(max);
     for length in min + 1..=end {
-        let hash = data[min..length]
+        let hash = data[min.max(length.saturating_sub(64))..length]
             .iter()
             .fold(0_u64, |hash, byte| hash.wrapping_mul(2).wrapping_add(chunker.gear[usize::from(*byte)]));
         let zeros = average.ilog2() + if length <= average { NORMALISATION } else { 0 }
@@ -34,11 +36,13 @@ fn slow(chunker: &Chunker, data: &[u8]) -> usize {
 
 #[test]
 fn the_boundaries_are_those_of_the_definition() {
-    let chunker = Chunker::new(&[1; 32], SMALL);
     let mut dice = Dice::new(2);
-    for _ in 0..500 {
-        let data = random(dice.roll(), dice.below(3000) as usize);
-        assert_eq!(chunker.cut(&data), slow(&chunker, &data).min(data.len()));
+    for (lengths, bytes) in [(SMALL, 3000), (LARGE, 100_000)] {
+        let chunker = Chunker::new(&[1; 32], lengths);
+        for _ in 0..500 {
+            let data = random(dice.roll(), dice.below(bytes) as usize);
+            assert_eq!(chunker.cut(&data), slow(&chunker, &data).min(data.len()), "of {} bytes", data.len());
+        }
     }
 }
 
