@@ -52,8 +52,8 @@ pub struct Options {
     pub idle_patience: Duration,
     /// The same, for an address that no export admits.
     pub stranger_patience: Duration,
-    /// How long after the start only earlier locks are taken, by clients that had them. Zero after
-    /// a first start.
+    /// How long after the start, or after the listener opened, only earlier locks are taken, by
+    /// clients that had them. Zero after a first start.
     pub grace: Duration,
     pub tls: Tls,
     /// A number that no other start of this server has: the names of clients of version 4.1 begin
@@ -103,7 +103,7 @@ pub struct Server<F> {
     exports: RwLock<Arc<Exports<F>>>,
     /// Rises with every change of the exports, so that a connection looks at them without a lock.
     generation: AtomicU64,
-    grace_ends: Instant,
+    grace_ends: RwLock<Instant>,
 }
 
 impl<F> Server<F> {
@@ -113,7 +113,7 @@ impl<F> Server<F> {
     pub fn new(secret: [u8; 32], state: u32, locks: Arc<Locks>, options: Options) -> Server<F> {
         Server {
             handles: HandleKey::new(secret),
-            grace_ends: Instant::now() + options.grace,
+            grace_ends: RwLock::new(Instant::now() + options.grace),
             clients: Clients::new(secret, options.instance, locks.clone()),
             budget: Arc::new(Budget::new(options.all_bytes_max, options.address_bytes_max)),
             options,
@@ -188,8 +188,14 @@ impl<F> Server<F> {
         u64::from(self.options.instance) << 32 | self.generation() & u64::from(u32::MAX)
     }
 
+    /// The listener opens now. The shares may have opened long before: clients have the whole grace
+    /// period from the moment at which they reach the server.
+    pub fn begin_grace(&self) {
+        *self.grace_ends.write().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.options.grace;
+    }
+
     pub(super) fn in_grace(&self) -> bool {
-        Instant::now() < self.grace_ends
+        Instant::now() < *self.grace_ends.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn mounted(&self, host: String, path: String) {

@@ -57,6 +57,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
 
 /// Accepts until the task is dropped; connections end with it.
 pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
+    server.begin_grace();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let peers = Arc::new(Places::default());
     let mut connections = tokio::task::JoinSet::new();

@@ -71,6 +71,20 @@ async fn grace_is_for_claims_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn grace_is_as_long_where_the_listener_opens_late() {
+    let server = after_a_start();
+    // Shares that open slowly keep the listener away.
+    tokio::time::advance(GRACE * 2).await;
+    server.begin_grace();
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
+    let file = file_of(&server, &mut session, "a").await;
+    assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::OK);
+    assert_eq!(session.status(complete()).await, status::OK);
+    let root = session.root().await;
+    assert_eq!(session.try_open(&root, "a", "owner", READ_ACCESS, 0).await.unwrap_err(), status::GRACE);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_or_opened_out_of_turn() {
     let server = crate::nfs::testing::server();
     let mut session = ClientSession::before_reclaim(&server, "client").await;
