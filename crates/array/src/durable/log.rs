@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use stele_ground::Instant;
-use stele_media::Shared;
+use stele_media::{MediaError, Shared};
 
 use crate::drives::label::Labels;
 use crate::durable::records::Record;
@@ -129,6 +129,8 @@ struct LogState {
     /// An epoch change is under way: nothing departs and nothing is acknowledged.
     changing: bool,
     lost: BTreeSet<DriveNumber>,
+    /// The drive that failed last, and why.
+    last_failure: Option<(DriveNumber, MediaError)>,
     /// Members lack, and drives that could not take their place are asked again.
     refilling: bool,
     /// Members that answer, and are to make way where another drive takes their place.
@@ -497,6 +499,7 @@ impl LogState {
             trimmed_at: Instant(0),
             given_up: false,
             stopped: None,
+            last_failure: None,
             counters: LogCounters::default(),
         }
     }

@@ -145,6 +145,7 @@ impl Log {
                 Err(error) => {
                     tracing::warn!("the log on {member} failed: {error}");
                     state.lost.insert(*member);
+                    state.last_failure = Some((*member, error));
                 }
             }
         }

@@ -233,7 +233,7 @@ impl Log {
                 // A controller that resets answers all that is out with errors, and takes
                 // everything a moment later.
                 if self.0.io.now() >= until || !self.ask_lost_again().await {
-                    return Err(error);
+                    return Err(self.with_last_failure(error));
                 }
                 continue;
             }
@@ -302,6 +302,16 @@ impl Log {
         true
     }
 
+    /// What an operator can mend is what the drive says.
+    fn with_last_failure(&self, error: ArrayError) -> ArrayError {
+        match (&self.state().last_failure, error) {
+            (Some((drive, failure)), ArrayError::Degraded(text)) => {
+                ArrayError::Degraded(format!("{text}; the write that failed last, on {drive}: {failure}"))
+            }
+            (_, error) => error,
+        }
+    }
+
     async fn all_landed(&self) {
         loop {
             let landed = self.0.landed.changed();
@@ -348,6 +358,7 @@ impl Log {
                     Err(error) => {
                         tracing::warn!("{drive} cannot take over the log: {error}");
                         state.lost.insert(*drive);
+                        state.last_failure = Some((*drive, error));
                         all = false;
                     }
                 }

@@ -578,3 +578,16 @@ fn a_log_that_stops_answers_everybody_who_waits() {
     assert_eq!(*answers.borrow(), BTreeMap::from(expected));
     drop(held);
 }
+
+#[test]
+fn a_log_that_stops_says_what_the_last_drive_said() {
+    let mut bench = Bench::new(4, MIB, 27);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 20);
+    for drive in &mut bench.test_drives.drives {
+        drive.gone = true;
+    }
+    bench.work(&opened, 10);
+    let stopped = opened.log.stopped().expect("no drive is left").to_string();
+    assert!(stopped.contains("the write that failed last, on drive"), "{stopped}");
+}
