@@ -403,6 +403,7 @@ fn options_of(shards: u16, open: &OpenOptions, server: ServerOptions) -> Vec<(Op
             table_cache: part(open.table_cache),
             block_cache: part(open.block_cache),
             dirty_limit: part(open.dirty_limit),
+            background_memory: part(open.background_memory),
             background_rate: open.background_rate.map(part),
             seed: open.seed.wrapping_add(u64::from(shard)),
             ..open.clone()

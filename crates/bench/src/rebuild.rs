@@ -11,7 +11,7 @@ mod hosts;
 mod sustained;
 
 use stele_array::{Command, DriveHealth, OpenOptions, PoolStatus};
-use stele_ground::{Bytes, Duration, MIB, VolumeId};
+use stele_ground::{Bytes, Duration, GIB, MIB, VolumeId};
 use stele_media::{Buffer, Op};
 use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
 
@@ -30,6 +30,8 @@ const CASES: [usize; 4] = [12, 24, 58, 116];
 const BESIDE: [usize; 3] = [12, 24, 58];
 /// The drive for which hours are computed.
 const DRIVE: f64 = 20e12;
+/// For the strips of a rebuild: what a machine of 64 GiB gives.
+const MEMORY: Bytes = Bytes(4 * GIB);
 const MOMENT: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -88,7 +90,12 @@ impl Measured {
             drive_size: drives::SIZE,
             log: Bytes(16 * MIB),
             spare_drives: Some(2),
-            open: OpenOptions { rebuild_after, block_cache: Bytes(MIB), ..OpenOptions::default() },
+            open: OpenOptions {
+                rebuild_after,
+                block_cache: Bytes(MIB),
+                background_memory: MEMORY,
+                ..OpenOptions::default()
+            },
             seed: drives as u64,
             model: &drives::model,
         };
@@ -278,6 +285,7 @@ It runs the real array in virtual time, and gives the same digits on every run. 
 - the published 15,000 rpm drives, with what they hold spread over their whole stroke; they read
   RATE MiB/s on average
 - the log on the same drives
+- 4 GiB of memory for the strips of a rebuild or scrub, of which it takes 64 MiB for each drive
 
 ## Without hosts
 

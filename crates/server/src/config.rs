@@ -286,6 +286,9 @@ pub struct Memory {
     /// Cached blocks of volumes; see [`Memory::blocks`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocks: Option<Size>,
+    /// Strips that a rebuild or a scrub holds at once; see [`Memory::background`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub background: Option<Size>,
     /// Cached pages of the slot table.
     pub table: Size,
     /// Dirty blocks held before writers wait.
@@ -304,6 +307,7 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             blocks: None,
+            background: None,
             table: Size(Bytes(64 << 20)),
             dirty: Size(Bytes(64 << 20)),
             flush_high: 50,
@@ -318,6 +322,12 @@ impl Memory {
     /// The cache of volumes' blocks: as configured, else by the memory that the server may use.
     pub fn blocks(&self, memory: Option<Bytes>) -> Bytes {
         self.blocks.map_or_else(|| machine::share_of_blocks(memory), |size| size.0)
+    }
+
+    /// The strips in the hands of a rebuild or a scrub: as configured, else by the memory that the
+    /// server may use.
+    pub fn background(&self, memory: Option<Bytes>) -> Bytes {
+        self.background.map_or_else(|| machine::share_of_background(memory), |size| size.0)
     }
 }
 

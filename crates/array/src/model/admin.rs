@@ -89,6 +89,8 @@ pub struct OpenOptions {
     /// Bytes that rebuild and scrub read from a drive, or write to it, with one request; at least a
     /// strip.
     pub background_run: Bytes,
+    /// Strips that a rebuild holds at once at most, and a scrub as many.
+    pub background_memory: Bytes,
     /// Why drives of the list that exist cannot be used. The missing drives are told with it.
     pub unusable: Vec<String>,
 }
@@ -108,6 +110,7 @@ impl Default for OpenOptions {
             background_rate: None,
             rebuild_after: Duration(0),
             background_run: Bytes(4 << 20),
+            background_memory: Bytes(2 << 30),
             unusable: Vec::new(),
         }
     }

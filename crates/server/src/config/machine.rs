@@ -30,7 +30,17 @@ pub fn memory(proc: &Path, sys: &Path) -> Option<Bytes> {
 
 /// The cache of volumes' blocks on a machine with so much memory: an eighth of it, within bounds.
 pub fn share_of_blocks(memory: Option<Bytes>) -> Bytes {
-    Bytes(memory.map_or(0, |memory| memory.0 / 8 / MIB * MIB).clamp(128 * MIB, 16 * GIB))
+    share_of(memory, 8, 128 * MIB, 16 * GIB)
+}
+
+/// What a rebuild or a scrub may hold on a machine with so much memory: a sixteenth of it, within
+/// bounds.
+pub fn share_of_background(memory: Option<Bytes>) -> Bytes {
+    share_of(memory, 16, 64 * MIB, 8 * GIB)
+}
+
+fn share_of(memory: Option<Bytes>, part: u64, least: u64, most: u64) -> Bytes {
+    Bytes(memory.map_or(0, |memory| memory.0 / part / MIB * MIB).clamp(least, most))
 }
 
 #[cfg(test)]
@@ -61,11 +71,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_get_an_eighth_of_the_memory_within_bounds() {
+    fn blocks_and_background_work_get_shares_of_the_memory_within_bounds() {
         let of = |memory: u64| share_of_blocks(Some(Bytes(memory))).0;
         assert_eq!(share_of_blocks(None), Bytes(128 * MIB));
         assert_eq!(of(512 * MIB), 128 * MIB);
         assert_eq!(of(24 * GIB + 12_345), 3 * GIB);
         assert_eq!(of(1024 * GIB), 16 * GIB);
+        let of = |memory: u64| share_of_background(Some(Bytes(memory))).0;
+        assert_eq!((of(512 * MIB), of(24 * GIB), of(1024 * GIB)), (64 * MIB, 1536 * MIB, 8 * GIB));
     }
 }

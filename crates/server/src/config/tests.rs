@@ -56,7 +56,7 @@ fn the_packaged_configuration_explains_every_key_and_says_the_defaults() {
         tls_required: true,
     };
     whole.iscsi.listen = address();
-    whole.memory.blocks = Some(Size(Bytes(1)));
+    (whole.memory.blocks, whole.memory.background) = (Some(Size(Bytes(1))), Some(Size(Bytes(1))));
     whole.admin = Admin { socket: path(), metrics: address(), officers: vec![1] };
     whole.archive.heads_also = vec![PathBuf::from("x")];
     (whole.archive.heads_syslog, whole.archive.heads_mail) = (vec!["x".into()], vec!["x".into()]);

@@ -580,16 +580,18 @@ impl Node {
 }
 
 fn options(config: &Config, opening: Opening) -> OpenOptions {
+    let memory = machine::memory_here();
     OpenOptions {
         read_only: opening.read_only,
         override_quorum: opening.override_quorum,
         table_cache: config.memory.table.0,
-        block_cache: config.memory.blocks(machine::memory_here()),
+        block_cache: config.memory.blocks(memory),
         dirty_limit: config.memory.dirty.0,
         flush_high: config.memory.flush_high,
         flush_low: config.memory.flush_low,
         flush_age: Duration::from_secs(config.memory.flush_age),
         background_rate: config.pool.background_rate.map(|rate| rate.0),
+        background_memory: config.memory.background(memory),
         rebuild_after: Duration::from_secs(config.pool.rebuild_after),
         ..OpenOptions::default()
     }

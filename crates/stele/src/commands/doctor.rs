@@ -11,7 +11,7 @@ mod mounts;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use stele_ground::{Shown, are, counted};
+use stele_ground::{Shown, counted, counted_are};
 use stele_server::config::{Config, Site};
 use stele_server::failure::{Failure, Kind, Outcome};
 
@@ -87,10 +87,7 @@ pub fn run(site: &Site, json: bool) -> Outcome<()> {
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count() as u64;
     let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
     match worst {
-        Verdict::Wrong => {
-            let wrong = count(Verdict::Wrong);
-            told(Kind::Damaged, format!("{} {} wrong now", counted(wrong, "thing"), are(wrong)))
-        }
+        Verdict::Wrong => told(Kind::Damaged, format!("{} wrong now", counted_are(count(worst), "thing"))),
         Verdict::Warning => told(Kind::Failed, format!("{} will hurt in time", counted(count(worst), "thing"))),
         Verdict::Good | Verdict::Note | Verdict::Unknown => Ok(()),
     }

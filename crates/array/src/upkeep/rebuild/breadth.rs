@@ -36,9 +36,9 @@ const ROWS_MAX: usize = 128;
 pub(super) const ROWS_TO_DRIVE: usize = 4;
 /// Runs of a row worked on at once: while one is computed and written, the drives read the next.
 pub(in crate::upkeep) const RUNS_OF_ROW: usize = 2;
-/// Bytes of strips in memory at once, at most: for each drive of the pool, and in all.
-const MEMORY_OF_DRIVE: u64 = 32 << 20;
-const MEMORY_MAX: u64 = 2 << 30;
+/// Bytes of strips in memory at once for each drive of the pool, at most. In all there are as many
+/// as `background_memory` says.
+const MEMORY_OF_DRIVE: u64 = 64 << 20;
 /// Bytes of a run while hosts are active: a hard drive reads them in the time of a few seeks.
 const RUN_BESIDE_HOSTS: u64 = 1 << 20;
 
@@ -82,8 +82,10 @@ impl Engine {
     pub(in crate::upkeep) fn breadth(&self, row: RowId) -> (usize, u32) {
         let Some(class) = self.look(|core| core.space.row_class(row)) else { return (1, 1) };
         let (drives, width, strip) = (self.drives.labels.usable().len(), class.code.width(), class.strip.0.max(1));
-        let rows = (ROWS_OF_DRIVE * drives / width.max(1)).clamp(1, ROWS_MAX);
-        let memory = (MEMORY_OF_DRIVE * drives as u64).min(MEMORY_MAX);
+        let memory = (MEMORY_OF_DRIVE * drives as u64).min(self.options.background_memory.0);
+        // A row has a stripe in each of its runs at least.
+        let fit = memory / (RUNS_OF_ROW as u64 * width as u64 * strip);
+        let rows = (ROWS_OF_DRIVE * drives / width.max(1)).min(ROWS_MAX).min(fit as usize).max(1);
         let share = memory / (rows * RUNS_OF_ROW * width) as u64;
         (rows, (self.options.background_run.0.min(share) / strip).max(1) as u32)
     }

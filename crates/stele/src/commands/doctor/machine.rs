@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_ground::{Bytes, MIB, are, counted};
+use stele_ground::{Bytes, MIB, counted_are};
 use stele_media::system::{self, EventFd};
 use stele_media::{Engine, Ring};
 use stele_server::config::{Config, Site};
@@ -32,7 +32,9 @@ pub fn memory(machine: &Machine, config: Option<&Config>) -> Finding {
     let Some(Bytes(whole)) = whole else { return Finding::unknown("memory", "/proc/meminfo") };
     let usual = stele_server::config::Memory::default();
     let memory = config.map_or(&usual, |config| &config.memory);
-    let caches = [memory.blocks(Some(Bytes(whole))), memory.table.0, memory.dirty.0, memory.catalog.0];
+    let known = Some(Bytes(whole));
+    let by_memory = [memory.blocks(known), memory.background(known)];
+    let caches = [by_memory[0], by_memory[1], memory.table.0, memory.dirty.0, memory.catalog.0];
     let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
     let needed = caches.saturating_add(BESIDE_CACHES);
     let told =
@@ -163,8 +165,7 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     let missing: Vec<&Ground> = grounds.iter().filter(|ground| !ground.readable).collect();
     findings.push(match missing.is_empty() {
         true => {
-            let count = grounds.len() as u64;
-            let message = format!("{} {} there and can be opened", counted(count, "drive"), are(count));
+            let message = format!("{} there and can be opened", counted_are(grounds.len() as u64, "drive"));
             Finding::good("drives", message)
         }
         false => Finding::new(

@@ -55,6 +55,21 @@ fn with_one_row(stripes: usize, options: OpenOptions) -> (Fixture, Rc<Engine>, R
 }
 
 #[test]
+fn rows_and_runs_fit_into_the_memory_for_them() {
+    let of = |background_memory| {
+        let (_, engine, row) = with_one_row(32, OpenOptions { background_memory, ..OpenOptions::default() });
+        assert_eq!((row.class.strip, row.class.code.width()), (Bytes(16 << 10), 3));
+        engine.breadth(row.id)
+    };
+    // Ten rows of two runs on four drives: 4 MiB of each drive in a run, or what fits.
+    assert_eq!(of(Bytes(2 << 30)), (10, 256));
+    assert_eq!(of(Bytes(60 << 20)), (10, 64));
+    // Less than a stripe in each run: fewer rows, and never none.
+    assert_eq!(of(Bytes(300 << 10)), (3, 1));
+    assert_eq!(of(Bytes(0)), (1, 1));
+}
+
+#[test]
 fn beside_hosts_runs_are_shorter() {
     let (mut fixture, engine, row) = with_one_row(32, OpenOptions::default());
     for (hosts, run) in [(false, 1000), (true, (super::RUN_BESIDE_HOSTS / row.class.strip.0) as u32)] {
