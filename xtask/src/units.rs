@@ -15,7 +15,7 @@ use crate::step::{self, Outcome};
 pub const KINDS: [&str; 3] = ["--lib", "--bins", "--tests"];
 
 /// Number of programs that run at once.
-const LANES: usize = 2;
+const LANES: usize = 3;
 
 /// Seconds after which a program that still runs has failed.
 const PATIENCE: &str = "1200";
