@@ -12,6 +12,11 @@ pub fn counted(number: u64, noun: &str) -> String {
     }
 }
 
+/// A number of things with its verb: `1 volume is`, `2 volumes are`.
+pub fn counted_are(number: u64, noun: &str) -> String {
+    format!("{} {}", counted(number, noun), are(number))
+}
+
 /// The verb behind a number of things.
 pub fn are(number: u64) -> &'static str {
     if number == 1 { "is" } else { "are" }
@@ -35,5 +40,6 @@ mod tests {
             assert_eq!(counted(number, noun), text);
         }
         assert_eq!((are(0), are(1), are(2)), ("are", "is", "are"));
+        assert_eq!((counted_are(1, "class"), counted_are(2, "class")), ("1 class is".into(), "2 classes are".into()));
     }
 }

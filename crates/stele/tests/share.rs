@@ -133,7 +133,19 @@ fn a_share_that_is_refused_leaves_the_bucket_and_the_pool_as_they_were() {
     place.refused(2, &["16 MiB"], &[&locked[..], &["1MiB"]].concat());
     place.json(&[&locked[..], &["16MiB"]].concat());
     assert_eq!(volumes(), before + 1);
+    let share = |name: &str| place.json(&["bucket", "show", name])["share"].as_bool();
+    assert_eq!((share("scans"), share("big")), (Some(false), Some(true)));
+    let shown = |words: &[&str]| String::from_utf8(place.stele(words).stdout).unwrap();
+    let listed = shown(&["bucket", "list"]);
+    assert!(listed.lines().next().is_some_and(|names| names.contains(" share ")), "{listed}");
+    // Why a client cannot mount it.
+    let unserved = shown(&["share", "show", "big"]);
+    assert!(unserved.contains("`listen` under [nfs]"), "{unserved}");
     server.stop();
+    let closed = shown(&["share", "show", "big"]);
+    assert!(closed.contains("Only a running server opens shares"), "{closed}");
+    let states = shown(&["share", "status"]);
+    assert!(states.lines().nth(1).is_some_and(|line| line.starts_with("big  not open")), "{states}");
 }
 
 #[test]

@@ -27,6 +27,16 @@ fn a_first_start_killed_at_any_stage_is_begun_again() {
 }
 
 #[test]
+fn an_address_that_another_server_has_makes_no_pool() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let place = Place::new("taken");
+    place.refused(7, &["cannot listen on", "--listen"], &["up", "--listen", &address, "--drive-size", "256MiB"]);
+    let made: Vec<_> = std::fs::read_dir(&place.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(made, Vec::<std::ffi::OsString>::new());
+}
+
+#[test]
 fn drives_that_hold_a_pool_are_never_taken_for_leftovers() {
     let place = Place::new("leftovers");
     let server = place.up();

@@ -41,6 +41,9 @@ pub struct BucketView {
     /// Of parts whose uploads are not finished; not in `bytes`.
     #[serde(rename = "unfinished_bytes", default)]
     pub unfinished: u64,
+    /// The bucket is a share of the file gateway.
+    #[serde(default)]
+    pub share: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -144,6 +147,7 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
         versions: usage.versions,
         bytes: usage.bytes,
         unfinished: usage.unfinished,
+        share: info.share,
         name: info.name,
     })
 }

@@ -92,11 +92,13 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
     Ok(())
 }
 
-/// Room that unfinished uploads take has a column where there is some.
+/// Room that unfinished uploads take has a column where there is some, and so have shares.
 fn table_of(views: Vec<calls::BucketView>) -> Table {
     let unfinished = views.iter().any(|view| view.unfinished > 0);
-    let mut columns = vec![
-        ("bucket", Align::Whole),
+    let shares = views.iter().any(|view| view.share);
+    let mut columns = vec![("bucket", Align::Whole)];
+    columns.extend(shares.then_some(("share", Align::Left)));
+    columns.extend([
         ("versioning", Align::Left),
         ("lock", Align::Left),
         ("default retention", Align::Left),
@@ -104,13 +106,14 @@ fn table_of(views: Vec<calls::BucketView>) -> Table {
         ("expiry", Align::Left),
         ("versions", Align::Right),
         ("bytes", Align::Right),
-    ];
+    ]);
     columns.extend(unfinished.then_some(("unfinished", Align::Right)));
     columns.extend([("quota", Align::Right), ("public", Align::Left)]);
     let mut table = Table::new(&columns);
     for view in views {
-        let mut row = vec![
-            view.name,
+        let mut row = vec![view.name];
+        row.extend(shares.then(|| yes(view.share)));
+        row.extend([
             view.versioning,
             yes(view.object_lock),
             view.default_retention.unwrap_or_else(|| "none".to_owned()),
@@ -118,7 +121,7 @@ fn table_of(views: Vec<calls::BucketView>) -> Table {
             view.expiry,
             view.versions.to_string(),
             Bytes(view.bytes).to_string(),
-        ];
+        ]);
         row.extend(unfinished.then(|| Bytes(view.unfinished).to_string()));
         row.push(quota_of(view.quota_bytes, view.quota_versions));
         row.push(yes(view.public));

@@ -29,7 +29,7 @@ use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
 use stele_backup::{prune, verify};
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown, are, counted};
+use stele_ground::{Bytes, Shown, counted, counted_are};
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
@@ -265,11 +265,6 @@ fn lock(json: bool, repository: &Repository, name: &str, latest: &LatestArgs, un
     Ok(())
 }
 
-/// A number of things with its verb: `1 segment is`, `2 segments are`.
-fn verbed(number: u64, noun: &str) -> String {
-    format!("{} {}", counted(number, noun), are(number))
-}
-
 fn shown_path(path: &[u8]) -> String {
     format!("/{}", String::from_utf8_lossy(path))
 }
@@ -286,7 +281,7 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
     for issue in issues {
         eprintln!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text));
     }
-    Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", verbed(problems, "problem"))))
+    Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", counted_are(problems, "problem"))))
 }
 
 fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
@@ -377,7 +372,7 @@ fn scrub(watch: Watch, place: &RepositoryArgs) -> Outcome<()> {
     if damaged.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(Kind::Damaged, format!("{} damaged", verbed(damaged.len() as u64, "segment")))
+    Err(Failure::new(Kind::Damaged, format!("{} damaged", counted_are(damaged.len() as u64, "segment")))
         .next("`stele backup verify --data` names the files, and marks the chunks"))
 }
 
@@ -408,15 +403,15 @@ fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
     if done.lost > 0 {
         println!(
             "{} gone or unreadable, and any other may repair that: none is condemned.",
-            verbed(done.lost, "needed segment")
+            counted_are(done.lost, "needed segment")
         );
         println!("Restore what is left, and remove the snapshots that `stele backup verify` names.");
     }
     if done.waiting > 0 {
-        println!("{} kept until an earlier backup has ended.", verbed(done.waiting, "segment"));
+        println!("{} kept until an earlier backup has ended.", counted_are(done.waiting, "segment"));
     }
     if done.locked > 0 {
-        println!("{} locked until a later date.", verbed(done.locked, "segment"));
+        println!("{} locked until a later date.", counted_are(done.locked, "segment"));
     }
     if done.refused > 0 {
         return Err(Failure::new(Kind::Refused, format!("the store did not let {} go", segment(done.refused))));

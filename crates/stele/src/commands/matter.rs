@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stele_archive::{Counted, MatterInfo, MatterState};
-use stele_ground::{Bytes, are, counted};
+use stele_ground::{Bytes, are, counted, counted_are};
 use stele_server::api::approval::Officer;
 use stele_server::api::matters as calls;
 use stele_server::config::Site;
@@ -148,7 +148,7 @@ async fn apply(site: &Site, json: bool, change: Change, put: bool, yes: bool) ->
             connection.leave().await?;
             return preview(json, &found, touched, verb);
         }
-        let versions = format!("{} {}", counted(touched, "version"), are(touched));
+        let versions = counted_are(touched, "version");
         confirm(&format!("{versions} released from the matter {}.", change.name), "--yes")?;
     }
     let begun = connection.call(calls::MatterSelect { name: change.name, selection, put, officer }).await;

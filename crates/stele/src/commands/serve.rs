@@ -21,7 +21,7 @@ use stele_server::node::surroundings::hide_memory;
 use stele_server::node::{Node, Opening, own_uid};
 use stele_server::serving::services::{ServerAddresses, Services};
 use stele_server::serving::tls::{self, TlsFiles};
-use stele_server::serving::{ending, notify};
+use stele_server::serving::{ending, notify, s3};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::serve::{Serve, Up};
@@ -70,6 +70,10 @@ struct Start {
 pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
     hide_memory();
     alone(site).await?;
+    if !site.config_path.exists() {
+        // A pool is made only where it can be served.
+        drop(s3::listen(up.listen.unwrap_or(LISTEN), "--listen").await?);
+    }
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     let start = if site.config_path.exists() {
         let mut config = Config::read(&site.config_path)?;

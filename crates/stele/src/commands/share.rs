@@ -227,9 +227,20 @@ fn whole_view(view: &ShareView) -> String {
     text.push_str(&refusal(view));
     match mounts(view) {
         Some([newer, older]) => text.push_str(&format!("\nClients mount it, as root:\n  {newer}\n  {older}\n")),
-        None => text.push_str("\nNFS is not served, or the share is not open.\n"),
+        None => text.push_str(&format!("\n{}\n", unmountable(view))),
     }
     text
+}
+
+/// Why no client mounts it with NFS, and what changes that.
+fn unmountable(view: &ShareView) -> &'static str {
+    match view.status {
+        Some(_) => "NFS is not served: `listen` under [nfs] in the configuration names the address for it.",
+        None => {
+            "The share is not open. Only a running server opens shares; `stele pool status` shows the alarm that \
+             says why one does not open."
+        }
+    }
 }
 
 /// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses
@@ -284,23 +295,27 @@ fn table(views: &[ShareView]) -> String {
     table.render()
 }
 
+const STATE_COLUMNS: [(&str, Align); 8] = [
+    ("share", Align::Whole),
+    ("open", Align::Right),
+    ("oldest", Align::Right),
+    ("archived", Align::Right),
+    ("bytes", Align::Right),
+    ("cache used", Align::Right),
+    ("of", Align::Right),
+    ("hits", Align::Right),
+];
+
 fn states(views: &[ShareView]) -> String {
     if views.is_empty() {
         return "No shares. Make one with `stele share create`.\n".to_owned();
     }
-    let mut table = Table::new(&[
-        ("share", Align::Whole),
-        ("open", Align::Right),
-        ("oldest", Align::Right),
-        ("archived", Align::Right),
-        ("bytes", Align::Right),
-        ("cache used", Align::Right),
-        ("of", Align::Right),
-        ("hits", Align::Right),
-    ]);
+    let mut table = Table::new(&STATE_COLUMNS);
     for view in views {
         let Some(status) = &view.status else {
-            table.row(vec![view.name.clone(), "not open".to_owned()]);
+            let mut row = vec![view.name.clone(), "not open".to_owned()];
+            row.resize(STATE_COLUMNS.len(), "-".to_owned());
+            table.row(row);
             continue;
         };
         table.row(vec![

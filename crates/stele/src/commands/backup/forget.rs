@@ -10,10 +10,10 @@ use stele_backup::snapshot::SnapshotId;
 use stele_backup::store::{Folder, Name};
 use stele_backup::versions::{self, SeriesSnapshot};
 use stele_ground::calendar::moment;
-use stele_ground::{Shown, are, counted};
+use stele_ground::{Shown, are, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
-use super::{open, select, shown_path, verbed};
+use super::{open, select, shown_path};
 use crate::cli::backup::BackupForget;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -62,7 +62,7 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
         eprintln!(
             "stele: {} kept: the store's date lies days before or behind the end of the backup, as in a copy without its \
              times; name a snapshot to remove it",
-            verbed(misdated as u64, "snapshot")
+            counted_are(misdated as u64, "snapshot")
         );
     }
     let gap_max = if command.accept_gaps { u64::MAX } else { GAP_SECONDS_MAX };
@@ -100,7 +100,7 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
         if kept.left > 0 {
             eprintln!(
                 "stele: {} left for later: one call judges no more; repeat it",
-                verbed(kept.left as u64, "snapshot")
+                counted_are(kept.left as u64, "snapshot")
             );
         }
         for is in series {
@@ -202,5 +202,5 @@ fn refused(command: &BackupForget, locks: &[Option<u64>]) -> Outcome<()> {
     if command.snapshots.is_empty() || locked == 0 {
         return Ok(());
     }
-    Err(Failure::new(Kind::Refused, format!("{} locked until a later date", verbed(locked as u64, "snapshot"))))
+    Err(Failure::new(Kind::Refused, format!("{} locked until a later date", counted_are(locked as u64, "snapshot"))))
 }
