@@ -1,5 +1,5 @@
-//! The unit tests: every test program of the workspace, two at a time. Many of them wait for
-//! clients, drives and clocks, and leave a processor idle that the other one uses. A program of
+//! The unit tests: every test program of the workspace, three at a time. Many of them wait for
+//! clients, drives and clocks, and leave a processor idle that the others use. A program of
 //! tests of the product counts as one for each of its modules: linked once, run side by side.
 
 use std::collections::{BTreeMap, VecDeque};
