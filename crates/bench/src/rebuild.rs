@@ -36,10 +36,8 @@ const MOMENT: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Bytes of the volume on each of so many drives: enough for several runs of each row.
-fn held(drives: usize) -> u64 {
-    if drives > 50 { 768 * MIB } else { 256 * MIB }
-}
+/// Bytes of the volume on each drive: several times the rows that are under way at once.
+const HELD: u64 = 768 * MIB;
 
 struct Measured {
     pool: VirtualPool,
@@ -100,7 +98,7 @@ impl Measured {
             model: &drives::model,
         };
         let mut pool = VirtualPool::new(plan)?;
-        let stripes = drives as u64 * held(drives) / (WIDTH * STRIP);
+        let stripes = drives as u64 * HELD / (WIDTH * STRIP);
         let bytes = stripes * DATA * STRIP;
         let volume = pool.volume("a", "8+2", bytes, STRIP)?;
         let mut measured = Measured { pool, volume, drives, bytes };
@@ -174,7 +172,7 @@ impl Measured {
         self.pool.command(Command::StartScrub)?;
         self.pool.until(MOMENT, MOST, |status| status.scrubs_finished > finished)?;
         let took = self.pool.machine.now.since(begun).as_secs_f64();
-        Ok(held(self.drives) as f64 / took)
+        Ok(HELD as f64 / took)
     }
 
     /// Hosts at half of the drives' highest rate, without a rebuild and beside one.
@@ -279,8 +277,7 @@ This page shows how fast a pool restores what a lost drive held. This command wr
 
 It runs the real array in virtual time, and gives the same digits on every run. The set-up:
 
-- one volume of 8+2 with strips of 64 KiB over all drives: 256 MiB on each of 12 or 24, 768 MiB on
-  each of 58 or 116
+- one volume of 8+2 with strips of 64 KiB over all drives, 768 MiB on each
 - enclosures of 12 drives, and spare space of two drives
 - the published 15,000 rpm drives, with what they hold spread over their whole stroke; they read
   RATE MiB/s on average

@@ -47,7 +47,7 @@ pub const ATTACHED_PATIENCE: Duration = Duration::from_secs(30);
 /// From one time to the next.
 pub const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Drives whose labels a scrub reads at once.
-const SCRUBBED_AT_ONCE: usize = 16;
+const SCRUBBED_AT_ONCE: usize = 64;
 
 /// Bytes of one copy.
 pub const LABEL_SIZE: u64 = 64 << 10;

@@ -34,7 +34,7 @@ mod leave;
 mod place;
 mod run;
 
-pub(in crate::upkeep) use breadth::RUNS_OF_ROW;
+pub(in crate::upkeep) use breadth::{BESIDE_HOSTS_WAIT, RUNS_OF_ROW};
 use leave::Leave;
 
 /// Bytes a second while hosts are active, where nothing else was said.

@@ -1,7 +1,7 @@
-//! The scrub: reads and verifies every strip of every slot, parity included, past every cache. Then
-//! it does so with the log on its members, the table and its anchors on all replicas, and the
-//! labels. It has repaired what can be. One pass in 14 days unless an operator asks, and once more
-//! an hour after a pass that found damage.
+//! The scrub: reads and verifies every strip of every slot, parity included, past every cache.
+//! Beside them it does so with the log on its members, the table and its anchors on all replicas,
+//! and the labels. It has repaired what can be. One pass in 14 days unless an operator asks, and
+//! once more an hour after a pass that found damage.
 //!
 //! The pool reads no calendar: what counts is the time it was open since the last whole pass began.
 //! That and the place of a pass under way are in every checkpoint (and one is written every day for
@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use futures_util::StreamExt;
+use futures_util::future::{join, join4};
 use futures_util::stream::{self, FuturesUnordered};
 use stele_codes::Strips;
 use stele_ground::{Duration, VolumeId};
@@ -28,12 +29,10 @@ use crate::runtime::sync::Mutex;
 use crate::stripe::Stripe;
 use crate::stripe::repair::Healed;
 use crate::stripe::run::Pictured;
-use crate::upkeep::rebuild::RUNS_OF_ROW;
+use crate::upkeep::rebuild::{BESIDE_HOSTS_WAIT, RUNS_OF_ROW};
 
 /// A pass begins when the pool was open this long since the one before began.
 const PERIOD: Duration = Duration::from_secs(14 * 24 * 3600);
-/// How often the other lanes of a row look whether hosts are still active.
-const LANE_WAIT: Duration = Duration::from_millis(10);
 /// And once more so long after one that found damage.
 const AGAIN: Duration = Duration::from_secs(3600);
 /// How often the age of the last pass is stored at least.
@@ -45,9 +44,28 @@ const HEALED_AT_ONCE: usize = 8;
 #[derive(Default)]
 struct Pass {
     stopped: Cell<bool>,
+    /// Runs that are under way, and how many of them hosts may meet.
+    runs: Cell<usize>,
+    beside_hosts: usize,
     /// Held while a run waits for its turn, and beside a rebuild until it is done. So at most one
     /// run has bytes of the rate that it has not moved, and at most one is in the way of a rebuild.
     turn: Mutex,
+}
+
+/// A run that is under way.
+struct UnderWay<'a>(&'a Cell<usize>);
+
+impl<'a> UnderWay<'a> {
+    fn new(runs: &'a Cell<usize>) -> UnderWay<'a> {
+        runs.set(runs.get() + 1);
+        UnderWay(runs)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// Passes over one row, a run after another.
@@ -161,6 +179,31 @@ impl Engine {
     }
 
     async fn scrub_pass(self: &Rc<Self>) -> Result<Healed, ArrayError> {
+        let (rows, others) = join(self.scrub_rows(), self.scrub_others()).await;
+        self.check_writable()?;
+        let mut sum = rows?;
+        for Scrubbed { repaired, trouble } in others {
+            sum.bad += repaired + trouble.len() as u64;
+            sum.repaired += repaired;
+            for error in trouble {
+                self.alarm(AlarmKind::ScrubFinished, Severity::Warning, None, format!("scrub: {error}"));
+            }
+        }
+        Ok(sum)
+    }
+
+    /// All but the rows of data. What is beyond repair in one of them keeps the pass from none of
+    /// the others.
+    async fn scrub_others(&self) -> [Scrubbed; 4] {
+        let table = async {
+            let mut go_on = |_: u64, _: u64| true;
+            self.table.scrub(&mut go_on).await.into()
+        };
+        let anchors = async { self.table.scrub_anchors().await.into() };
+        join4(self.log.scrub(), table, anchors, self.drives.labels.scrub()).await.into()
+    }
+
+    async fn scrub_rows(self: &Rc<Self>) -> Result<Healed, ArrayError> {
         let mut sum = Healed::default();
         let rows: Vec<_> = {
             let layout = self.layout.read();
@@ -181,10 +224,12 @@ impl Engine {
             self.scrubbing.reach(row.0);
         }
         // The widest rows decide: they need the most memory.
-        let at_once = rows.iter().map(|(row, _)| self.breadth(*row).0).min().unwrap_or(1);
+        let breadths = || rows.iter().map(|(row, _)| self.breadth(*row));
+        let at_once = breadths().map(|breadth| breadth.rows).min().unwrap_or(1);
+        let beside_hosts = breadths().map(|breadth| breadth.beside_hosts).min().unwrap_or(1);
         // What is under way is waited for, also after a failure: a repair must not outlive its
         // lock.
-        let pass = Pass::default();
+        let pass = Pass { beside_hosts, ..Pass::default() };
         let mut result = Ok(());
         let one = |at: usize| {
             let (row, pass) = (rows[at].0, &pass);
@@ -208,31 +253,14 @@ impl Engine {
             }
         }
         drop(scrubs);
-        result?;
-        let mut go_on = |_: u64, _: u64| true;
-        // What is beyond repair in one of them keeps the pass from none of the others.
-        let parts = [
-            self.log.scrub().await,
-            self.table.scrub(&mut go_on).await.into(),
-            self.table.scrub_anchors().await.into(),
-            self.drives.labels.scrub().await,
-        ];
-        self.check_writable()?;
-        for Scrubbed { repaired, trouble } in parts {
-            sum.bad += repaired + trouble.len() as u64;
-            sum.repaired += repaired;
-            for error in trouble {
-                self.alarm(AlarmKind::ScrubFinished, Severity::Warning, None, format!("scrub: {error}"));
-            }
-        }
-        Ok(sum)
+        result.map(|()| sum)
     }
 
     /// Every stripe of a row.
     async fn scrub_row(self: &Rc<Self>, row: RowId, pass: &Pass) -> Result<Healed, ArrayError> {
         let slots = self.look(|core| core.space.slots(row));
-        let of = RowPass { row, slots, run: self.breadth(row).1, next: Cell::new(0) };
-        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|lane| self.scrub_lane(&of, lane, pass)).collect();
+        let of = RowPass { row, slots, run: self.breadth(row).run, next: Cell::new(0) };
+        let mut lanes: FuturesUnordered<_> = (0..RUNS_OF_ROW).map(|_| self.scrub_lane(&of, pass)).collect();
         let (mut sum, mut result) = (Healed::default(), Ok(()));
         while let Some(scrubbed) = lanes.next().await {
             match scrubbed {
@@ -247,14 +275,14 @@ impl Engine {
     }
 
     /// One run of the row after another.
-    async fn scrub_lane(self: &Rc<Self>, of: &RowPass, lane: usize, pass: &Pass) -> Result<Healed, ArrayError> {
+    async fn scrub_lane(self: &Rc<Self>, of: &RowPass, pass: &Pass) -> Result<Healed, ArrayError> {
         let mut sum = Healed::default();
         while of.next.get() < of.slots && !pass.stopped.get() {
-            if lane > 0 && self.hosts_wait() {
-                // The first lane goes on alone for as long.
-                self.io.sleep(LANE_WAIT).await;
+            if pass.runs.get() >= pass.beside_hosts && self.hosts_wait() {
+                self.io.sleep(BESIDE_HOSTS_WAIT).await;
                 continue;
             }
+            let _under_way = UnderWay::new(&pass.runs);
             let mut alone = None;
             if self.rebuilding.is_busy() {
                 alone = Some(pass.turn.lock().await);

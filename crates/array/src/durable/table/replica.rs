@@ -17,7 +17,10 @@ use crate::space::layout::{Member, Row};
 
 /// Pages that a scrub reads at once, and that it sorts by place before.
 const RUN: usize = 256;
-const GATHERED: usize = 4 * RUN;
+/// Runs that a scrub reads at once, each of another row: their drives are mostly others.
+const RUNS_AT_ONCE: usize = 8;
+/// Pages that a scrub looks for at once.
+const GATHERED: usize = 2 * RUNS_AT_ONCE * RUN;
 /// Repairs that wait at most. Those beyond are left to later reads, and to the scrub.
 pub(super) const REPAIRS: usize = 64;
 
@@ -31,6 +34,22 @@ fn runs(pages: &[Named]) -> impl Iterator<Item = &[Named]> {
         _ => false,
     };
     pages.chunk_by(follows).flat_map(|run| run.chunks(RUN))
+}
+
+/// The runs of pages sorted by place, as they are read side by side: of each row one after another.
+fn batches(pages: &[Named]) -> Vec<Vec<&[Named]>> {
+    let mut turns: Vec<Vec<&[Named]>> = Vec::new();
+    let (mut row, mut turn) = (None, 0);
+    for run in runs(pages) {
+        let of = run.first().and_then(|(_, entry)| entry.place()).map(|place| place.row);
+        turn = if of == row { turn + 1 } else { 0 };
+        row = of;
+        if turn == turns.len() {
+            turns.push(Vec::new());
+        }
+        turns[turn].push(run);
+    }
+    turns.iter().flat_map(|turn| turn.chunks(RUNS_AT_ONCE)).map(<[_]>::to_vec).collect()
 }
 
 impl Table {
@@ -332,14 +351,15 @@ impl Table {
         // Some chunks at a time: a list of all pages would be as large as the directory.
         loop {
             let more = self.add_chunks(&mut pages, &mut chunk);
-            for run in runs(&pages) {
+            for batch in batches(&pages) {
                 if !progress(done, total) {
                     return repaired;
                 }
                 let _turn = self.0.writing.lock().await;
-                let run_repaired = self.scrub_run(run).await;
-                repaired = repaired.and_then(|sum| run_repaired.map(|run| sum + run));
-                done += run.len() as u64;
+                for run in join_all(batch.iter().map(|run| self.scrub_run(run))).await {
+                    repaired = repaired.and_then(|sum| run.map(|run| sum + run));
+                }
+                done += batch.iter().map(|run| run.len() as u64).sum::<u64>();
                 total = total.max(done);
             }
             if !more {

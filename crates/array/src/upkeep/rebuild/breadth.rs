@@ -42,6 +42,20 @@ const MEMORY_OF_DRIVE: u64 = 64 << 20;
 /// Bytes of a run while hosts are active: a hard drive reads them in the time of a few seeks.
 const RUN_BESIDE_HOSTS: u64 = 1 << 20;
 
+/// How long what is not to be in the way of hosts waits, until it looks for them again.
+pub(in crate::upkeep) const BESIDE_HOSTS_WAIT: Duration = Duration::from_millis(10);
+
+/// How much is worked on at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::upkeep) struct Breadth {
+    /// Rows side by side.
+    pub rows: usize,
+    /// And while hosts are active.
+    pub beside_hosts: usize,
+    /// Stripes of a run.
+    pub run: u32,
+}
+
 /// What all workers of a class of tasks know.
 struct Class {
     left: u32,
@@ -52,6 +66,8 @@ struct Class {
     busy: RefCell<BTreeMap<RowId, Task>>,
     /// Stripes of a run.
     run: u32,
+    /// Workers left of those that go on beside hosts.
+    steady: Cell<usize>,
     /// Drives that came or went before it was begun.
     changes: u64,
 }
@@ -78,16 +94,21 @@ impl Pass {
 }
 
 impl Engine {
-    /// Rows side by side, and stripes of a run.
-    pub(in crate::upkeep) fn breadth(&self, row: RowId) -> (usize, u32) {
-        let Some(class) = self.look(|core| core.space.row_class(row)) else { return (1, 1) };
+    /// How much of rows like this one.
+    pub(in crate::upkeep) fn breadth(&self, row: RowId) -> Breadth {
+        let Some(class) = self.look(|core| core.space.row_class(row)) else {
+            return Breadth { rows: 1, beside_hosts: 1, run: 1 };
+        };
         let (drives, width, strip) = (self.drives.labels.usable().len(), class.code.width(), class.strip.0.max(1));
         let memory = (MEMORY_OF_DRIVE * drives as u64).min(self.options.background_memory.0);
         // A row has a stripe in each of its runs at least.
         let fit = memory / (RUNS_OF_ROW as u64 * width as u64 * strip);
         let rows = (ROWS_OF_DRIVE * drives / width.max(1)).min(ROWS_MAX).min(fit as usize).max(1);
         let share = memory / (rows * RUNS_OF_ROW * width) as u64;
-        (rows, (self.options.background_run.0.min(share) / strip).max(1) as u32)
+        let run = (self.options.background_run.0.min(share) / strip).max(1) as u32;
+        // A row that is a single run leaves room for another.
+        let runs = self.look(|core| core.space.slots(row)).div_ceil(run).clamp(1, RUNS_OF_ROW as u32) as usize;
+        Breadth { rows: rows * RUNS_OF_ROW / runs, beside_hosts: rows, run }
     }
 
     /// Stripes of the row's next run: fewer while hosts are active.
@@ -98,16 +119,31 @@ impl Engine {
 
     /// Carries out tasks as urgent as this until none is left, or drives came or went.
     pub(super) async fn work_side_by_side(self: &Rc<Self>, first: Task, done: &Done) {
-        let (rows, run) = self.breadth(first.row);
+        let Breadth { rows, beside_hosts, run } = self.breadth(first.row);
         let changes = self.membership.changes();
         let shape = self.look(|core| core.space.row_class(first.row));
-        let class = Class { left: first.left, need: first.need, shape, busy: RefCell::default(), run, changes };
-        let mut workers: FuturesUnordered<_> = (0..rows).map(|_| self.work(&class, done)).collect();
+        let steady = Cell::new(beside_hosts);
+        let class = Class { left: first.left, need: first.need, shape, busy: RefCell::default(), run, steady, changes };
+        let class = &class;
+        let worker = |at: usize| async move {
+            let is_steady = at < beside_hosts;
+            self.work(class, is_steady, done).await;
+            if is_steady {
+                class.steady.set(class.steady.get() - 1);
+            }
+        };
+        let mut workers: FuturesUnordered<_> = (0..rows).map(worker).collect();
         while workers.next().await.is_some() {}
     }
 
-    async fn work(self: &Rc<Self>, class: &Class, done: &Done) {
-        while let Some(task) = self.next_task(class, done) {
+    /// One row after another. A worker that is not steady waits while hosts are active, as long as
+    /// others work.
+    async fn work(self: &Rc<Self>, class: &Class, is_steady: bool, done: &Done) {
+        loop {
+            while !is_steady && class.steady.get() > 0 && self.hosts_wait() {
+                self.io.sleep(BESIDE_HOSTS_WAIT).await;
+            }
+            let Some(task) = self.next_task(class, done) else { break };
             class.busy.borrow_mut().insert(task.row, task);
             let result = self.carry_out(task, class.run, done).await;
             class.busy.borrow_mut().remove(&task.row);

@@ -38,8 +38,8 @@ fn step_by_step(drives: usize, seed: u64) -> Fixture {
 /// Strips under way at once, at most.
 fn moves(engine: &Engine) -> usize {
     let row = engine.layout.read().rows().find(|row| row.class.kind == RowKind::Data).map(|row| row.id);
-    let (rows, run) = engine.breadth(row.expect("a row of data"));
-    rows * RUNS_OF_ROW * run as usize
+    let breadth = engine.breadth(row.expect("a row of data"));
+    breadth.rows * RUNS_OF_ROW * breadth.run as usize
 }
 
 /// Two drives that a row with data lies on.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use futures_util::FutureExt;
 use stele_ground::{Bytes, Duration};
 
-use super::{Class, Done, Engine, Need, Pass, Placed, ROWS_TO_DRIVE, Row, Task, cells_of};
+use super::{Breadth, Class, Done, Engine, Need, Pass, Placed, ROWS_TO_DRIVE, Row, Task, cells_of};
 use crate::model::place::RowId;
 use crate::model::{AlarmKind, ArrayError, Command, DriveHealth, OpenOptions};
 use crate::space::layout::RowKind;
@@ -61,12 +61,16 @@ fn rows_and_runs_fit_into_the_memory_for_them() {
         assert_eq!((row.class.strip, row.class.code.width()), (Bytes(16 << 10), 3));
         engine.breadth(row.id)
     };
-    // Ten rows of two runs on four drives: 4 MiB of each drive in a run, or what fits.
-    assert_eq!(of(Bytes(2 << 30)), (10, 256));
-    assert_eq!(of(Bytes(60 << 20)), (10, 64));
+    let slots = 64;
+    let breadth = |rows, beside_hosts, run| Breadth { rows, beside_hosts, run };
+    // Ten rows of two runs on four drives: as much of each drive in a run as fits.
+    assert_eq!(of(Bytes(30 << 20)), breadth(10, 10, slots / 2));
+    // Up to 4 MiB, more than the row: then it is a single run, and there are twice as many.
+    assert_eq!(of(Bytes(60 << 20)), breadth(20, 10, slots));
+    assert_eq!(of(Bytes(2 << 30)), breadth(20, 10, 256));
     // Less than a stripe in each run: fewer rows, and never none.
-    assert_eq!(of(Bytes(300 << 10)), (3, 1));
-    assert_eq!(of(Bytes(0)), (1, 1));
+    assert_eq!(of(Bytes(300 << 10)), breadth(3, 3, 1));
+    assert_eq!(of(Bytes(0)), breadth(1, 1, 1));
 }
 
 #[test]
@@ -140,6 +144,7 @@ fn class_of(engine: &Engine, first: Task, busy: &[Task]) -> Class {
         shape: engine.look(|core| core.space.row_class(first.row)),
         busy: RefCell::new(busy.iter().map(|task| (task.row, *task)).collect()),
         run: 1,
+        steady: Cell::new(1),
         changes: engine.membership.changes(),
     }
 }

@@ -2,6 +2,7 @@
 
 use stele_ground::VolumeId;
 
+use super::super::breadth::Breadth;
 use super::*;
 use crate::model::mutation::{Mutation, Mutations};
 
@@ -141,7 +142,7 @@ fn what_hosts_read_is_rebuilt_before_its_turn_also_within_a_run() {
     fixture.pull(&[4]);
     let engine = engine(&fixture);
     let row = engine.layout.read().rows().find(|row| row.class.kind == RowKind::Data).map(|row| row.id);
-    let (rows, run) = engine.breadth(row.expect("a row of data"));
+    let Breadth { rows, run, .. } = engine.breadth(row.expect("a row of data"));
     let overtook = overtaken(&mut fixture, &engine, volume, (24 << 20) / (32 << 10));
     assert!(run > 64 && overtook <= rows * RUNS_OF_ROW, "{overtook} strips were moved before the one a host wanted");
 }
