@@ -1,4 +1,4 @@
-use super::turns::{HOSTS_OUT, HOSTS_PASS, LINGER, TURN};
+use super::turns::{HOSTS_OUT, HOSTS_PASS, LINGER, RUNS_OUT, TURN};
 use super::*;
 use stele_ground::BLOCK;
 
@@ -305,6 +305,22 @@ fn beside_hosts_a_drive_has_one_run_at_a_time() {
         order.extend(run.iter().map(|(_, request)| request.priority));
     }
     assert_eq!(order, [Priority::Rebuild, Priority::Scrub, Priority::Scrub], "the most urgent first");
+}
+
+#[test]
+fn without_hosts_a_drive_has_few_runs_at_once() {
+    let (tasks, io) = started();
+    let mut out = ask(&tasks, &io, RUNS_OUT as usize + 2, RUN, Priority::Scrub);
+    assert_eq!(out.len(), RUNS_OUT as usize);
+    // What is not long goes past those that wait.
+    assert_eq!(ask(&tasks, &io, 1, BLOCK, Priority::Scrub).len(), 1);
+    for left in [1, 1, 0] {
+        let (drive, request) = out.remove(0);
+        answer(&io, drive, request);
+        let next = requests(&io);
+        assert_eq!(next.len(), left);
+        out.extend(next);
+    }
 }
 
 /// A log waits for what is washed of it, and a rebuild beside hosts goes on for days.

@@ -4,6 +4,9 @@
 //! With priorities alone, hosts that keep a drive's queue full with reads would stop destage, and
 //! with it their own writes, rebuild and scrub, for as long as they go on.
 //!
+//! A drive chooses among what it has by the way of its arm. Of many runs it leaves one far away for
+//! seconds, and a whole row waits for that one: so it has a few at once.
+//!
 //! A drive breaks off nothing. What a host asks for waits until the drive has passed over all of a
 //! run. Behind several runs that the drive chooses first it waits several times as long. While
 //! hosts are active a drive has one run of background work at a time. It gets none while it has
@@ -22,6 +25,8 @@ use super::{Io, IoState, NEVER};
 /// less urgent.
 pub(super) const TURN: u32 = 8;
 
+/// Runs that a drive has at once.
+pub(super) const RUNS_OUT: u32 = 4;
 /// Requests of hosts that a drive may have out when it is given a run.
 pub(super) const HOSTS_OUT: u32 = 2;
 /// A run waits for so many requests of hosts at most.
@@ -49,7 +54,10 @@ impl IoState {
 
     /// Whether a run of background work may go out.
     pub(super) fn takes_run(&self, beside_hosts: bool) -> bool {
-        !beside_hosts || self.runs_out == 0 && (self.hosts_out <= HOSTS_OUT || self.passed >= HOSTS_PASS)
+        match beside_hosts {
+            false => self.runs_out < RUNS_OUT,
+            true => self.runs_out == 0 && (self.hosts_out <= HOSTS_OUT || self.passed >= HOSTS_PASS),
+        }
     }
 
     /// The next run that was held back, if one may go out now.
