@@ -282,6 +282,12 @@ impl Share {
         Err(FileError::Retry("the file is being changed; it is archived once it is left alone".into()))
     }
 
+    /// Whether the archive shows the file's content as it is. The row names a version from the
+    /// moment in which its transaction is submitted. The answer comes once that is durable.
+    pub(super) async fn is_stored(&self, inode: u64) -> Result<bool> {
+        self.change(|change, _| Ok(!change.shown_row(inode)?.open)).await
+    }
+
     /// Stores a file's content as a version, if it is not stored.
     pub(super) async fn store_file(&self, inode: u64, storing: Storing) -> Result<Stored> {
         let held_by_caller = matches!(storing, Storing::Held(_));
@@ -303,6 +309,9 @@ impl Share {
             Ok((core.content(inode)?.0, size, path))
         })?;
         if !row.open {
+            if !self.is_stored(inode).await? {
+                return Ok(Stored::Later);
+            }
             self.step(|core| {
                 core.archived(inode);
                 Ok(())

@@ -101,10 +101,10 @@ impl ObjectView {
         let caller = self.on_behalf(caller, access, key).await?;
         let path = Path::parse(key)?;
         match self.look(&path)? {
-            There::File(inode, row) if !path.directory => {
+            There::File(inode, _) if !path.directory => {
                 let present = version.is_none() || version == Some(VersionId::Null);
-                if present && row.open {
-                    self.archive_now(inode).await?;
+                if present {
+                    self.store_present(inode).await?;
                 }
                 // A hold that is acknowledged keeps the name: the file loses none until it is set.
                 let held = match access {
@@ -136,8 +136,12 @@ impl ObjectView {
         Ok(matches!(there, There::File(now, _) if now == inode).then_some(held))
     }
 
-    /// Stores what clients of files wrote, so that an object has a version and an entity tag.
-    async fn archive_now(&self, inode: u64) -> Result<()> {
+    /// Stores what clients of files wrote, so that an object has a version and an entity tag, and
+    /// the archive shows them.
+    async fn store_present(&self, inode: u64) -> Result<()> {
+        if self.share.is_stored(inode).await.map_err(refusal)? {
+            return Ok(());
+        }
         let share = Arc::clone(&self.share);
         let archived = to_its_end(async move { Ok(share.archive_now(Inode(inode)).await) }).await?;
         archived.map_err(|error| match error {

@@ -47,6 +47,8 @@ impl Share {
                 Ok(Arc::clone(&content.gate))
             })?;
             let held = gate.read_owned().await;
+            // The row names no version that the archive does not show.
+            self.refresh().await?;
             let (size, parts, row, epoch) = self.step(|core| {
                 let size = core.attributes(inode.0)?.size;
                 let end = offset.saturating_add(u64::from(length)).min(size);

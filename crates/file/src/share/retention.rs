@@ -254,14 +254,13 @@ impl Share {
         retention: Option<Retention>,
     ) -> Result<Changed> {
         let _closing = self.begin_closing(inode.0)?;
-        let open = self.step(|core| {
-            let (row, content) = core.content(inode.0)?;
-            Ok(row.open || content.grown.is_some())
-        })?;
-        match (open, retention) {
-            (true, retention) => self.store_held(inode.0, retention).await?,
-            (false, Some(retention)) => self.retain(inode.0, retention).await?,
-            (false, None) => {}
+        // What is retained here is the version that the archive shows.
+        let stored = self.is_stored(inode.0).await?;
+        let grown = self.step(|core| Ok(core.content(inode.0)?.1.grown.is_some()))?;
+        match (stored && !grown, retention) {
+            (false, retention) => self.store_held(inode.0, retention).await?,
+            (true, Some(retention)) => self.retain(inode.0, retention).await?,
+            (true, None) => {}
         }
         let changes = Changes { accessed: Some(SetTime::At(shown(end.until))), ..changes };
         self.change_noting(inode, end, |change| {

@@ -13,6 +13,7 @@ mod keeping;
 mod leftovers;
 mod many;
 mod mounted;
+mod named;
 mod nameless;
 mod nfs4;
 mod objects;

@@ -323,6 +323,11 @@ impl View {
         self.rows = Rows::default();
     }
 
+    /// A transaction is under way that changes the row.
+    pub fn is_pending(&self, inode: u64) -> bool {
+        self.pending.contains_key(&(INODES.0, inode_key(self.share, inode)))
+    }
+
     /// The row is in memory.
     pub fn knows(&self, inode: u64) -> bool {
         self.rows.rows.contains_key(&inode)
@@ -377,6 +382,16 @@ impl Change<'_> {
         };
         self.read.insert(name, value.clone());
         Ok(value)
+    }
+
+    /// The row as the latest change left it. The transaction requires it where one that changes it
+    /// is under way.
+    pub fn shown_row(&mut self, inode: u64) -> Result<Arc<InodeRow>> {
+        let (row, bytes) = self.view.stored_row(inode)?;
+        if self.view.is_pending(inode) {
+            self.read.insert((INODES.0, inode_key(self.share(), inode)), Some(bytes));
+        }
+        Ok(row)
     }
 
     pub fn fetch<T: for<'b> Decode<'b, ()>>(&mut self, table: Table, key: &Bytes) -> Result<Option<T>> {

@@ -4,6 +4,8 @@
 //! directory with anything in it has no key of its own: a client that deletes all keys it has
 //! listed then meets no directory that is not empty.
 
+use std::collections::BTreeSet;
+
 use stele_archive::{
     Access, ArchiveError, Caller, ListPage, ListRequest, ListVersionsRequest, ObjectInfo, Result, VersionId,
     VersionsPage,
@@ -11,6 +13,7 @@ use stele_archive::{
 
 use super::walk::{Met, Walk, behind};
 use super::{ObjectView, refusal};
+use crate::FileError;
 use crate::share::reading::key_of;
 
 /// Keys and common prefixes of one page.
@@ -94,7 +97,7 @@ impl ObjectView {
                 None => found.push(met),
             }
         }
-        page.objects = self.described(&caller, found)?;
+        page.objects = self.described(&caller, found).await?;
         Ok(page)
     }
 
@@ -107,15 +110,34 @@ impl ObjectView {
 
     /// The properties of what was met: of the stored version, or of the file where no version holds
     /// its content.
-    fn described(&self, caller: &Caller, found: Vec<Met>) -> Result<Vec<ObjectInfo>> {
+    async fn described(&self, caller: &Caller, found: Vec<Met>) -> Result<Vec<ObjectInfo>> {
+        let unstored = self.unstored_among(&found).await.map_err(refusal)?;
         let keys: Vec<String> = found.iter().map(|met| key_of(met.inode)).collect();
         let newest = self.share.archive.newest(caller, &self.share.name, &keys)?;
         let one = |(met, newest): (Met, Option<ObjectInfo>)| match newest {
             _ if met.row.is_directory() => self.directory(met.key, &met.attributes),
-            Some(info) if !met.row.open => ObjectInfo { key: met.key, ..info },
+            Some(info) if !unstored.contains(&met.inode) => ObjectInfo { key: met.key, ..info },
             _ => self.unstored(met.key, &met.attributes),
         };
         Ok(found.into_iter().zip(newest).map(one).collect())
+    }
+
+    /// The files whose content no version holds. The archive shows the versions of all others.
+    async fn unstored_among(&self, found: &[Met]) -> crate::Result<BTreeSet<u64>> {
+        let files = found.iter().filter(|met| met.row.is_file());
+        let mut unstored: BTreeSet<u64> = files.clone().filter(|met| met.row.open).map(|met| met.inode).collect();
+        let pending: Vec<u64> = self.share.step(|core| {
+            let pending = |met: &&Met| !met.row.open && core.view.is_pending(met.inode);
+            Ok(files.filter(pending).map(|met| met.inode).collect())
+        })?;
+        for inode in pending {
+            match self.share.is_stored(inode).await {
+                Ok(true) | Err(FileError::Stale) => {}
+                Ok(false) => drop(unstored.insert(inode)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unstored)
     }
 
     /// The versions of every file that has a name. A removed file has none, and its versions are

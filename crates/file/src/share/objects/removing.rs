@@ -23,9 +23,9 @@ impl ObjectView {
         match self.look(&path)? {
             // A directory with names in it has no key, as a prefix has none.
             There::Directory(_, row) if path.directory && row.entries == 0 && is_null(request.version) => {}
-            There::File(inode, row) if !path.directory => {
-                if row.open && request.version == Some(VersionId::Null) {
-                    self.archive_now(inode).await?;
+            There::File(inode, _) if !path.directory => {
+                if request.version == Some(VersionId::Null) {
+                    self.store_present(inode).await?;
                 }
                 if let Some(version) = request.version {
                     // Under the gate: no version becomes the present content between the look and
@@ -128,13 +128,11 @@ impl ObjectView {
     async fn expected(&self, caller: &Caller, key: &str, etag: &str) -> Result<Option<String>> {
         let fail = |message: &str| Err(ArchiveError::PreconditionFailed(message.into()));
         let path = Path::parse(key)?;
-        let There::File(inode, row) = self.look(&path)? else { return fail("the key does not exist") };
+        let There::File(inode, _) = self.look(&path)? else { return fail("the key does not exist") };
         if etag.trim() == "*" {
             return Ok(None);
         }
-        if row.open {
-            self.archive_now(inode).await?;
-        }
+        self.store_present(inode).await?;
         let newest = self.share.archive.newest(caller, &self.share.name, &[key_of(inode)])?;
         match newest.into_iter().flatten().next() {
             Some(info) if ETag::parse(etag) == Some(info.etag) => Ok(Some(info.version.to_string())),

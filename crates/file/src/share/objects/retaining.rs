@@ -47,8 +47,8 @@ impl ObjectView {
             let file = key_of(inode);
             let set = |version| share.archive.set_retention(&caller, &share.name, &file, version, retention, bypass);
             let former = |row: &InodeRow| version.is_some_and(|version| !holds(row, version));
-            if row.open && !former(&row) {
-                self.archive_now(inode).await?;
+            if !former(&row) {
+                self.store_present(inode).await?;
             }
             // Under the gate: the file loses no name meanwhile, and no other version becomes its
             // content.
@@ -58,9 +58,10 @@ impl ObjectView {
                 return set(version).await.map(drop).map_err(|error| error.with_key(&file, key));
             }
             let Ok(_closing) = share.begin_closing(inode) else { continue };
+            let stored = share.is_stored(inode).await.map_err(refusal)?;
             let ready = share.step(|core| {
                 let (row, content) = core.content(inode)?;
-                Ok(!row.open && content.grown.is_none() && row.links > 0)
+                Ok(stored && content.grown.is_none() && row.links > 0)
             });
             if !ready.map_err(refusal)? {
                 continue;

@@ -95,8 +95,8 @@ impl ObjectView {
         // The archive judges the condition early for a file that has a version, and finally in any
         // case.
         let (key, condition) = match self.storable(&request.key, &path)? {
-            There::File(inode, row) => {
-                self.check_present(&request.condition, inode, row.open).await?;
+            There::File(inode, _) => {
+                self.check_present(&request.condition, inode).await?;
                 (key_of(inode), request.condition.clone())
             }
             _ if request.condition.etag.is_some() => return Err(self.missing(&request.key)),
@@ -124,13 +124,13 @@ impl ObjectView {
     }
 
     /// A condition on the present content needs a version that holds it.
-    async fn check_present(&self, condition: &WriteCondition, inode: u64, open: bool) -> Result<()> {
+    async fn check_present(&self, condition: &WriteCondition, inode: u64) -> Result<()> {
         if condition.absent {
             return Err(ArchiveError::PreconditionFailed("the key exists already".into()));
         }
-        match condition.etag.is_some() && open {
-            true => self.archive_now(inode).await,
-            false => Ok(()),
+        match condition.etag {
+            Some(_) => self.store_present(inode).await,
+            None => Ok(()),
         }
     }
 
@@ -158,8 +158,8 @@ impl ObjectView {
             share.refresh().await.map_err(refusal)?;
             // A committed file is refused with the transaction: a repeated completion still gets
             // its answer.
-            let (inode, open) = match self.look(&path)? {
-                There::File(inode, row) if !path.directory => (inode, row.open),
+            let inode = match self.look(&path)? {
+                There::File(inode, _) if !path.directory => inode,
                 There::Missing if condition.etag.is_some() => return Err(self.missing(key)),
                 There::Missing if !path.directory => {
                     let inode = share.new_number().await.map_err(refusal)?;
@@ -167,7 +167,7 @@ impl ObjectView {
                 }
                 _ => return self.storable(key, &path).and_then(|_| Err(self.missing(key))),
             };
-            self.check_present(condition, inode, open).await?;
+            self.check_present(condition, inode).await?;
             let (gate, saving) = share
                 .step(|core| {
                     let content = core.content(inode)?.1;

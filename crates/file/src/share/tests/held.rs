@@ -23,7 +23,7 @@ fn accessed(seconds: i64) -> Changes {
 }
 
 /// Lets a call go on until it waits for a transaction.
-async fn until_it_commits<F: Future>(stage: &Stage, mut call: Pin<&mut F>) {
+pub async fn until_it_commits<F: Future>(stage: &Stage, mut call: Pin<&mut F>) {
     let before = stage.held.waiting();
     for _ in 0..1000 {
         assert!(poll!(call.as_mut()).is_pending(), "the call ended without a transaction");
@@ -181,21 +181,26 @@ async fn no_one_opens_a_file_for_writing_while_it_is_committed() {
     share.opened(inode, true).await.unwrap();
 }
 
-/// Archives a file up to the transaction, which fails while no one waits for it.
-async fn archived_in_vain(stage: &Stage, share: &Share, inode: Inode) {
+/// Archives a file up to the transaction that names the version, which waits.
+pub async fn until_named<F: Future>(stage: &Stage, share: &Share, inode: Inode, mut archiving: Pin<&mut F>) {
     stage.held.hold();
-    let mut archiving = Box::pin(share.archive_now(inode));
     for _ in 0..1000 {
         assert!(poll!(archiving.as_mut()).is_pending());
         if !share.row(inode).unwrap().open {
-            drop(archiving);
-            stage.held.refuse();
             return;
         }
         stage.held.release_one().await;
         tokio::task::yield_now().await;
     }
     panic!("archiving never comes to its transaction");
+}
+
+/// Archives a file up to the transaction, which fails while no one waits for it.
+async fn archived_in_vain(stage: &Stage, share: &Share, inode: Inode) {
+    let mut archiving = Box::pin(share.archive_now(inode));
+    until_named(stage, share, inode, archiving.as_mut()).await;
+    drop(archiving);
+    stage.held.refuse();
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,13 +412,8 @@ async fn bytes_of_a_former_version_never_enter_the_cache_as_those_of_the_next() 
     let former = share.read_archived(inode.0, &row.archived.unwrap(), 0, 64 << 10).await.unwrap();
     write(&share, inode, 0, &content(2, 64 << 10)).await;
     share.commit(inode).await.unwrap();
-    stage.held.hold();
     let mut archiving = Box::pin(share.archive_now(inode));
-    while share.row(inode).unwrap().open {
-        assert!(poll!(archiving.as_mut()).is_pending());
-        stage.held.release_one().await;
-        tokio::task::yield_now().await;
-    }
+    until_named(&stage, &share, inode, archiving.as_mut()).await;
     // Its caller goes away, and the transaction takes place.
     drop(archiving);
     stage.held.release().await;
@@ -430,16 +430,8 @@ async fn a_failure_hides_no_transaction_whose_outcome_is_unknown() {
         let share = stage.share().await;
         let inode = file(&share, "a", &content(1, 64 << 10)).await;
         let root = Caller::ROOT;
-        stage.held.hold();
         let mut archiving = Box::pin(share.archive_now(inode));
-        loop {
-            assert!(poll!(archiving.as_mut()).is_pending());
-            if !share.row(inode).unwrap().open {
-                break;
-            }
-            stage.held.release_one().await;
-            tokio::task::yield_now().await;
-        }
+        until_named(&stage, &share, inode, archiving.as_mut()).await;
         assert_eq!(stage.held.waiting(), 1, "the row's transaction");
         let how = Creation::Unchecked(mode(0o644));
         let mut creating = Box::pin(share.create(&root, share.root(), b"x", how));
