@@ -360,7 +360,7 @@ impl Share {
     fn note_active(&self, inode: u64) -> Result<()> {
         let now = self.surroundings.now().monotonic;
         self.step(|core| {
-            core.active.note(inode, now);
+            core.activate(inode, now);
             Ok(())
         })
     }

@@ -45,16 +45,16 @@ enum Place {
 }
 
 impl Active {
-    /// The file has changed.
-    pub fn note(&mut self, inode: u64, now: Instant) {
+    /// The file has changed. Answers whether it was not here.
+    pub fn note(&mut self, inode: u64, now: Instant) -> bool {
         let Some(file) = self.files.get_mut(&inode) else {
             self.files.insert(inode, File { changed: now, place: Place::Ready });
             self.ages.insert((now, inode));
             self.ready.insert((now, inode));
-            return;
+            return true;
         };
         if now.since(file.changed) < COARSE {
-            return;
+            return false;
         }
         let before = std::mem::replace(&mut file.changed, now);
         self.ages.remove(&(before, inode));
@@ -62,6 +62,7 @@ impl Active {
         if self.ready.remove(&(before, inode)) {
             self.ready.insert((now, inode));
         }
+        false
     }
 
     pub fn remove(&mut self, inode: u64) {

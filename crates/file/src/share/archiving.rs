@@ -20,27 +20,20 @@ use stele_ground::{Duration, Instant};
 use super::Share;
 use super::core::Core;
 use super::named::NamedByRow;
-use super::records::{BLOCKS, GROUP, Group, numbered_key};
 use super::tree;
 use super::upload::Plan;
 use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
-const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
+const AGAIN_WHEN_CROWDED: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, and evicts.
 const STORED_AT_ONCE: usize = 32;
 /// Open files that one step looks at, on its way to those.
 const LOOKS_MAX: usize = 1024;
 /// Files longer than a body among those that are stored side by side: each may take hours.
 const LONG_AT_ONCE: usize = 24;
-const EVICTED_AT_ONCE: usize = 256;
-/// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
-pub(super) const HIGH: u64 = 90;
-const LOW: u64 = 80;
 /// Contents known in memory, above which those that nothing needs are forgotten.
 const CONTENTS_MAX: usize = 50_000;
-/// Groups that one transaction of a removal drops.
-pub(super) const GROUPS_MAX: usize = 4096;
 /// How long a writer waits for the archive to take content out of a full cache, before its client
 /// is asked to try again. Clients take a server that answers nothing for a minute for dead.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -219,10 +212,10 @@ impl Share {
         self.step(|core| {
             let under_way = storing.iter().filter(|inode| long(core, **inode)).count();
             let mut left = LONG_AT_ONCE.saturating_sub(under_way);
-            // A full cache has no time for patience.
-            let full = core.is_nearly_full();
-            let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
-            let patience = if full { Duration(0) } else { patience };
+            // A crowded cache has no time for patience.
+            let crowded = core.is_crowded();
+            let again = if crowded { AGAIN_WHEN_CROWDED } else { patience.max(AGAIN_WHEN_CROWDED) };
+            let patience = if crowded { Duration(0) } else { patience };
             core.active.wake(now, again, LOOKS_MAX);
             let mut due = Vec::new();
             // Those that have waited longest.
@@ -261,7 +254,7 @@ impl Share {
                 }
                 // In a while, so that a file in use does not keep others back.
                 Ok(Stored::Later) => core.active.put_off(inode, now),
-                Err(FileError::Stale) => core.active.remove(inode),
+                Err(FileError::Stale) => core.deactivate(inode),
                 Err(error) => {
                     core.note_refusal(inode, error);
                     core.active.put_off(inode, now);
@@ -291,14 +284,14 @@ impl Share {
     /// Stores a file's content as a version, if it is not stored.
     pub(super) async fn store_file(&self, inode: u64, storing: Storing) -> Result<Stored> {
         let held_by_caller = matches!(storing, Storing::Held(_));
-        let (gate, generation, writers, links, full) = self.step(|core| {
-            let (writers, full) = (core.writers(inode), core.is_nearly_full());
+        let (gate, generation, writers, links, crowded) = self.step(|core| {
+            let (writers, crowded) = (core.writers(inode), core.is_crowded());
             let (row, content) = core.content(inode)?;
-            Ok((Arc::clone(&content.gate), content.generation, writers, row.links, full))
+            Ok((Arc::clone(&content.gate), content.generation, writers, row.links, crowded))
         })?;
         // A file may be larger than the cache, and its writer waits for room: then it is archived
         // as it is now.
-        let waits_for_writers = held_by_caller || !full;
+        let waits_for_writers = held_by_caller || !crowded;
         if writers > 0 && waits_for_writers || links == 0 {
             return Ok(Stored::Later);
         }
@@ -379,110 +372,6 @@ impl Share {
         self.pieces_held(inode, offset, end).await
     }
 
-    /// Drops groups of a file, and gives their slots back once that is durable. Under the gate and
-    /// in turn. `archived`: the archive has their content. The transaction itself sees to it: what
-    /// the row shows may be of one that fails.
-    pub(super) async fn drop_groups(&self, inode: u64, groups: &[(u64, Group)], archived: bool) -> Result<()> {
-        self.change(|change, _| {
-            if archived {
-                let row = change.row(inode)?;
-                if row.open || row.links == 0 {
-                    return Err(FileError::Retry("the file has changed meanwhile; try again".into()));
-                }
-            }
-            change.with_reserve();
-            for (group, _) in groups {
-                let key = numbered_key(change.share(), inode, *group);
-                change.delete(BLOCKS, key);
-            }
-            Ok(())
-        })
-        .await?;
-        self.step(|core| {
-            let mut places = Vec::new();
-            let content = core.content(inode)?.1;
-            for (group, value) in groups {
-                content.set_group(*group, Group::default());
-                content.unsaved.remove(group);
-                places.extend(value.slots.iter().filter(|slot| slot.place != 0).map(|slot| slot.place - 1));
-            }
-            places.into_iter().for_each(|slot| core.slots.free(inode, slot));
-            Ok(())
-        })
-    }
-
-    /// Takes content that is archived out of the cache, where the cache is nearly full.
-    async fn evict(&self, worked: &mut Worked) -> Result<()> {
-        let above = |percent: u64| {
-            self.step(|core| Ok(core.slots.used() * 100 > core.slots.count() * percent)).unwrap_or(false)
-        };
-        let wanted = self.wanted();
-        if self.bypasses() {
-            return self.give_back_all(worked).await;
-        }
-        if !above(HIGH) && !wanted {
-            return Ok(());
-        }
-        for _ in 0..EVICTED_AT_ONCE {
-            if !above(LOW) {
-                return Ok(());
-            }
-            let Some(inode) = self.step(|core| Ok(core.next_victim()))? else { return Ok(()) };
-            if self.evict_file(inode).await? {
-                worked.evicted += 1;
-            }
-        }
-        worked.more = true;
-        Ok(())
-    }
-
-    /// Whether slots came free.
-    pub(super) async fn evict_file(&self, inode: u64) -> Result<bool> {
-        self.evict_version(inode, None).await
-    }
-
-    /// As `evict_file`. `epoch`: only while the file is this version.
-    pub(super) async fn evict_version(&self, inode: u64, epoch: Option<u64>) -> Result<bool> {
-        let Ok((gate, saving)) = self.step(|core| {
-            let content = core.content(inode)?.1;
-            Ok((Arc::clone(&content.gate), Arc::clone(&content.saving)))
-        }) else {
-            return Ok(false);
-        };
-        // A file in use is not worth waiting for.
-        let (Ok(_held), Ok(_turn)) = (gate.try_write_owned(), saving.try_lock_owned()) else { return Ok(false) };
-        let groups = self.step(|core| {
-            let (row, content) = core.content(inode)?;
-            // Nothing that the archive does not have leaves the cache.
-            let another = epoch.is_some_and(|epoch| epoch != content.epoch);
-            if row.open || content.grown.is_some() || row.links == 0 || another {
-                return Ok(Vec::new());
-            }
-            let mut groups = core.first_groups(inode, GROUPS_MAX + 1)?;
-            // The rest of a large file goes with the next look.
-            if groups.len() <= GROUPS_MAX {
-                core.evicted(inode);
-            }
-            groups.truncate(GROUPS_MAX);
-            Ok(groups)
-        })?;
-        if groups.is_empty() {
-            return Ok(false);
-        }
-        let dropped = self.drop_groups(inode, &groups, true).await;
-        if dropped.is_err() {
-            self.step(|core| {
-                core.enqueue(inode);
-                Ok(())
-            })?;
-        }
-        match dropped {
-            Ok(()) => Ok(true),
-            Err(FileError::Retry(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Waits until the cache may have room. `waiting` is that of one write.
     pub(super) async fn wait_for_room(&self, waiting: &mut Waiting) -> Result<()> {
         let now = self.surroundings.now().monotonic;
@@ -547,6 +436,3 @@ pub(super) fn percent(bytes: &[u8]) -> String {
     }
     text
 }
-
-const _: () =
-    assert!(GROUPS_MAX as u64 * GROUP < 1 << 20, "a removal's transaction stays far below the catalog's limit");

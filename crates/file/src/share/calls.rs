@@ -316,7 +316,7 @@ impl Share {
                 Ok(row) if row.links == 0 => {
                     core.orphans.insert(inode);
                     core.note_use(inode);
-                    core.active.remove(inode);
+                    core.deactivate(inode);
                 }
                 _ => {}
             }

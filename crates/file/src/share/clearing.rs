@@ -27,7 +27,8 @@ use stele_archive::{ArchiveError, DeleteRequest, ListVersionsRequest, VersionId,
 use stele_ground::{Duration, Instant};
 
 use super::Share;
-use super::archiving::{GROUPS_MAX, Worked};
+use super::archiving::Worked;
+use super::eviction::GROUPS_MAX;
 use super::reading::{inode_of, key_of, refused};
 use super::records::{ACTIVE, ORPHANS, PINS, ROOT, inode_key};
 use crate::{FileError, Result};
@@ -150,7 +151,7 @@ impl Share {
             if part.is_empty() {
                 break;
             }
-            self.drop_groups(inode, &part, false).await?;
+            self.drop_groups(&[(inode, &part)], false).await?;
         }
         if matches!(cleared, Clearing::Ended(None)) {
             self.forget_orphan(inode).await?;
@@ -256,9 +257,9 @@ impl Share {
             core.orphans.remove(&inode);
             core.kept.remove(&inode);
             core.note_use(inode);
-            core.active.remove(inode);
+            core.deactivate(inode);
             core.contents.remove(&inode);
-            core.pinned.remove(&inode);
+            core.set_pinned(inode, false);
             Ok(())
         })
     }

@@ -13,10 +13,9 @@ use stele_ground::Instant;
 use tokio::sync::{Mutex as Turn, RwLock};
 
 use super::active::Active;
-use super::archiving::HIGH;
 use super::autocommit::Steps;
 use super::clearing::Leftovers;
-use super::eviction::Clock;
+use super::eviction::{Clock, EVICTABLE_MIN, HIGH};
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
@@ -497,15 +496,58 @@ impl Core {
         }
     }
 
-    /// Whether the cache has so little room that files are archived at once.
+    /// The file has changed, and is to be archived.
+    pub fn activate(&mut self, inode: u64, now: Instant) {
+        if self.active.note(inode, now) {
+            self.bind(inode);
+        }
+    }
+
+    /// There is nothing of the file to be archived any more.
+    pub fn deactivate(&mut self, inode: u64) {
+        self.active.remove(inode);
+        self.bind(inode);
+    }
+
+    /// Whether the file's content stays in the cache.
+    pub fn set_pinned(&mut self, inode: u64, pinned: bool) {
+        match pinned {
+            true => self.pinned.insert(inode),
+            false => self.pinned.remove(&inode),
+        };
+        self.bind(inode);
+    }
+
+    /// Eviction takes no slots of files that are not archived, pinned or removed.
+    fn bind(&mut self, inode: u64) {
+        self.slots.set_bound(inode, self.binds(inode));
+    }
+
+    fn binds(&self, inode: u64) -> bool {
+        self.active.contains(inode) || self.pinned.contains(&inode) || self.orphans.contains(&inode)
+    }
+
+    /// Eviction begins.
     pub fn is_nearly_full(&self) -> bool {
         self.slots.used() * 100 >= self.slots.count() * HIGH
+    }
+
+    /// Eviction alone will soon make no more room: files are archived at once.
+    pub fn is_crowded(&self) -> bool {
+        #[cfg(test)]
+        {
+            let bound: u64 =
+                self.slots.files().filter(|file| self.binds(*file)).map(|file| self.slots.held(file)).sum();
+            assert_eq!(self.slots.evictable(), self.slots.used() - bound, "slots that eviction can take");
+        }
+        self.is_nearly_full() && self.slots.evictable() * 100 < self.slots.count() * EVICTABLE_MIN
     }
 
     /// A file has lost its last name, or was opened or closed.
     pub fn note_use(&mut self, inode: u64) {
         let nameless = self.orphans.contains(&inode) && self.users.contains_key(&inode);
         self.slots.set_nameless(inode, nameless);
+        self.bind(inode);
     }
 
     /// How often a file is open for writing.

@@ -108,15 +108,18 @@ impl Share {
                 each(core, table, &prefix, |core, key, _| {
                     let inode = last_number(key);
                     match orphans {
-                        true => drop(core.orphans.insert(inode)),
+                        true => {
+                            core.orphans.insert(inode);
+                            core.note_use(inode);
+                        }
                         // Archiving forgets one without an inode.
-                        false => core.active.note(inode, now),
+                        false => core.activate(inode, now),
                     }
                     Ok(())
                 })?;
             }
             each(core, PINS, &prefix, |core, key, _| {
-                core.pinned.insert(last_number(key));
+                core.set_pinned(last_number(key), true);
                 Ok(())
             })?;
             each(core, BLOCKS, &prefix, |core, key, value| {

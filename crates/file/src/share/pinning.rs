@@ -82,10 +82,7 @@ impl Share {
         })
         .await?;
         self.step(|core| {
-            match pinned {
-                true => core.pinned.insert(inode.0),
-                false => core.pinned.remove(&inode.0),
-            };
+            core.set_pinned(inode.0, pinned);
             Ok(())
         })
     }

@@ -207,6 +207,11 @@ pub struct SlotRow {
 }
 
 impl Group {
+    /// Slots that are taken.
+    pub fn taken(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.place != 0).count() as u64
+    }
+
     pub fn is_empty(&self) -> bool {
         self.slots.iter().all(|slot| slot.place == 0)
     }

@@ -22,13 +22,25 @@ pub struct Slots {
     /// Files without names that are in use, and the slots of all of them.
     nameless: BTreeSet<u64>,
     nameless_used: u64,
+    /// Files whose slots eviction cannot take, and the slots of all of them.
+    bound: BTreeSet<u64>,
+    bound_used: u64,
 }
 
 impl Slots {
     pub fn new(count: u64) -> Slots {
         let words = vec![0; count.div_ceil(64) as usize];
-        let (files, nameless) = (BTreeMap::new(), BTreeSet::new());
-        Slots { words, count, used: 0, next: 0, files, nameless, nameless_used: 0 }
+        Slots {
+            words,
+            count,
+            used: 0,
+            next: 0,
+            files: BTreeMap::new(),
+            nameless: BTreeSet::new(),
+            nameless_used: 0,
+            bound: BTreeSet::new(),
+            bound_used: 0,
+        }
     }
 
     pub fn count(&self) -> u64 {
@@ -59,6 +71,21 @@ impl Slots {
         }
     }
 
+    /// Says whether eviction cannot take a file's slots.
+    pub fn set_bound(&mut self, file: u64, bound: bool) {
+        let held = self.held(file);
+        match bound {
+            true if self.bound.insert(file) => self.bound_used += held,
+            false if self.bound.remove(&file) => self.bound_used -= held,
+            _ => {}
+        }
+    }
+
+    /// Slots that eviction can take.
+    pub fn evictable(&self) -> u64 {
+        self.used - self.bound_used
+    }
+
     /// Whether the file gets no further slot although there may be free ones: it has no name, and
     /// the files without names have their part.
     pub fn refuses(&self, file: u64) -> bool {
@@ -68,6 +95,7 @@ impl Slots {
     fn gain(&mut self, file: u64) {
         self.used += 1;
         self.nameless_used += u64::from(self.nameless.contains(&file));
+        self.bound_used += u64::from(self.bound.contains(&file));
         *self.files.entry(file).or_default() += 1;
     }
 
@@ -122,6 +150,7 @@ impl Slots {
         *word &= !bit;
         self.used -= 1;
         self.nameless_used -= u64::from(self.nameless.contains(&file));
+        self.bound_used -= u64::from(self.bound.contains(&file));
         let held = self.files.get_mut(&file);
         let held = held.unwrap_or_else(|| panic!("slot {slot} was given back by inode {file}, which has none"));
         *held -= 1;
@@ -133,7 +162,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use stele_ground::Dice;
 
@@ -144,7 +173,17 @@ mod tests {
         let mut dice = Dice::new(7);
         for count in [1, 63, 64, 65, 130, 1000] {
             let (mut slots, mut model) = (Slots::new(count), BTreeMap::new());
+            let mut bound = BTreeSet::new();
             for _ in 0..4 * count {
+                if dice.one_in(4) {
+                    let (file, binds) = (dice.below(4), dice.one_in(2));
+                    slots.set_bound(file, binds);
+                    if binds {
+                        bound.insert(file)
+                    } else {
+                        bound.remove(&file)
+                    };
+                }
                 if dice.one_in(3) && !model.is_empty() {
                     let held: Vec<(u64, u64)> = model.iter().map(|(slot, file)| (*slot, *file)).collect();
                     let (slot, file) = *dice.pick(&held).expect("the set is not empty");
@@ -161,6 +200,8 @@ mod tests {
                     }
                 }
                 assert_eq!(slots.used(), model.len() as u64);
+                let free_to_go = model.values().filter(|owner| !bound.contains(owner)).count() as u64;
+                assert_eq!(slots.evictable(), free_to_go);
                 for file in 0..4 {
                     let held = model.values().filter(|owner| **owner == file).count() as u64;
                     assert_eq!(slots.held(file), held);

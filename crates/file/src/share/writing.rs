@@ -147,7 +147,7 @@ impl Share {
                 // read is not the content.
                 core.content(inode.0)?.1.generation += 1;
                 let at = self.surroundings.now().monotonic;
-                core.active.note(inode.0, at);
+                core.activate(inode.0, at);
                 Ok(Place::Here { size_now, pads })
             })?;
             let (size_now, pads) = match place {
@@ -402,7 +402,7 @@ impl Share {
         grown.stored += stored;
         content.generation += 1;
         let at = self.surroundings.now().monotonic;
-        core.active.note(inode.0, at);
+        core.activate(inode.0, at);
         core.attributes(inode.0)
     }
 }

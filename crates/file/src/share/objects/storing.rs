@@ -300,7 +300,7 @@ impl Share {
                         .into(),
                 ));
             }
-            self.drop_groups(inode, part, true).await.map_err(refusal)?;
+            self.drop_groups(&[(inode, part)], true).await.map_err(refusal)?;
         }
     }
 }
@@ -433,7 +433,7 @@ impl NewContent {
 
     /// The cache no longer has the former content, and nothing of it is to be archived.
     fn forget_former(&self, core: &mut Core, groups: BTreeMap<u64, Group>) {
-        core.active.remove(self.inode);
+        core.deactivate(self.inode);
         core.new_epoch(self.inode);
         let Some(content) = core.contents.get_mut(&self.inode) else { return };
         content.generation += 1;

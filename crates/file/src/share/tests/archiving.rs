@@ -443,3 +443,75 @@ async fn a_writer_is_answered_in_time_while_a_round_goes_on() {
     let answer = futures_util::poll!(writing.as_mut());
     assert!(matches!(answer, std::task::Poll::Ready(Err(FileError::Retry(_)))), "it waits without an end");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_full_of_archived_content_leaves_open_files_their_time() {
+    let stage = Stage::new(31).with_cache(16 << 20);
+    let share = stage.share().await;
+    // 15 of 16 MiB, archived.
+    for number in 0..15 {
+        file(&share, &number.to_string(), &content(number, 1 << 20)).await;
+    }
+    settle_archived(&stage, &share).await;
+    assert!(share.is_nearly_full());
+    let young = file(&share, "young", &content(1, 4096)).await;
+    assert_eq!(share.archive_round().await.unwrap().archived, 0);
+    assert_eq!(share.state(young).unwrap().version, None, "a file is archived while it is being written");
+    // Pinned files make no room: as much as half of the cache may be pinned.
+    for number in 0..8 {
+        let inode = share.resolve(&number.to_string()).unwrap();
+        share.pin(inode).await.unwrap();
+    }
+    assert_eq!(share.archive_round().await.unwrap().archived, 0);
+    for number in 8..12 {
+        let inode = share.resolve(&number.to_string()).unwrap();
+        write(&share, inode, 0, &content(2, 4096)).await;
+    }
+    assert_eq!(share.archive_round().await.unwrap().archived, 5, "writers will wait for room");
+    for number in 0..8 {
+        let inode = share.resolve(&number.to_string()).unwrap();
+        share.unpin(inode).await.unwrap();
+    }
+    share.remove(&Caller::ROOT, share.root(), b"young", Removal::File).await.unwrap();
+    settle(&stage, &share).await;
+    file(&share, "later", &content(1, 4096)).await;
+    assert_eq!(share.archive_round().await.unwrap().archived, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slots_of_many_files_are_taken_in_one_transaction() {
+    use futures_util::poll;
+    let stage = Stage::new(32).with_cache(16 << 20);
+    let share = stage.share().await;
+    let mut files = Vec::new();
+    for number in 0..250 {
+        files.push(file(&share, &number.to_string(), &content(number, 4096)).await);
+    }
+    settle_archived(&stage, &share).await;
+    let used = share.status().unwrap().cache_used;
+    stage.held.hold();
+    let mut evicting = Box::pin(share.room_round());
+    for _ in 0..10 {
+        assert!(poll!(evicting.as_mut()).is_pending());
+    }
+    assert_eq!(stage.held.waiting(), 1);
+    assert_eq!(share.status().unwrap().cache_used, used, "a slot is given back before that is durable");
+    // One that fails is tried again file by file, and the files are looked at again.
+    stage.held.refuse();
+    let worked = evicting.await.unwrap();
+    assert!(worked.evicted > 40, "{worked:?}");
+    let status = share.status().unwrap();
+    assert_eq!((used - status.cache_used) >> 16, worked.evicted);
+    assert!(status.cache_used * 100 <= status.cache_size * 80);
+    for (number, inode) in files.iter().enumerate() {
+        assert!(read(&share, *inode).await == content(number as u64, 4096));
+    }
+}
+
+/// Archives all files, and takes nothing out of the cache.
+async fn settle_archived(stage: &Stage, share: &crate::share::Share) {
+    stage.pass(11);
+    while share.status().unwrap().open > 0 {
+        share.archive_round().await.unwrap();
+    }
+}

@@ -67,7 +67,7 @@ async fn a_look_for_a_victim_passes_over_a_bounded_number_of_files() {
     let found = share.step(|core| {
         // All were used since the last look.
         for inode in &files {
-            core.active.remove(*inode);
+            core.deactivate(*inode);
             core.content(*inode)?.1.touched = true;
             core.enqueue(*inode);
         }
