@@ -302,7 +302,7 @@ impl Body {
     }
 
     /// Appends the rest, with the note if the body is short, and waits until a commit may follow.
-    pub async fn finish(mut self, store: &Arc<Store>, note: Option<(&[u8], u32, u64)>) -> Result<Stored> {
+    pub async fn finish(mut self: Box<Self>, store: &Arc<Store>, note: Option<(&[u8], u32, u64)>) -> Result<Stored> {
         let last = self.piece.take().map(|piece| {
             let Piece { mut buffer, content, permit, .. } = piece;
             buffer.set_length(HEADER + sealed_length(content));

@@ -63,7 +63,7 @@ impl Install<'_> {
         store: &Arc<Store>,
         mut row: VersionRow,
         mut lease: Lease,
-        body: Body,
+        body: Box<Body>,
     ) -> Result<ObjectInfo> {
         self.judge(store)?;
         let number = store.numbers().next().await?;

@@ -101,7 +101,8 @@ pub struct ObjectWriter {
     pub(crate) key: String,
     pub(crate) length: Option<u64>,
     pub(crate) expected: Expected,
-    pub(crate) body: Body,
+    /// On the heap: the states of its digests take kilobytes, and the writer moves.
+    pub(crate) body: Box<Body>,
     pub(crate) target: Target,
     /// Ends the body of an object in a share.
     pub(crate) ending: Option<Box<dyn Ending>>,
@@ -198,7 +199,7 @@ impl Archive {
             key: request.key.clone(),
             length: request.length,
             expected: request.expected.clone(),
-            body,
+            body: Box::new(body),
             target: Target::Object { request: Box::new(request), lease, alongside: None },
             ending: None,
         })
@@ -321,7 +322,9 @@ impl ObjectWriter {
         let digests = body.digests()?;
         digests.verify(&expected)?;
         match target {
-            Target::Part(part) => archive.finish_part(&caller, bucket, key, *part, body, digests, &expected).await,
+            Target::Part(part) => {
+                Box::pin(archive.finish_part(&caller, bucket, key, *part, body, digests, &expected)).await
+            }
             Target::Object { request, lease, alongside } => {
                 finish_object(&archive, &caller, bucket, *request, lease, body, digests, &expected, alongside).await
             }
@@ -336,7 +339,7 @@ async fn finish_object(
     bucket: Arc<Bucket>,
     request: PutRequest,
     lease: Lease,
-    body: Body,
+    body: Box<Body>,
     digests: Digests,
     expected: &Expected,
     alongside: Option<Arc<dyn Alongside>>,

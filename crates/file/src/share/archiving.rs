@@ -27,7 +27,7 @@ use crate::{FileError, Inode, Result};
 /// Between two attempts to store a file that is in use, or that the archive refused.
 const AGAIN_WHEN_CROWDED: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, and evicts.
-const STORED_AT_ONCE: usize = 32;
+const STORED_AT_ONCE: usize = 64;
 /// Open files that one step looks at, on its way to those.
 const LOOKS_MAX: usize = 1024;
 /// Files longer than a body among those that are stored side by side: each may take hours.
@@ -354,9 +354,10 @@ impl Share {
         Ok(Stored::Done(size))
     }
 
-    /// As `store_file`, under the file's gate, for a commit.
+    /// As `store_file`, under the file's gate, for a commit. On the heap: most calls that may
+    /// commit a file do not, and carry no state of an upload.
     pub(super) async fn store_held(&self, inode: u64, retention: Option<Retention>) -> Result<()> {
-        match self.store_file(inode, Storing::Held(retention)).await? {
+        match Box::pin(self.store_file(inode, Storing::Held(retention))).await? {
             Stored::Done(_) => Ok(()),
             Stored::Later => {
                 Err(FileError::Retry("the file is open for writing; close it before it is committed".into()))

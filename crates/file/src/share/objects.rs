@@ -143,7 +143,7 @@ impl ObjectView {
             return Ok(());
         }
         let share = Arc::clone(&self.share);
-        let archived = to_its_end(async move { Ok(share.archive_now(Inode(inode)).await) }).await?;
+        let archived = to_its_end(Box::pin(async move { Ok(share.archive_now(Inode(inode)).await) })).await?;
         archived.map_err(|error| match error {
             FileError::TooLarge => ArchiveError::InvalidRequest(
                 "the file is larger than an object can be and is not archived; read it over a protocol of files".into(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
-use futures_util::future::try_join_all;
+use futures_util::future::{BoxFuture, try_join_all};
 use stele_archive::{ByteRange, GetRequest, VersionId};
 use stele_media::MediaError;
 
@@ -146,8 +146,19 @@ impl Share {
         self.step(|core| Ok(core.contents.get(&inode).map(|content| content.epoch))).unwrap_or_default()
     }
 
-    /// A range of an archived version.
-    pub(super) async fn read_archived(&self, inode: u64, row: &ArchivedRow, start: u64, end: u64) -> Result<Bytes> {
+    /// A range of an archived version. A boxed future: most reads and writes find what they need in
+    /// the cache, and carry no state of this one.
+    pub(super) fn read_archived<'a>(
+        &'a self,
+        inode: u64,
+        row: &'a ArchivedRow,
+        start: u64,
+        end: u64,
+    ) -> BoxFuture<'a, Result<Bytes>> {
+        Box::pin(self.read_version(inode, row, start, end))
+    }
+
+    async fn read_version(&self, inode: u64, row: &ArchivedRow, start: u64, end: u64) -> Result<Bytes> {
         let version = VersionId::parse(&row.version).map_err(|error| FileError::Damaged(error.to_string()))?;
         let request = GetRequest {
             bucket: self.name.clone(),

@@ -128,7 +128,7 @@ impl Share {
     ) -> Result<Changed> {
         let row = self.step(|core| core.view.row(inode.0))?;
         if row.committed.is_some() {
-            return self.change_committed(caller, inode, before, changes, guard).await;
+            return Box::pin(self.change_committed(caller, inode, before, changes, guard)).await;
         }
         if changes.is_empty() {
             return Ok(Changed { before: before.clone(), after: before });
@@ -137,7 +137,7 @@ impl Share {
         let now = self.step(|core| Ok(core.now(self.stamp())))?;
         rules::changed(caller, &before, &changes, now)?;
         if let Some(size) = changes.size {
-            return self.resize(caller, inode, size, &changes, guard).await;
+            return Box::pin(self.resize(caller, inode, size, &changes, guard)).await;
         }
         let closes = changes.mode.is_some_and(|mode| mode & WRITE == 0) && before.mode & WRITE != 0;
         if closes && row.is_file() {
@@ -151,7 +151,7 @@ impl Share {
             // An empty file is committed only where a date asks for it.
             let wanted = before.size > 0 || is_ahead(accessed, base);
             if wanted && self.terms().await?.end(accessed, base).is_some() {
-                return self.commit_file(caller, inode, before, changes, accessed).await;
+                return Box::pin(self.commit_file(caller, inode, before, changes, accessed)).await;
             }
         }
         // Times that are set count from here on: those of earlier writes are recorded first.
@@ -394,7 +394,7 @@ impl Share {
     async fn retain(&self, inode: u64, retention: Retention) -> Result<()> {
         let caller = self.caller("committing");
         let key = key_of(inode);
-        let set = self.archive.set_retention(&caller, &self.name, &key, None, Some(retention), false);
+        let set = Box::pin(self.archive.set_retention(&caller, &self.name, &key, None, Some(retention), false));
         set.await.map(drop).map_err(|error| refused(&error))
     }
 

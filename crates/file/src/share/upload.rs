@@ -271,7 +271,7 @@ impl Upload<'_> {
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
         match self {
             Upload::Whole(writer) => writer.write(data).await.map_err(|error| refused(&error)),
-            Upload::Parts(parts) => parts.write(data).await,
+            Upload::Parts(parts) => Box::pin(parts.write(data)).await,
         }
     }
 
@@ -283,7 +283,7 @@ impl Upload<'_> {
                 writer.place_alongside(named);
                 writer.finish(Expected::default()).await.map_err(|error| refused(&error))?;
             }
-            Upload::Parts(parts) => parts.finish(named).await?,
+            Upload::Parts(parts) => Box::pin(parts.finish(named)).await?,
         }
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Upload<'_> {
     pub async fn abandon(self) {
         match self {
             Upload::Whole(_) => {}
-            Upload::Parts(parts) => parts.abandon().await,
+            Upload::Parts(parts) => Box::pin(parts.abandon()).await,
         }
     }
 }

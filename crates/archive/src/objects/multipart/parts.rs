@@ -125,7 +125,7 @@ impl Archive {
             key: request.key,
             length: request.length,
             expected: request.expected,
-            body,
+            body: Box::new(body),
             target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms, writing })),
             ending: None,
         })
@@ -138,7 +138,7 @@ impl Archive {
         bucket: Arc<Bucket>,
         key: String,
         target: PartTarget,
-        body: Body,
+        body: Box<Body>,
         digests: Digests,
         expected: &Expected,
     ) -> Result<ObjectInfo> {
@@ -187,7 +187,7 @@ impl WrittenPart {
         store: &Arc<Store>,
         bucket: &Bucket,
         target: &PartTarget,
-        body: Body,
+        body: Box<Body>,
         digests: Digests,
         expected: &Expected,
     ) -> Result<WrittenPart> {

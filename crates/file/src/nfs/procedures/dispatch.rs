@@ -174,3 +174,22 @@ async fn once<F: Files>(request: Request<F>, ticket: ReplayTicket) -> Reply {
     }
     reply
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::Share;
+
+    fn state<A, B, F: Future>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each call has its future on the heap, and copies it there.
+    #[test]
+    fn calls_carry_little_state() {
+        assert!(state(once::<Share>) <= 6 << 10, "{} bytes of any other call", state(once::<Share>));
+        assert!(state(write_once::<Share>) <= 4 << 10, "{} bytes of a write", state(write_once::<Share>));
+        let reading = state(|request, ()| read::<Share>(request));
+        assert!(reading <= 4 << 10, "{reading} bytes of a read");
+    }
+}

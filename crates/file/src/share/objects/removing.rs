@@ -36,7 +36,7 @@ impl ObjectView {
                     let row = self.share.step(|core| core.view.row(inode)).map_err(refusal)?;
                     if !self.is_whole(&caller, inode, &row, version)? {
                         let request = DeleteRequest { key: key_of(inode), ..request };
-                        let deleted = self.share.archive.delete(&caller, request.clone()).await;
+                        let deleted = Box::pin(self.share.archive.delete(&caller, request.clone())).await;
                         let deleted = deleted.map_err(|error| error.with_key(&request.key, &nothing.key))?;
                         return Ok(Deleted { key: nothing.key, ..deleted });
                     }
