@@ -93,7 +93,12 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     let text = String::from_utf8(place.stele(&["affected"]).stdout).unwrap();
     assert!(text.contains("stele affected --all") || objects.len() <= 20, "{text}");
     let all = String::from_utf8(place.stele(&["affected", "--all"]).stdout).unwrap();
-    assert!(paths.iter().all(|path| all.contains(&format!("files/{path}"))), "{all}");
+    // On a busy machine a read that is late may count as failed in one of the looks.
+    let later = answered(&place, 5, &["affected"]);
+    let still = |path: &&&str| later["objects"].as_array().unwrap().iter().any(|object| object["path"] == **path);
+    let unsaid: Vec<_> = paths.iter().filter(still).filter(|path| !all.contains(&format!("files/{path} "))).collect();
+    assert!(unsaid.is_empty(), "{unsaid:?} of {paths:?} are not in\n{all}\nand are in {later}");
+    assert!(paths.iter().any(|path| still(&path)), "{paths:?}: {later}");
     let volumes = place.json(&["volume", "list"]);
     let data = volumes.as_array().unwrap().iter().find(|volume| volume["owner"] == "archive").unwrap();
     let number = |place: &serde_json::Value, name: &str| place[name].as_u64().unwrap();
