@@ -26,7 +26,7 @@ use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
 const AGAIN_WHEN_CROWDED: Duration = Duration::from_secs(1);
-/// Files that one step stores side by side, and evicts.
+/// Files that one step stores side by side.
 const STORED_AT_ONCE: usize = 64;
 /// Open files that one step looks at, on its way to those.
 const LOOKS_MAX: usize = 1024;

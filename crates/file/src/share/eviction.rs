@@ -163,20 +163,20 @@ impl Share {
 
     /// Takes content that is archived out of the cache, where the cache is nearly full.
     pub(super) async fn evict(&self, worked: &mut Worked) -> Result<()> {
-        let above = |percent: u64| {
-            let surplus = |core: &mut Core| core.slots.used().saturating_sub(core.slots.count() * percent / 100);
-            self.step(|core| Ok(surplus(core))).unwrap_or(0)
+        let surplus = |percent: u64| {
+            let above = |core: &mut Core| core.slots.used().saturating_sub(core.slots.count() * percent / 100);
+            self.step(|core| Ok(above(core))).unwrap_or(0)
         };
         let wanted = self.wanted();
         if self.bypasses() {
             return self.give_back_all(worked).await;
         }
-        if above(HIGH) == 0 && !wanted {
+        if surplus(HIGH) == 0 && !wanted {
             return Ok(());
         }
         let mut looks = EVICTED_AT_ONCE;
         while looks > 0 {
-            let surplus = above(LOW);
+            let surplus = surplus(LOW);
             if surplus == 0 {
                 return Ok(());
             }
@@ -199,7 +199,12 @@ impl Share {
         while *looks > 0 && victims.len() < EVICTED_TOGETHER && groups < GROUPS_MAX && slots < surplus {
             *looks -= 1;
             let Some(inode) = self.step(|core| Ok(core.next_victim()))? else { return Ok((victims, true)) };
-            if let Some(victim) = self.victim(inode, None)? {
+            let victim = match self.victim(inode, None) {
+                // Those at hand have left the order: their slots are taken first.
+                Err(_) if !victims.is_empty() => break,
+                found => found?,
+            };
+            if let Some(victim) = victim {
                 groups += victim.groups.len();
                 slots += victim.groups.iter().map(|(_, group)| group.taken()).sum::<u64>();
                 victims.push(victim);

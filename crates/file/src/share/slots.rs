@@ -19,12 +19,36 @@ pub struct Slots {
     /// Where the next search begins, so that slots taken one after another are neighbours.
     next: u64,
     files: BTreeMap<u64, u64>,
-    /// Files without names that are in use, and the slots of all of them.
-    nameless: BTreeSet<u64>,
-    nameless_used: u64,
-    /// Files whose slots eviction cannot take, and the slots of all of them.
-    bound: BTreeSet<u64>,
-    bound_used: u64,
+    /// Files without names that are in use.
+    nameless: Subset,
+    /// Files whose slots eviction cannot take.
+    bound: Subset,
+}
+
+/// Some of the files, and the slots of all of them.
+#[derive(Default, Debug)]
+struct Subset {
+    files: BTreeSet<u64>,
+    used: u64,
+}
+
+impl Subset {
+    /// Says whether a file, which has so many slots, belongs to it.
+    fn set(&mut self, file: u64, belongs: bool, held: u64) {
+        match belongs {
+            true if self.files.insert(file) => self.used += held,
+            false if self.files.remove(&file) => self.used -= held,
+            _ => {}
+        }
+    }
+
+    fn gain(&mut self, file: u64) {
+        self.used += u64::from(self.files.contains(&file));
+    }
+
+    fn lose(&mut self, file: u64) {
+        self.used -= u64::from(self.files.contains(&file));
+    }
 }
 
 impl Slots {
@@ -36,10 +60,8 @@ impl Slots {
             used: 0,
             next: 0,
             files: BTreeMap::new(),
-            nameless: BTreeSet::new(),
-            nameless_used: 0,
-            bound: BTreeSet::new(),
-            bound_used: 0,
+            nameless: Subset::default(),
+            bound: Subset::default(),
         }
     }
 
@@ -63,39 +85,29 @@ impl Slots {
 
     /// Says whether a file has lost its last name and is still in use.
     pub fn set_nameless(&mut self, file: u64, nameless: bool) {
-        let held = self.held(file);
-        match nameless {
-            true if self.nameless.insert(file) => self.nameless_used += held,
-            false if self.nameless.remove(&file) => self.nameless_used -= held,
-            _ => {}
-        }
+        self.nameless.set(file, nameless, self.held(file));
     }
 
     /// Says whether eviction cannot take a file's slots.
     pub fn set_bound(&mut self, file: u64, bound: bool) {
-        let held = self.held(file);
-        match bound {
-            true if self.bound.insert(file) => self.bound_used += held,
-            false if self.bound.remove(&file) => self.bound_used -= held,
-            _ => {}
-        }
+        self.bound.set(file, bound, self.held(file));
     }
 
     /// Slots that eviction can take.
     pub fn evictable(&self) -> u64 {
-        self.used - self.bound_used
+        self.used - self.bound.used
     }
 
     /// Whether the file gets no further slot although there may be free ones: it has no name, and
     /// the files without names have their part.
     pub fn refuses(&self, file: u64) -> bool {
-        self.nameless.contains(&file) && self.nameless_used >= self.count / NAMELESS_PART
+        self.nameless.files.contains(&file) && self.nameless.used >= self.count / NAMELESS_PART
     }
 
     fn gain(&mut self, file: u64) {
         self.used += 1;
-        self.nameless_used += u64::from(self.nameless.contains(&file));
-        self.bound_used += u64::from(self.bound.contains(&file));
+        self.nameless.gain(file);
+        self.bound.gain(file);
         *self.files.entry(file).or_default() += 1;
     }
 
@@ -149,8 +161,8 @@ impl Slots {
         let word = word.unwrap_or_else(|| panic!("slot {slot} was given back and is not in use"));
         *word &= !bit;
         self.used -= 1;
-        self.nameless_used -= u64::from(self.nameless.contains(&file));
-        self.bound_used -= u64::from(self.bound.contains(&file));
+        self.nameless.lose(file);
+        self.bound.lose(file);
         let held = self.files.get_mut(&file);
         let held = held.unwrap_or_else(|| panic!("slot {slot} was given back by inode {file}, which has none"));
         *held -= 1;
