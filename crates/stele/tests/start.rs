@@ -95,3 +95,33 @@ fn an_address_in_the_configuration_is_kept_unless_another_is_asked_for() {
     let server = Server::start(&place, &["up", "--listen", "127.0.0.8:0"]).unwrap();
     assert_eq!(server.address.ip().to_string(), "127.0.0.8");
 }
+
+/// The next step says by how much: that much larger, and the pool is made.
+#[test]
+fn drives_that_are_too_small_are_told_by_how_much() {
+    for (drives, data, size_mib) in [(12, "8+2", 64), (12, "8+2", 66), (5, "2+1", 90), (24, "16+3", 40)] {
+        let place = Place::new("small");
+        let create = |size_mib: u64| {
+            let mut arguments: Vec<String> =
+                ["pool", "create", "--confirm-time", "--data", data, "--size"].map(str::to_owned).into();
+            arguments.push(format!("{size_mib}MiB"));
+            arguments.extend((0..drives).flat_map(|drive| {
+                ["--drive".to_owned(), format!("{}@{}", place.path(&format!("d{drive}")), drive / 2)]
+            }));
+            arguments
+        };
+        let arguments = create(size_mib);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let said = place.refused(6, &["next: use drives that are", "MiB larger each"], &arguments);
+        let larger: u64 = said
+            .split_once("use drives that are ")
+            .and_then(|(_, rest)| rest.split_once(" MiB larger each")?.0.parse().ok())
+            .unwrap_or_else(|| panic!("{said}"));
+        assert!(larger < size_mib, "{drives} drives, {data}: {said}");
+        let arguments = create(size_mib + larger);
+        assert!(
+            is_whole(&place.json(&arguments.iter().map(String::as_str).collect::<Vec<_>>())),
+            "{drives} drives, {data}"
+        );
+    }
+}

@@ -192,9 +192,13 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     let Some(code) = data else { return Ok(()) };
     let Room { raw, spare, shards } = space(node).await?;
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
-    let (catalog_size, copies) = (spec.size, spec.code.width());
-    let catalog = volume(node, spec).await?;
-    let room = data_room(raw, spare, shards, catalog_size.0 * copies as u64, code);
+    let catalog_space = spec.size.0 * spec.code.width() as u64;
+    let larger = larger(raw, spare, shards, catalog_space, code, node.config.pool.drives.len() as u64);
+    let catalog = volume(node, spec).await.map_err(|failure| match failure.kind {
+        Kind::Full => failure.next(&larger),
+        _ => failure,
+    })?;
+    let room = data_room(raw, spare, shards, catalog_space, code);
     let segment = segment(room);
     let size = room / segment * segment;
     if size < SEGMENTS_MIN * SEGMENT_MIN {
@@ -206,7 +210,7 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
                 Bytes(SEGMENTS_MIN * SEGMENT_MIN)
             ),
         )
-        .next("use larger drives"));
+        .next(larger));
     }
     let data = volume(
         node,
@@ -238,6 +242,18 @@ pub(super) fn data_room(raw: Bytes, spare: Bytes, shards: u16, catalog: u64, cod
     let catalog = catalog.saturating_mul(shards.into());
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
     free / code.width() as u64 * code.data() as u64
+}
+
+/// The next step where the drives are too small for an archive: by how much each has to be larger.
+fn larger(raw: Bytes, spare: Bytes, shards: u16, catalog: u64, code: Code, drives: u64) -> String {
+    let data = SEGMENTS_MIN * SEGMENT_MIN;
+    let free = raw.0.saturating_sub(spare.0).max(1);
+    let needed = data.div_ceil(code.data() as u64) * code.width() as u64 / 31 * 32 + catalog * u64::from(shards);
+    // A part of what a drive grows by is spare space.
+    let missing = needed.saturating_sub(free).saturating_mul(raw.0) / free;
+    // One row's strip more, as a row is taken as a whole.
+    let each = missing.div_ceil(drives).next_multiple_of(MIB) + 2 * MIB;
+    format!("use drives that are {} larger each", Bytes(each))
 }
 
 /// The catalog's largest size.
