@@ -37,6 +37,9 @@ pub struct TestDrive {
     /// Answers so many reads of these places with errors that it may not make again.
     pub read_retries: u32,
     pub read_retries_at: std::ops::Range<u64>,
+    /// Reads so many times of these places from another one, and says nothing of it.
+    pub misreads: u32,
+    pub misreads_at: std::ops::Range<u64>,
     /// Its controller hangs: every read fails, also of its labels.
     pub is_cut: bool,
     /// It ends to hang when its label is read.
@@ -334,6 +337,8 @@ impl TestDrive {
             retries_at: 0..0,
             read_retries: 0,
             read_retries_at: 0..0,
+            misreads: 0,
+            misreads_at: 0..0,
             is_cut: false,
             wakes_at_label: false,
             fails_at: 0..0,
@@ -405,6 +410,14 @@ impl TestDrive {
                 Op::Write { .. } | Op::Zero { .. } => self.unreadable.retain(|block| !blocks.contains(block)),
                 _ => {}
             }
+        }
+        if self.misreads > 0
+            && let Op::Read { at, buffer } = op
+            && self.misreads_at.contains(at)
+        {
+            self.misreads -= 1;
+            buffer.fill(0x5a);
+            return Ok(());
         }
         self.medium.carry_out(op, mark);
         Ok(())

@@ -232,7 +232,12 @@ impl Walk {
         let mut holders = BTreeSet::new();
         let mut unreadable = Vec::new();
         let mut is_seen = false;
-        let sights = self.sights().await;
+        let mut sights = self.sights().await;
+        if !sights.iter().any(|(_, sight)| matches!(sight, Sight::Whole(..))) {
+            // A drive that read in the wrong place once shows what it has when it is asked again.
+            self.readers.iter_mut().for_each(RingReader::forget);
+            sights = self.sights().await;
+        }
         for (member, (offset, sight)) in self.members.iter().zip(sights) {
             match sight {
                 Sight::Whole(header, bytes) => {

@@ -63,6 +63,11 @@ impl RingReader {
         RingReader { chunk: 0, ..self }
     }
 
+    /// Asks the drive again for what was read ahead.
+    pub fn forget(&mut self) {
+        self.window = Shared::new();
+    }
+
     /// Bytes of the ring; none where the drive cannot read them.
     pub async fn bytes(&mut self, offset: u64, length: u64) -> Option<Shared> {
         let end = offset.checked_add(length).filter(|end| *end <= self.ring)?;

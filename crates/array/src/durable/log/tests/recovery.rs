@@ -34,6 +34,20 @@ fn an_opening_counts_what_it_read_and_mended() {
     assert_eq!((opened.recovery.repaired, &opened.recovery.damaged[..]), (0, &[][..]));
 }
 
+/// What lies at the end was read ahead, in one read of each member.
+#[test]
+fn members_that_all_read_once_in_the_wrong_place_end_no_log() {
+    for seed in 75..80 {
+        let (mut bench, members, live) = filled(4, seed);
+        for member in &members {
+            let drive = &mut bench.test_drives.drives[usize::from(member.0)];
+            (drive.misreads, drive.misreads_at) = (1, LOG_AT..LOG_AT + MIB);
+        }
+        let opened = bench.open().expect("no cut").expect("opens");
+        assert_eq!(opened.recovery.groups, live.len() as u64, "seed {seed}");
+    }
+}
+
 #[test]
 fn an_opening_is_refused_where_too_few_drives_take_the_log() {
     let (mut bench, members, live) = filled(5, 72);
