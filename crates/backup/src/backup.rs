@@ -125,6 +125,8 @@ struct FileAt {
     stat: Stat,
     path: Arc<[u8]>,
     metadata: Metadata,
+    /// Whether trouble of this file is listed already. All of its spans share it.
+    is_listed: Arc<AtomicBool>,
 }
 
 /// What a worker made of an item.
@@ -168,6 +170,13 @@ impl Job<'_> {
         *count += 1;
         if issues.len() < ISSUES_MAX {
             issues.push(Issue { path: path.to_vec(), text });
+        }
+    }
+
+    /// Lists trouble of reading a file, once for all of its spans.
+    fn trouble(&self, file: &FileAt, text: String) {
+        if !file.is_listed.swap(true, Ordering::Relaxed) {
+            self.issue(&file.path, text);
         }
     }
 

@@ -237,6 +237,14 @@ impl Index {
         self.numbers.get(id).copied()
     }
 
+    /// Notes chunks of a segment as damaged here alone, because the store took no mark.
+    pub fn mark(&mut self, id: &SegmentId, chunks: &Ordinals) {
+        let number = self.number(id);
+        if let Some(known) = number.and_then(|number| self.segments.get_mut(number as usize)) {
+            known.damaged = chunks.clone();
+        }
+    }
+
     /// Whether chunks of the segment are marked as damaged.
     pub fn is_marked(&self, number: u32) -> bool {
         self.segments.get(number as usize).is_some_and(|known| known.damaged.count() > 0)

@@ -126,6 +126,11 @@ fn escrow_check(body: &str) -> String {
     hex(check.get(..4).unwrap_or_default())
 }
 
+/// Whether the text begins as an escrow does.
+pub fn is_escrow(text: &str) -> bool {
+    text.split_whitespace().next() == Some(ESCROW)
+}
+
 /// The repository and the secret of an escrow.
 pub fn parse_escrow(text: &str) -> Result<([u8; 16], Secret)> {
     let wrong = |why: &str| BackupError::Invalid(format!("this is no escrow of a backup repository: {why}"));

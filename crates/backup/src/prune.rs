@@ -92,6 +92,11 @@ pub fn run(repository: &Closed, dry_run: bool) -> Result<Pruned> {
 }
 
 pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) -> Result<Pruned> {
+    if !dry_run {
+        // First: in a full store the epoch needs the room. What cannot be tidied stays, and is no
+        // reason to remove nothing else.
+        let _ = repository.store.tidy();
+    }
     let latest = repository.epoch()?;
     let (live, ended) = repository.sessions()?;
     let oldest = live.iter().map(|session| session.epoch).min();
@@ -177,7 +182,6 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
     for name in old.into_iter().filter(|name| *name < Name::epoch(number)) {
         ignore_refusal(repository.store.remove(&name))?;
     }
-    repository.store.tidy()?;
     Ok(pruned)
 }
 

@@ -16,7 +16,7 @@ use crate::compress::Decompressor;
 use crate::crypt::{ChunkId, Keys, Kind, Salt, Secret, check_value, hex};
 use crate::error::{BackupError, Result};
 use crate::index::{Index, Location};
-use crate::keyring::{Cost, KEY_BYTES_MAX, WrappedKey};
+use crate::keyring::{Cost, KEY_BYTES_MAX, WrappedKey, is_escrow, parse_escrow};
 use crate::references::References;
 use crate::segment::{SEGMENT_BYTES, SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{SNAPSHOT_BYTES_MAX, Snapshot, SnapshotId};
@@ -228,6 +228,11 @@ impl Closed {
         Err(BackupError::WrongPassword)
     }
 
+    fn open_by_password(self, password: &[u8]) -> Result<Repository> {
+        let (_, secret) = self.unwrap(password)?;
+        Ok(Repository { closed: self, keys: Arc::new(Keys::new(secret)) })
+    }
+
     pub fn salt(&self) -> Salt {
         let mut salt = Salt::default();
         self.surroundings.entropy(&mut salt);
@@ -263,6 +268,17 @@ impl Repository {
                 "{place} has other defaults of an earlier attempt; use another place"
             )));
         }
+        // With another secret no backup would open any more what the place has. Keys alone are
+        // those of a making that was interrupted.
+        for folder in [Folder::Snapshots, Folder::Segments] {
+            if has_any(&*repository.store, folder)? {
+                let (place, folder) = (repository.store.place(), folder.name());
+                return Err(BackupError::Exists(format!(
+                    "{place} has {folder} of a repository, whose object 'repository' is lost: bring that back, or use \
+                     another place"
+                )));
+            }
+        }
         // The key comes first: a crash between both leaves no repository, and a key that opens
         // nothing.
         repository.add_key(password, label, making.cost)?;
@@ -273,10 +289,17 @@ impl Repository {
         Ok(repository)
     }
 
+    /// Opens with a password, or with the text of an escrow in its place.
     pub fn open(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>, password: &[u8]) -> Result<Repository> {
         let closed = Closed::open(store, surroundings)?;
-        let (_, secret) = closed.unwrap(password)?;
-        Ok(Repository { closed, keys: Arc::new(Keys::new(secret)) })
+        let text = std::str::from_utf8(password).ok().filter(|text| is_escrow(text));
+        let Some(text) = text else { return closed.open_by_password(password) };
+        match parse_escrow(text) {
+            Ok((id, secret)) if id == closed.header.id => Repository::open_with(closed, secret),
+            // The text may be a password all the same. If it is none, the escrow was meant.
+            Ok(_) => closed.open_by_password(password),
+            Err(error) => closed.open_by_password(password).map_err(|_| error),
+        }
     }
 
     /// Opens with the secret of an escrow.
@@ -367,6 +390,16 @@ impl Repository {
             Err(error) => Err(error),
         }
     }
+}
+
+fn has_any(store: &dyn Store, folder: Folder) -> Result<bool> {
+    let mut found = false;
+    let listed = store.list(folder, &mut |_| {
+        found = true;
+        // The first one is enough.
+        Err(BackupError::Stopped)
+    });
+    if found { Ok(true) } else { listed.map(|()| false) }
 }
 
 /// A repository with an index of its chunks.

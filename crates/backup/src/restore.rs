@@ -5,7 +5,7 @@
 //! write each where it belongs. Files get their times at the end of the window, when all of it is
 //! forced to the drive. So a restore that was interrupted, even by a power cut, goes on: files that
 //! have their size and their modification time are complete. Directories get their metadata at the
-//! end, deepest first.
+//! end, deepest first. A target that the restore makes is its user's alone until then.
 //!
 //! Nothing outside of the target is touched. Every path is resolved by the kernel below the target,
 //! without symbolic links, whatever the target contains.
@@ -13,6 +13,7 @@
 mod fetch;
 pub mod memory;
 mod place;
+mod unfinished;
 pub mod volume;
 
 use std::collections::BTreeMap;
@@ -85,6 +86,8 @@ struct File {
     size: u64,
     /// Pieces that are still to be written.
     left: AtomicU32,
+    /// Whether it counts as restored when its content is written.
+    counts: bool,
     /// Whether the file consists of one piece.
     single: bool,
     /// Whether something is where the file belongs. It goes when there is content for the file.
@@ -112,6 +115,8 @@ struct Job<'a> {
     issues: Mutex<(u64, Vec<Issue>)>,
     /// Those of the files with several names that are complete, by the first name.
     complete: Mutex<BTreeMap<Vec<u8>, Identity>>,
+    /// Number and bytes of the files whose content was written whole.
+    written: Mutex<(u64, u64)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,6 +166,13 @@ struct Window {
     planned: Vec<Planned>,
 }
 
+/// A further path of a file that has several.
+struct Link {
+    first: Vec<u8>,
+    path: Vec<u8>,
+    is_file: bool,
+}
+
 struct Restore<'a, 'b> {
     job: &'a Job<'b>,
     window: Window,
@@ -169,7 +181,9 @@ struct Restore<'a, 'b> {
     /// inode and content: a file system gives the inode of a removed file to another one while the
     /// backup runs.
     first: BTreeMap<(u64, u64, Version), Vec<u8>>,
-    links: Vec<(Vec<u8>, Vec<u8>)>,
+    links: Vec<Link>,
+    /// The metadata of the target itself, if a restore made it.
+    top: Option<Metadata>,
     /// Directories that are made if something in them is restored.
     pending: Vec<Found>,
     done: Restored,
@@ -181,7 +195,9 @@ pub fn run(
     options: &RestoreOptions,
     progress: &RestoreProgress,
 ) -> Result<Restored> {
-    run_in(Target::open(&options.target)?, indexed, description, options, progress)
+    let (target, made) = Target::open_with(&options.target)?;
+    let done = run_in(target, indexed, description, options, progress);
+    done.inspect_err(|_| unfinished::remove(&made))
 }
 
 fn run_in(
@@ -192,7 +208,8 @@ fn run_in(
     progress: &RestoreProgress,
 ) -> Result<Restored> {
     target.draw(&*indexed.surroundings);
-    let job = Job { indexed, options, progress, target, issues: Mutex::default(), complete: Mutex::default() };
+    let (issues, complete, written) = Default::default();
+    let job = Job { indexed, options, progress, target, issues, complete, written };
     let mut restore = Restore::new(&job);
     let mut found_any = options.within.is_empty();
     if found_any && options.include.is_empty() && options.exclude.is_empty() {
@@ -213,10 +230,10 @@ fn run_in(
         };
         progress.check()?;
         found_any = true;
-        if found.path == options.within && found.entry.content == Content::Directory && restore.job.target.is_new {
+        if found.path == options.within && found.entry.content == Content::Directory && job.target.is_new() {
             // The selected directory is the target itself. One that was there before keeps its
             // metadata.
-            restore.directories.push((Vec::new(), restore.job.target.identity(), found.entry.metadata));
+            restore.top = Some(found.entry.metadata);
             continue;
         }
         match choose(options, found) {
@@ -297,6 +314,7 @@ impl<'a, 'b> Restore<'a, 'b> {
             directories: Vec::new(),
             first: BTreeMap::new(),
             links: Vec::new(),
+            top: None,
             pending: Vec::new(),
             done: Restored::default(),
         }
@@ -348,7 +366,8 @@ impl<'a, 'b> Restore<'a, 'b> {
         let Metadata { device, inode, .. } = entry.metadata;
         let file = (device, inode, version(entry));
         if let Some(first) = self.first.get(&file) {
-            self.links.push((first.clone(), path.to_vec()));
+            let is_file = matches!(entry.content, Content::File { .. });
+            self.links.push(Link { first: first.clone(), path: path.to_vec(), is_file });
             return false;
         }
         let of_inode = (device, inode, Version::default())..=(device, inode, [u8::MAX; 32]);
@@ -398,13 +417,13 @@ impl<'a, 'b> Restore<'a, 'b> {
         let replaces = !matches!(present, Some(Present::No));
         let single = pieces.len() == 1 && chunks == 1;
         if chunks > 0 {
-            self.count(size);
             let (left, failed, identity) = (AtomicU32::new(chunks), AtomicBool::new(false), OnceLock::new());
             return self.push(File {
                 path,
                 metadata,
                 size,
                 left,
+                counts: true,
                 single,
                 replaces,
                 failed,
@@ -416,14 +435,10 @@ impl<'a, 'b> Restore<'a, 'b> {
             return Ok(());
         }
         let Some(made) = job.settle(&path, job.target.make_file(&path, size))? else { return Ok(()) };
-        self.count(size);
-        job.progress.files.fetch_add(1, Ordering::Relaxed);
-        self.without_chunks(path, size, metadata, made)
-    }
-
-    fn count(&mut self, size: u64) {
         self.done.files += 1;
         self.done.bytes += size;
+        job.progress.files.fetch_add(1, Ordering::Relaxed);
+        self.without_chunks(path, size, metadata, made)
     }
 
     /// A file that needs no chunk, but its metadata; the times behind the next sync, like those of
@@ -432,9 +447,9 @@ impl<'a, 'b> Restore<'a, 'b> {
         let set = self.job.target.set_attributes_at(&path, identity, &metadata);
         let failed = AtomicBool::new(set.is_err());
         self.job.note(&path, set)?;
-        let (left, unmade) = Default::default();
+        let (left, counts, unmade) = Default::default();
         let (single, replaces, identity) = (false, false, identity.into());
-        self.push(File { path, metadata, size, left, single, replaces, failed, unmade, identity })
+        self.push(File { path, metadata, size, left, counts, single, replaces, failed, unmade, identity })
     }
 
     fn push(&mut self, file: File) -> Result<()> {
@@ -454,7 +469,7 @@ impl<'a, 'b> Restore<'a, 'b> {
     fn finish(mut self) -> Result<Restored> {
         let job = self.job;
         let complete = std::mem::take(&mut *lock(&job.complete));
-        for (first, path) in &self.links {
+        for Link { first, path, is_file } in &self.links {
             // The target may have a file of its own under the first name, or half of one.
             let Some(known) = complete.get(first) else {
                 let first = String::from_utf8_lossy(first);
@@ -462,7 +477,10 @@ impl<'a, 'b> Restore<'a, 'b> {
                 continue;
             };
             if job.settle(path, job.target.link(first, *known, path))?.is_some() {
-                self.done.files += 1;
+                match is_file {
+                    true => self.done.files += 1,
+                    false => self.done.others += 1,
+                }
             }
         }
         for (path, identity, metadata) in self.directories.iter().rev() {
@@ -470,6 +488,10 @@ impl<'a, 'b> Restore<'a, 'b> {
         }
         // The restore is done when it is on the drive.
         job.target.sync()?;
+        job.note(b"", job.target.finish(self.top.as_ref()))?;
+        let (files, bytes) = *lock(&job.written);
+        self.done.files += files;
+        self.done.bytes += bytes;
         Ok(self.done)
     }
 }

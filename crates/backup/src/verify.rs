@@ -81,6 +81,8 @@ pub struct Verified {
     /// Files that live from chunks in segments that their snapshot does not reference, because the
     /// referenced place is damaged. Prune keeps these segments.
     pub repaired_files: u64,
+    /// Why the store took no mark of what was found. None: it took all of them.
+    pub unmarked: Option<String>,
 }
 
 impl Verified {
@@ -91,12 +93,12 @@ impl Verified {
 
 /// Checks all snapshots. With `data`, reads every segment too.
 pub fn run(repository: &Repository, data: bool, workers: usize, progress: &VerifyProgress) -> Result<Verified> {
-    let mut verified = Verified::default();
+    let (mut verified, mut faults) = (Verified::default(), BTreeMap::new());
     let segments = repository.segments()?;
     verified.segments = segments.len() as u64;
     if data {
         expect(progress, &segments);
-        read_all(repository, &segments, workers, progress, &mut verified)?;
+        faults = read_all(repository, &segments, workers, progress, &mut verified)?;
     }
     // Condemned segments are there until they are removed.
     let (indexed, loaded) = repository.index(&Epoch::default(), None)?;
@@ -104,6 +106,10 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Verif
         if !verified.damaged.iter().any(|(known, _)| *known == segment) {
             verified.damaged.push((segment, text));
         }
+    }
+    if verified.unmarked.is_some() {
+        // The files that are lost are those that they would be with the marks.
+        faults.iter().for_each(|(id, chunks)| indexed.index().mark(id, chunks));
     }
     verified.chunks = indexed.index().chunks() as u64;
     for Dated { id, .. } in repository.snapshots()? {
@@ -246,16 +252,25 @@ impl Places<'_> {
 }
 
 /// Reads all segments with several threads, and marks damaged chunks in the store, each segment
-/// when it is found: a check of many hours may fail near its end. The first failure ends the
-/// threads.
+/// when it is found: a check of many hours may fail near its end. The first failure to read ends
+/// the threads. A store that takes no marks ends nothing. Gives the damaged chunks.
 fn read_all(
     repository: &Repository,
     segments: &[(SegmentId, u64)],
     workers: usize,
     progress: &VerifyProgress,
     verified: &mut Verified,
-) -> Result<()> {
+) -> Result<BTreeMap<SegmentId, Ordinals>> {
     let (next, faults, failure) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
+    let unmarked = Mutex::new(None);
+    let note = |noted: Result<()>| match noted {
+        Err(BackupError::Stopped) => Err(BackupError::Stopped),
+        Err(error) => {
+            lock(&unmarked).get_or_insert(error.to_string());
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    };
     let check = |id: &SegmentId, size: u64| -> Result<()> {
         if progress.stop.load(Ordering::Relaxed) {
             return Err(BackupError::Stopped);
@@ -263,7 +278,7 @@ fn read_all(
         if let Some(fault) = check_segment(repository, id, size)? {
             progress.note(*id, &fault.text);
             if fault.chunks.count() > 0 {
-                mark(&*repository.store, id, &fault.chunks)?;
+                note(mark(&*repository.store, id, &fault.chunks))?;
             }
             lock(&faults).insert(*id, fault);
         }
@@ -293,14 +308,17 @@ fn read_all(
     for (id, _) in segments {
         let is_damaged = faults.get(id).is_some_and(|fault| fault.chunks.count() > 0);
         if !is_damaged && marked.get(id).is_some_and(|chunks| chunks.count() > 0) {
-            unmark(&*repository.store, id)?;
+            note(unmark(&*repository.store, id))?;
         }
     }
+    verified.unmarked = lock(&unmarked).take();
+    let mut chunks = BTreeMap::new();
     for (id, fault) in faults {
         verified.damaged_chunks += fault.count;
         verified.damaged.push((id, fault.text));
+        chunks.insert(id, fault.chunks);
     }
-    Ok(())
+    Ok(chunks)
 }
 
 struct Fault {

@@ -203,6 +203,8 @@ impl From<BackupError> for Failure {
             BackupError::Stopped => Kind::Interrupted,
         };
         let next = match &error {
+            // The bucket itself is missing.
+            BackupError::NoRepository(text) if text.contains("NoSuchBucket") => "`stele bucket create` makes it",
             BackupError::NoRepository(_) => "`stele backup init` makes one",
             BackupError::Locked(_) => "wait until it has ended",
             _ => "",
@@ -249,6 +251,14 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_bucket_and_a_missing_repository_have_advice() {
+        let next = |text: &str| Failure::from(BackupError::NoRepository(text.to_owned())).next;
+        let of_bucket = next("s3://host/vault: GET /vault was answered with 404 NoSuchBucket: there is none");
+        assert!(of_bucket.contains("stele bucket create"), "{of_bucket}");
+        assert!(next("there is no repository in s3://host/vault").contains("stele backup init"));
+    }
 
     #[test]
     fn a_name_that_is_not_there_or_there_already_has_its_own_kind() {

@@ -377,3 +377,83 @@ fn a_stored_snapshot_can_be_locked_and_its_lock_prolonged() {
     desk.run(0, &["restore", &id, "--to", &desk.place.path("restored"), "--verify"]);
     server.stop();
 }
+
+#[test]
+fn an_exported_key_lets_in_who_lost_all_passwords() {
+    let desk = Desk::new("commands-escrow");
+    desk.run(0, &["init"]);
+    let id = desk.save(&[]);
+    let key = desk.place.path("escrow");
+    desk.run(0, &["key", "export", "--to", &key]);
+    let from = format!("{id}:{}", desk.files);
+    desk.run(0, &["restore", &from, "--to", &desk.place.path("restored"), "--password-file", &key]);
+    assert_eq!(std::fs::read(desk.place.path("restored/0/file 2")).unwrap(), content(2, 300_000));
+    let new = desk.write("new", "battery staple\n");
+    desk.run(12, &["snapshots", "--password-file", &new]);
+    desk.run(0, &["key", "add", "--new-password-file", &new, "--password-file", &key]);
+    desk.run(0, &["snapshots", "--password-file", &new]);
+    // That of another repository opens nothing, and a slip of the pen is told.
+    let mut other = Desk::new("commands-escrow-other");
+    other.run(0, &["init"]);
+    other.says(12, &["opens no key"], &["snapshots", "--password-file", &key]);
+    other.repository.clone_from(&desk.repository);
+    let slip = desk.write("slip", &format!("{}0\n", std::fs::read_to_string(&key).unwrap().trim()));
+    other.says(2, &["digit by digit"], &["snapshots", "--password-file", &slip]);
+}
+
+#[test]
+fn a_restore_that_finds_nothing_leaves_no_directory() {
+    let desk = Desk::new("commands-typo");
+    desk.run(0, &["init"]);
+    desk.save(&[]);
+    desk.run(4, &["restore", "latest:/typo", "--to", &desk.place.path("a/b")]);
+    assert!(!std::fs::exists(desk.place.path("a")).unwrap());
+}
+
+#[test]
+fn commands_beside_a_backup_leave_its_json_alone() {
+    let desk = Desk::new("commands-hooks");
+    desk.run(0, &["init"]);
+    let hooks = ["--before", "echo frozen", "--after", "echo thawed"];
+    let output = desk.command(&[&["run", &desk.files, "--json"], hooks.as_slice()].concat()).output().unwrap();
+    assert!(code(&output, 0)["snapshot"].is_string(), "{}", text(&output.stdout));
+    assert_eq!(text(&output.stdout).lines().count(), 1);
+    assert_eq!(text(&output.stderr).lines().filter(|line| ["frozen", "thawed"].contains(line)).count(), 2);
+    // A person reads both where they always were.
+    let output = desk.command(&[&["run", &desk.files], hooks.as_slice()].concat()).output().unwrap();
+    code(&output, 0);
+    assert!(text(&output.stdout).starts_with("frozen\n") && text(&output.stdout).ends_with("thawed\n"));
+}
+
+#[test]
+fn find_goes_on_behind_a_snapshot_that_is_lost() {
+    let desk = Desk::new("commands-find");
+    desk.run(0, &["init"]);
+    let lost = desk.save(&["--host", "a"]);
+    let mut segments = Vec::new();
+    for folder in std::fs::read_dir(desk.place.path("repository/segments")).unwrap().flatten() {
+        segments.extend(std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path()));
+    }
+    // Another tree, in a segment of its own.
+    desk.write("files/1/file 1", "changed");
+    let good = desk.save(&["--host", "b"]);
+    for path in &segments {
+        let mut bytes = std::fs::read(path).unwrap();
+        bytes[60] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let output = desk.command(&["find", "file 1"]).output().unwrap();
+    code(&output, 5);
+    let (found, said) = (text(&output.stdout), text(&output.stderr));
+    assert!(found.lines().count() == 1 && found.starts_with(&good[..8]), "{found}");
+    assert!(said.contains(&format!("snapshot {}: a part of the tree is lost", &lost[..8])), "{said}");
+    // A host that is nowhere is the same mistake as in `ls`.
+    desk.says(4, &["nohost"], &["ls", "latest", "--host", "nohost"]);
+    desk.says(4, &["nohost"], &["find", "file 1", "--host", "nohost"]);
+    desk.run(0, &["find", "file 1", "--host", "b"]);
+    let path = desk.place.path(&format!("repository/snapshots/{lost}"));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[60] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    desk.says(5, &[&lost[..8]], &["find", "file 1", "--host", "b"]);
+}

@@ -82,7 +82,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         match read {
             Ok(read) => Ok(Some(read)),
             Err(Trouble::File(text)) => {
-                self.job.issue(&file.path, text);
+                self.job.trouble(file, text);
                 Ok(None)
             }
             Err(Trouble::Backup(error)) => Err(error),
@@ -141,7 +141,7 @@ impl<'a, 'b> Worker<'a, 'b> {
         if at < end || changed(&file.stat, &rustix::fs::fstat(&opened).map_err(cannot_read)?) {
             // It is saved as it was read. Its times are the old ones, so the next backup reads it
             // again.
-            self.job.issue(&file.path, "it changed while it was being saved".to_owned());
+            self.job.trouble(file, "it changed while it was being saved".to_owned());
         }
         Ok((pieces, metadata))
     }
@@ -272,3 +272,6 @@ pub fn stream(job: &Job<'_>, name: &[u8], reader: &mut dyn Read, session: &Sessi
     worker.finish();
     tree.finish()
 }
+
+#[cfg(test)]
+mod tests;

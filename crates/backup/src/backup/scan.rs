@@ -222,7 +222,8 @@ impl Scan<'_, '_> {
         if let Some(entry) = self.unchanged(path, &metadata, size)? {
             return self.push(Item::Ready { depth, entry, unchanged: true }, 0);
         }
-        let file = FileAt { folder: Arc::clone(folder), name, stat, path: path.into(), metadata };
+        let file =
+            FileAt { folder: Arc::clone(folder), name, stat, path: path.into(), metadata, is_listed: Arc::default() };
         if size <= SPAN {
             return self.push(Item::Read { depth, file }, size);
         }

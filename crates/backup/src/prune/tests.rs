@@ -1,8 +1,12 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::repository::Repository;
 use crate::repository::epochs::{Epoch, SESSION_SECONDS};
 use crate::store::Store;
+use crate::store::directory::Directory;
 use crate::store::memory::Memory;
-use crate::testing::{Temporary, picture, random, repository, restore, save};
+use crate::testing::{SMALL, Temporary, picture, random, repository, restore, save};
 use crate::verify;
 
 fn segments(store: &Memory) -> usize {
@@ -286,6 +290,24 @@ fn a_backup_that_begins_while_an_epoch_goes_finds_the_next_one() {
     let next = Epoch { number: 2, condemned: Default::default() };
     store.exchange_at_reading(Name::epoch(1), Name::epoch(2), next.encode());
     assert_eq!(repository.epoch(), Ok(next));
+}
+
+#[test]
+fn what_killed_writers_left_goes_before_prune_writes() {
+    let folder = Temporary::new();
+    let store = Arc::new(Directory::new(&folder.0, crate::testing::stage(1)));
+    let made = Repository::make(store, crate::testing::stage(2), b"correct horse", "", SMALL).unwrap();
+    let left = folder.write("tmp/00ff", b"a part of a segment");
+    std::fs::File::options().write(true).open(&left).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    let fresh = folder.write("tmp/00fe", b"of a writer that lives");
+    run(&made, true).unwrap();
+    assert!(left.exists(), "a dry run changes nothing");
+    // The store takes no epoch, as if it were full.
+    folder.write("epochs", b"");
+    assert!(run(&made, false).is_err());
+    assert!(!left.exists() && fresh.exists());
+    std::fs::remove_file(folder.join("epochs")).unwrap();
+    run(&made, false).unwrap();
 }
 
 #[test]

@@ -111,3 +111,45 @@ fn a_planted_key_that_is_too_long_is_not_read() {
     Repository::open(made.store.clone(), crate::testing::stage(2), crate::testing::PASSWORD).unwrap();
     assert!(store.names(Folder::Keys).contains(&planted[0]), "it was read");
 }
+
+#[test]
+fn an_escrow_opens_in_the_place_of_a_password() {
+    let (made, store) = repository(1);
+    let (other, _) = repository(2);
+    let open = |password: &str| Repository::open(store.clone(), stage(3), password.as_bytes());
+    let text = escrow(&made.header.id, made.keys.secret());
+    // All passwords are lost, and a new one comes from the escrow.
+    open(text.trim()).unwrap().add_key(b"new", "new", Cost::LEAST).unwrap();
+    assert_eq!(open("new").unwrap().keys.secret(), made.keys.secret());
+    let foreign = escrow(&other.header.id, other.keys.secret());
+    assert!(matches!(open(&foreign).map(drop), Err(BackupError::WrongPassword)));
+    // A slip of the pen is told, and is no wrong password.
+    let slip = format!("{}0", text.trim());
+    let Err(BackupError::Invalid(told)) = open(&slip).map(drop) else { panic!("it opened") };
+    assert!(told.contains("digit by digit"), "{told}");
+    // Words that only look like an escrow can be a password.
+    made.add_key(slip.as_bytes(), "odd", Cost::LEAST).unwrap();
+    open(&slip).unwrap();
+}
+
+#[test]
+fn a_place_with_snapshots_or_segments_gets_no_other_repository() {
+    let folder = Temporary::new();
+    folder.write("file", b"content");
+    for gone in [Folder::Snapshots, Folder::Segments] {
+        let (made, store) = repository(1);
+        save(&made, &folder.0).unwrap();
+        store.remove(&Name::repository()).unwrap();
+        store.names(gone).iter().for_each(|name| store.remove(name).unwrap());
+        let Err(BackupError::Exists(told)) = Repository::make(store.clone(), stage(2), PASSWORD, "", SMALL).map(drop)
+        else {
+            panic!("another repository was made");
+        };
+        assert!(told.contains("is lost"), "{told}");
+        assert_eq!(store.names(Folder::Keys).len(), 1);
+    }
+    // Keys are what an interrupted making leaves.
+    let (_, store) = repository(1);
+    store.remove(&Name::repository()).unwrap();
+    Repository::make(store, stage(2), PASSWORD, "", SMALL).unwrap();
+}

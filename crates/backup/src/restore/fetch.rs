@@ -72,6 +72,10 @@ pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
     job.target.sync()?;
     for file in files.into_iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
         let Some(known) = file.identity.get() else { continue };
+        if file.counts {
+            let (count, bytes) = &mut *lock(&job.written);
+            (*count, *bytes) = (*count + 1, *bytes + file.size);
+        }
         let complete = job.settle(&file.path, job.target.set_times_at(&file.path, *known, &file.metadata))?;
         if let Some(identity) = complete
             && file.metadata.links > 1
@@ -281,3 +285,6 @@ fn ranges<'a>(group: &'a [Planned], directory: &FooterIndex) -> Vec<&'a [Planned
     runs.push(group.get(from..).unwrap_or_default());
     runs
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,15 +6,15 @@
 //! And a file that is there counts as complete only if no other user can have planted it.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use super::unfinished::{self, Unfinished};
 use super::{Job, lock};
 use crate::chunker::CHUNK_MAX;
 use crate::crypt::{Kind, hex};
@@ -73,8 +73,8 @@ pub struct Target {
     user: u32,
     /// Whether owners can be set.
     is_root: bool,
-    /// The restore made the directory.
-    pub is_new: bool,
+    /// A restore made the directory, this one or one that was interrupted.
+    unfinished: Option<Unfinished>,
     /// The name of what is made in place of something else.
     temporary: String,
     /// The directory that was used last.
@@ -96,20 +96,34 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl Target {
+    #[cfg(test)]
     pub fn open(path: &Path) -> Result<Target> {
-        let is_new = !path.exists();
-        fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;
+        Target::open_with(path).map(|(target, _)| target)
+    }
+
+    /// Opens or makes the target. Gives the directories that a restore made too, the deepest first:
+    /// see [`unfinished::remove`].
+    pub fn open_with(path: &Path) -> Result<(Target, Vec<PathBuf>)> {
+        let made = unfinished::make(path)?;
+        let target = Target::open_made(path, !made.is_empty()).inspect_err(|_| unfinished::remove(&made))?;
+        let resumed = target.unfinished.is_some() && made.is_empty();
+        Ok((target, if resumed { vec![path.to_owned()] } else { made }))
+    }
+
+    fn open_made(path: &Path, is_new: bool) -> Result<Target> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty());
         let root = root.map_err(|error| BackupError::io("open", path, &error.into()))?;
         let stat = rustix::fs::fstat(&root).map_err(|error| BackupError::io("open", path, &error.into()))?;
         let user = rustix::process::geteuid();
+        let unfinished = Unfinished::of(&root, is_new, user.as_raw());
+        let unfinished = unfinished.map_err(|error| BackupError::io("restore into", path, &error.into()))?;
         Ok(Target {
             root,
             identity: Identity::of(&stat),
             user: user.as_raw(),
             is_root: user.is_root(),
-            is_new,
+            unfinished,
             temporary: TEMPORARY.to_owned(),
             last: Mutex::new(None),
             #[cfg(test)]
@@ -124,9 +138,21 @@ impl Target {
         self.temporary = format!("{TEMPORARY}-{}", hex(&random));
     }
 
-    /// The target itself.
-    pub fn identity(&self) -> Identity {
-        self.identity
+    /// Whether the target gets the metadata of the selected directory.
+    pub fn is_new(&self) -> bool {
+        self.unfinished.is_some()
+    }
+
+    /// Sets the metadata of the target itself if a restore made it, behind [`Target::sync`].
+    pub fn finish(&self, metadata: Option<&Metadata>) -> Result<Faults> {
+        let Some(unfinished) = &self.unfinished else { return Ok(Faults::new()) };
+        unfinished.end(&self.root).map_err(|error| failed("finish", b"the target", error))?;
+        let faults = match metadata {
+            Some(metadata) => self.finish_directory(b"", self.identity, metadata)?,
+            None => unfinished.open_up(&self.root),
+        };
+        unfinished::force(&self.root).map_err(|error| failed("force to the drive", b"the target", error))?;
+        Ok(faults)
     }
 
     /// Forces all that was written to the drive. An error of an earlier write that went on in the

@@ -392,8 +392,9 @@ fn files_that_had_one_inode_in_turn_are_not_joined() {
     let (target, progress) = (Temporary::new(), RestoreProgress::default());
     let options = RestoreOptions { verify: false, ..options(&target.0, &folder.0) };
     let opened = Target::open(&target.0).unwrap();
-    let (issues, complete) = (Mutex::default(), Mutex::default());
-    let job = Job { indexed: &indexed, options: &options, progress: &progress, target: opened, issues, complete };
+    let (indexed, options, progress) = (&indexed, &options, &progress);
+    let (issues, complete, written) = Default::default();
+    let job = Job { indexed, options, progress, target: opened, issues, complete, written };
     let mut restore = Restore::new(&job);
     let mut walk = Walk::new(&indexed, &saved.description, &options.within);
     while let Some(found) = walk.step().unwrap() {

@@ -77,9 +77,8 @@ impl Directory {
             ErrorKind::AlreadyExists => BackupError::Failed(format!("{} exists already", path.display())),
             _ => BackupError::io("write", &path, error),
         };
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.as_mut().map_err(|error| failed(error))?;
-        file.write_all(bytes).and_then(|()| file.sync_all()).map_err(|error| failed(&error))?;
+        let write = |file: &mut File| file.write_all(bytes).and_then(|()| file.sync_all());
+        make_file(&path, write).map_err(|error| failed(&error))?;
         Ok(path)
     }
 
@@ -152,6 +151,14 @@ fn make_folders(path: &Path, sync: &mut dyn FnMut(&Path) -> std::io::Result<()>)
 /// The folder above, which the current one is for a name alone.
 fn above(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes a new file. One that cannot be written goes at once: a full drive would keep it full.
+fn make_file(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    write(&mut file).inspect_err(|_| {
+        let _ = fs::remove_file(path);
+    })
 }
 
 fn sync(folder: &Path) -> std::io::Result<()> {
@@ -239,6 +246,22 @@ impl Store for Directory {
 mod tests {
     use super::*;
     use crate::testing::Temporary;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_removed() {
+        let folder = Temporary::new();
+        let path = folder.join("new");
+        let full = |file: &mut File| {
+            file.write_all(b"the first part")?;
+            Err(ErrorKind::StorageFull.into())
+        };
+        assert_eq!(make_file(&path, full).unwrap_err().kind(), ErrorKind::StorageFull);
+        assert!(!path.exists());
+        make_file(&path, |file| file.write_all(b"whole")).unwrap();
+        // One that was there is another writer's.
+        assert_eq!(make_file(&path, full).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
 
     #[test]
     fn each_folder_that_is_made_is_forced_into_the_one_above() {

@@ -189,3 +189,22 @@ fn damage_that_was_found_before_a_failure_is_marked_and_told() {
     let told: Vec<Name> = lock(&progress.damaged).iter().map(|(id, _)| Name::segment(id)).collect();
     assert_eq!(told, marked);
 }
+
+#[test]
+fn a_store_that_takes_no_marks_ends_no_check() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    for name in store.names(Folder::Segments) {
+        store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    }
+    store.fail_after(Some(0));
+    let found = check(&repository);
+    assert_eq!(found.unmarked.as_deref(), Some("the store went away"));
+    assert_eq!(store.names(Folder::Damaged), []);
+    assert_eq!(found.damaged.len() as u64, found.segments);
+    // The same files are named as with marks.
+    store.fail_after(None);
+    let marked = check(&repository);
+    assert!(found.lost_files > 0 && marked.unmarked.is_none(), "{found:?}");
+    assert_eq!(Verified { unmarked: None, ..found }, marked);
+}

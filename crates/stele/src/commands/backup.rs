@@ -334,12 +334,17 @@ fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
             counted(faults, "fault")
         );
     }
+    if let Some(cause) = &done.unmarked {
+        eprintln!("stele: marks of damage could not be changed in the repository: {}", Shown(cause));
+    }
     if done.is_good() {
         return Ok(());
     }
     let failure = Failure::new(Kind::Damaged, format!("the repository has {}", counted(faults, "fault")));
-    Err(failure
-        .next("save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew"))
+    Err(failure.next(match done.unmarked {
+        None => "save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew",
+        Some(_) => "run `stele backup verify --data` with the right to write: a backup stores marked chunks anew",
+    }))
 }
 
 /// Lists the damage that a check found before it failed.

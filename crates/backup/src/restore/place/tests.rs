@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use crate::testing::{Temporary, picture, repository, restore, save};
 

@@ -41,7 +41,12 @@ pub enum BackupKey {
 Example:
   stele backup key export --to /media/safe/backup-key
 
-The text opens the repository without a password. Keep it offline."
+The text opens the repository in the place of a password: every command takes it by --password-file. So a person who
+has lost all passwords adds a new one:
+
+  stele backup key add --password-file /media/safe/backup-key --new-password-file second
+
+Keep it offline."
     )]
     Export {
         #[command(flatten)]

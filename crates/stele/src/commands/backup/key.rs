@@ -69,7 +69,7 @@ fn write_escrow(json: bool, repository: &Repository, to: &Path) -> Outcome<()> {
         return print_json(&json!({ "file": to }));
     }
     println!(
-        "The key is in {}. It opens the repository without a password: keep it offline.",
+        "The key is in {}. It opens the repository in the place of a password (--password-file): keep it offline.",
         Shown(&to.display().to_string())
     );
     Ok(())

@@ -39,8 +39,8 @@ pub fn workers() -> usize {
 pub fn run(site: &Site, json: bool, command: BackupRun) -> Outcome<()> {
     // From here on no signal ends this process before `--after`.
     let stop = heard();
-    let mut after = After { command: command.after.as_deref(), done: Ok(()) };
-    let begun = command.before.as_ref().map_or(Ok(()), |before| before_hook(before, &stop));
+    let mut after = After { command: command.after.as_deref(), json, done: Ok(()) };
+    let begun = command.before.as_ref().map_or(Ok(()), |before| before_hook(before, json, &stop));
     let done = begun.and_then(|()| save(site, json, &command, &mut after, &stop)).map_err(no_snapshot);
     let hooked = after.run(done.as_ref().map_or_else(|failure| failure.kind.exit_code(), |()| 0));
     // A failure of the backup is the one to report.
@@ -51,13 +51,14 @@ pub fn run(site: &Site, json: bool, command: BackupRun) -> Outcome<()> {
 /// runs if `--before` failed too, which may have frozen a part of what it should.
 struct After<'a> {
     command: Option<&'a str>,
+    json: bool,
     done: Outcome<()>,
 }
 
 impl After<'_> {
     fn run(&mut self, code: u8) -> Outcome<()> {
         if let Some(command) = self.command.take() {
-            self.done = after_hook(command, code);
+            self.done = after_hook(command, self.json, code);
         }
         self.done.clone()
     }
@@ -70,10 +71,21 @@ fn no_snapshot(failure: Failure) -> Failure {
     Failure { kind, ..failure }
 }
 
+/// A command of the operator. With `--json` it writes to standard error alone: the answer is the
+/// only text on standard output.
+fn shell(command: &str, json: bool) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]);
+    if json {
+        shell.stdout(std::io::stderr());
+    }
+    shell
+}
+
 /// Runs the command of `--before`. A signal ends it, and no backup begins.
-fn before_hook(command: &str, stop: &AtomicBool) -> Outcome<()> {
+fn before_hook(command: &str, json: bool, stop: &AtomicBool) -> Outcome<()> {
     let cannot = |error: std::io::Error| Failure::failed(format!("the command of --before cannot start: {error}"));
-    let mut child = Command::new("/bin/sh").args(["-c", command]).spawn().map_err(cannot)?;
+    let mut child = shell(command, json).spawn().map_err(cannot)?;
     let mut asked = false;
     let status = loop {
         if let Some(status) = child.try_wait().map_err(cannot)? {
@@ -103,8 +115,8 @@ fn before_hook(command: &str, stop: &AtomicBool) -> Outcome<()> {
 }
 
 /// Runs the command of `--after`.
-fn after_hook(command: &str, code: u8) -> Outcome<()> {
-    let status = Command::new("/bin/sh").args(["-c", command]).env("STELE_BACKUP_EXIT", code.to_string()).status();
+fn after_hook(command: &str, json: bool, code: u8) -> Outcome<()> {
+    let status = shell(command, json).env("STELE_BACKUP_EXIT", code.to_string()).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(Failure::failed(format!("the command of --after failed: {status}"))),
@@ -340,7 +352,7 @@ mod tests {
         let ended = std::thread::scope(|scope| {
             let command = format!("echo $$ > {0}.new; mv {0}.new {0}; kill -TERM $$", begun.display());
             let stop = &stop;
-            let hook = scope.spawn(move || before_hook(&command, stop));
+            let hook = scope.spawn(move || before_hook(&command, false, stop));
             wait_until(&|| begun.exists());
             // The hook knows the command's end when the process is gone.
             let process = std::fs::read_to_string(&begun).unwrap();

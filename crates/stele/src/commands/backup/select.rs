@@ -107,11 +107,12 @@ impl LatestArgs {
         self.is_by(dated) && self.host.as_deref().is_none_or(|wanted| wanted == host)
     }
 
-    fn is_by(&self, dated: &Dated) -> bool {
+    pub fn is_by(&self, dated: &Dated) -> bool {
         self.at.is_none_or(|at| dated.stored <= at)
     }
 
-    fn nothing(&self) -> Failure {
+    /// No snapshot is among those that the options let pass.
+    pub fn nothing(&self) -> Failure {
         let host = self.host.as_ref().map_or_else(String::new, |host| format!(" of host '{host}'"));
         let by = self.at.map_or_else(String::new, |at| format!(" stored by {}", moment(at)));
         missing(&format!("the repository has no snapshot{host}{by}"))
@@ -146,7 +147,8 @@ pub fn latest(repository: &Repository, which: &LatestArgs, this: Option<&str>) -
     }
     match (only, hosts.is_empty(), unread) {
         (Some((found, unread)), ..) => sure(found, unread),
-        (None, false, _) => Err(several(&hosts)),
+        // Only a command that has `--host` says for which host it runs.
+        (None, false, _) => Err(several(&hosts, this.is_some())),
         (None, true, Some((dated, error))) => Err(unreadable(&dated, &error)),
         (None, true, None) => Err(which.nothing()),
     }
@@ -166,11 +168,14 @@ fn unreadable(dated: &Dated, error: &BackupError) -> Failure {
     Failure::new(Kind::Damaged, text).next("name another one by its id, or give --at with a date before it")
 }
 
-fn several(hosts: &BTreeSet<String>) -> Failure {
+fn several(hosts: &BTreeSet<String>, has_option: bool) -> Failure {
     let more = if hosts.len() > HOSTS_SHOWN { " and others" } else { "" };
     let names: Vec<&str> = hosts.iter().take(HOSTS_SHOWN).map(String::as_str).collect();
     let text = format!("`latest` could be of several hosts: {}{more}", names.join(", "));
-    Failure::usage(text).next("give --host HOST, or name the snapshot by its id")
+    Failure::usage(text).next(match has_option {
+        true => "give --host HOST, or name the snapshot by its id",
+        false => "name the snapshot by its id; `stele backup snapshots` lists them",
+    })
 }
 
 #[cfg(test)]

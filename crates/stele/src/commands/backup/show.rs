@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
+use stele_backup::BackupError;
 use stele_backup::diff::{self, Change};
 use stele_backup::filter::Filter;
 use stele_backup::repository::trees::{Found, Walk};
@@ -11,8 +12,8 @@ use stele_backup::snapshot::{Description, Snapshot, SnapshotId};
 use stele_backup::store::{Folder, Name};
 use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown};
-use stele_server::failure::{Failure, Outcome};
+use stele_ground::{Bytes, Shown, counted};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::select::{self, Chosen};
 use super::{index, index_for, shown_path};
@@ -112,7 +113,23 @@ fn kind(content: &Content) -> &'static str {
 }
 
 fn modified(found: &Found) -> String {
-    moment(u64::try_from(found.entry.metadata.modified.seconds).unwrap_or(0))
+    moment_of(found.entry.metadata.modified.seconds)
+}
+
+/// Seconds of 400 years, after which the calendar repeats itself.
+const CYCLE_SECONDS: u64 = 146_097 * 86_400;
+
+/// A moment by seconds since 1970, also one before.
+fn moment_of(seconds: i64) -> String {
+    let until = match u64::try_from(seconds) {
+        Ok(seconds) => return moment(seconds),
+        Err(_) => seconds.unsigned_abs(),
+    };
+    // The same day so many times 400 years later.
+    let cycles = until.div_ceil(CYCLE_SECONDS);
+    let later = moment(cycles * CYCLE_SECONDS - until);
+    let (year, rest) = later.split_once('-').unwrap_or_default();
+    format!("{:04}-{rest}", year.parse::<i64>().unwrap_or_default() - 400 * cycles as i64)
 }
 
 fn entry_line(found: &Found) -> String {
@@ -161,40 +178,73 @@ pub fn find(
 ) -> Outcome<()> {
     let mut filter = Filter::default();
     filter.add(pattern, false)?;
-    let wanted: Vec<(SnapshotId, Description)> = match only {
+    let (wanted, mut lost) = match only {
         Some(name) => {
             let Chosen { dated, snapshot, .. } = select::chosen(repository, name, latest)?;
-            vec![(dated.id, snapshot.description)]
+            (vec![(dated.id, snapshot.description)], 0)
         }
-        None => {
-            let mut all = Vec::new();
-            for dated in repository.snapshots()? {
-                let Snapshot { description, .. } = repository.snapshot(&dated.id)?;
-                if latest.admits(&dated, &description.host) {
-                    all.push((dated.id, description));
-                }
-            }
-            all
-        }
+        None => admitted(repository, latest)?,
     };
     let indexed = index(repository)?;
     for (id, description) in &wanted {
-        walk(&indexed, description, b"", &mut |found| {
-            if !filter.excludes(&found.path) {
-                return Ok(());
-            }
-            if json {
-                let mut value = entry_json(found);
-                if let Some(fields) = value.as_object_mut() {
-                    fields.insert("snapshot".to_owned(), id.to_string().into());
+        let (mut walk, mut is_whole) = (Walk::new(&indexed, description, b""), true);
+        loop {
+            match walk.step() {
+                Ok(Some(found)) if filter.excludes(&found.path) => found_line(json, id, &found)?,
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                // The walk goes on with the next part of the tree.
+                Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                    let (id, error) = (id.short(), error.to_string());
+                    eprintln!("stele: snapshot {id}: a part of the tree is lost: {}", Shown(&error));
+                    is_whole = false;
                 }
-                return print_json(&value);
+                Err(error) => return Err(error.into()),
             }
-            println!("{} {}", id.short(), entry_line(found));
-            Ok(())
-        })?;
+        }
+        lost += u64::from(!is_whole);
     }
-    Ok(())
+    if lost == 0 {
+        return Ok(());
+    }
+    let text = format!("{} could not be searched as a whole", counted(lost, "snapshot"));
+    Err(Failure::new(Kind::Damaged, text).next("`stele backup verify` names what is lost"))
+}
+
+/// The snapshots that the options let pass. With the number of those that cannot be read, which are
+/// listed: they may be of any host.
+fn admitted(repository: &Repository, latest: &LatestArgs) -> Outcome<(Vec<(SnapshotId, Description)>, u64)> {
+    let (mut all, mut lost) = (Vec::new(), 0);
+    for dated in repository.snapshots()?.into_iter().filter(|dated| latest.is_by(dated)) {
+        match repository.snapshot(&dated.id) {
+            Ok(Snapshot { description, .. }) if latest.admits(&dated, &description.host) => {
+                all.push((dated.id, description));
+            }
+            // It was forgotten meanwhile.
+            Ok(_) | Err(BackupError::Missing(_)) => {}
+            Err(error @ BackupError::Damaged(_)) => {
+                eprintln!("stele: snapshot {}: {}", dated.id.short(), Shown(&error.to_string()));
+                lost += 1;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if all.is_empty() && lost == 0 && *latest != LatestArgs::default() {
+        return Err(latest.nothing());
+    }
+    Ok((all, lost))
+}
+
+fn found_line(json: bool, id: &SnapshotId, found: &Found) -> Outcome<()> {
+    if !json {
+        println!("{} {}", id.short(), entry_line(found));
+        return Ok(());
+    }
+    let mut value = entry_json(found);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("snapshot".to_owned(), id.to_string().into());
+    }
+    print_json(&value)
 }
 
 pub fn diff(
@@ -222,4 +272,23 @@ pub fn diff(
         Ok(())
     })?;
     failed.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_are_shown_as_they_are() {
+        for (seconds, shown) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (-86_400 * 365, "1969-01-01T00:00:00Z"),
+            (-2_147_483_648, "1901-12-13T20:45:52Z"),
+            (-12_622_780_800, "1570-01-01T00:00:00Z"),
+            (-12_622_780_801, "1569-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(moment_of(seconds), shown, "{seconds}");
+        }
+    }
 }

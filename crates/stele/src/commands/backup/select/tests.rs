@@ -141,3 +141,12 @@ fn nothing_is_the_latest_below_one_that_cannot_be_read() {
     // It is older, so it cannot be the latest.
     assert_eq!(stage.latest(None, None, "b").unwrap(), other);
 }
+
+#[test]
+fn forget_is_not_told_to_use_an_option_that_it_lacks() {
+    let stage = Stage::new("latest-forget");
+    stage.save("a", 1, 1_000_000);
+    stage.save("b", 2, 1_000_100);
+    let failure = to_remove(&stage.repository, "latest").unwrap_err();
+    assert!(!failure.next.contains("--host") && failure.next.contains("by its id"), "{}", failure.next);
+}
