@@ -29,6 +29,8 @@ pub enum FileError {
     /// EROFS: retention forbids the change, or the share is open for reading only. The text says
     /// which.
     ReadOnly(String),
+    /// EPERM: a setting or a limit of the share does not allow it. The text says which.
+    Refused(String),
     /// EMLINK.
     TooManyLinks,
     /// ENAMETOOLONG.
@@ -81,6 +83,7 @@ impl fmt::Display for FileError {
             FileError::TooManyAttributes => "the extended attributes are larger than they can be",
             FileError::Invalid(text)
             | FileError::ReadOnly(text)
+            | FileError::Refused(text)
             | FileError::Damaged(text)
             | FileError::Retry(text)
             | FileError::Stopped(text) => text,

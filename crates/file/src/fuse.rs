@@ -45,6 +45,7 @@ use self::work::Work;
 use crate::Files;
 
 pub use self::locking::LockTable;
+pub use self::mounts::detach_dead;
 pub use self::work::UNDER_WAY_MAX;
 
 /// The most bytes of one read or write.

@@ -24,6 +24,7 @@ mod opening;
 mod pinning;
 mod reading;
 mod records;
+mod refusals;
 pub mod registry;
 mod releasing;
 mod restoring;
@@ -121,7 +122,7 @@ pub struct Share {
     /// For the one who finds out what became of abandoned transactions.
     refreshing: Turn<()>,
     /// The parts of background work, each of which goes on once at a time.
-    archiving: Turn<()>,
+    archiving: Turn<archiving::Pace>,
     committing: Turn<()>,
     tidying: Turn<()>,
     /// Uploads in parts begin in turn, and so are those aborted that were left behind.

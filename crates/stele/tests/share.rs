@@ -369,6 +369,64 @@ fn a_share_is_mounted_and_unmounted_by_command() {
 }
 
 #[test]
+fn a_share_is_mounted_again_after_a_crash() {
+    if !mounts() {
+        return;
+    }
+    let place = Place::new("share-dead-mount");
+    place.pool(5);
+    let server = serve(&place);
+    place.json(&["share", "create", "home", "--cache", "64MiB"]);
+    let directory = place.path("mounted");
+    std::fs::create_dir(&directory).unwrap();
+    place.json(&["share", "mount", "home", &directory]);
+    std::fs::write(format!("{directory}/a"), b"kept").unwrap();
+    std::fs::File::open(format!("{directory}/a")).unwrap().sync_all().unwrap();
+    server.kill();
+    assert!(std::fs::read_dir(&directory).is_err(), "the mount outlives its server");
+    let server = serve(&place);
+    place.json(&["share", "mount", "home", &directory]);
+    assert_eq!(std::fs::read(format!("{directory}/a")).unwrap(), b"kept");
+    server.kill();
+    let server = serve(&place);
+    place.json(&["share", "unmount", &directory]);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    place.refused(4, &["no share"], &["share", "unmount", &directory]);
+    server.stop();
+}
+
+#[test]
+fn a_share_is_mounted_at_an_empty_directory_alone() {
+    let place = Place::new("share-mount-places");
+    place.pool(5);
+    let server = serve(&place);
+    place.json(&["share", "create", "home", "--cache", "64MiB"]);
+    let full = place.path("full");
+    std::fs::create_dir(&full).unwrap();
+    std::fs::write(format!("{full}/file"), b"").unwrap();
+    let data = place.path("");
+    let above = std::path::Path::new(&data).parent().unwrap().to_str().unwrap();
+    for directory in [full.as_str(), data.as_str(), above] {
+        place.refused(3, &["empty directory"], &["share", "mount", "home", directory]);
+    }
+    place.refused(4, &["is no directory"], &["share", "mount", "home", &format!("{full}/file")]);
+    server.stop();
+}
+
+#[test]
+fn a_pin_beyond_the_limit_is_refused_with_sizes() {
+    let place = Place::new("share-pin");
+    place.pool(5);
+    let server = serve(&place);
+    place.json(&["share", "create", "home", "--cache", "16MiB", "--archive-after", "1"]);
+    support::server::good(server.put("/home/large", &vec![1; 9 << 20]));
+    place.refused(3, &["would take 9 MiB", "8 MiB are for them"], &["share", "pin", "home/large"]);
+    place.json(&["share", "set", "home", "--caching", "off"]);
+    place.refused(3, &["the cache of the share is off"], &["share", "pin", "home/large"]);
+    server.stop();
+}
+
+#[test]
 fn smb_clients_reach_a_share_and_commit_its_files() {
     if !mounts() || !installed(&["smbd", "--version"]) || !installed(&["smbclient", "--version"]) {
         return;

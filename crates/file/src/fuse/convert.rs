@@ -130,7 +130,7 @@ pub(super) fn set_time(time: TimeOrNow) -> SetTime {
 /// The one table from errors to numbers.
 pub(super) fn errno(error: &FileError) -> Errno {
     Errno::from_i32(match error {
-        FileError::NotOwner => libc::EPERM,
+        FileError::NotOwner | FileError::Refused(_) => libc::EPERM,
         FileError::NotFound => libc::ENOENT,
         FileError::Denied => libc::EACCES,
         FileError::Exists => libc::EEXIST,

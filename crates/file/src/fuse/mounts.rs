@@ -16,36 +16,57 @@ const LAYERS_MAX: usize = 16;
 /// Makes the directory ready for a mount and answers its absolute path. A dead mount of ours is
 /// unmounted. Refused while a living one of ours is there.
 pub(super) fn clear(directory: &Path) -> io::Result<PathBuf> {
+    detach_dead(directory)?;
     let directory = absolute(directory)?;
-    for _ in 0..LAYERS_MAX {
-        let dead = match fs::metadata(&directory) {
-            Ok(found) if !found.is_dir() => {
-                return Err(about(io::ErrorKind::NotADirectory, &directory, "it is not a directory"));
-            }
-            Ok(_) => false,
-            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => true,
-            Err(error) => return Err(about(error.kind(), &directory, &error.to_string())),
-        };
-        let table = fs::read("/proc/self/mountinfo")?;
-        let ours = top_mount(&table, &directory).is_some_and(|kind| kind == KIND);
-        match (dead, ours) {
-            (false, false) => return Ok(directory),
-            (false, true) => return Err(about(io::ErrorKind::ResourceBusy, &directory, "a share is mounted there")),
-            (true, false) => {
-                return Err(about(io::ErrorKind::ResourceBusy, &directory, "another file system is dead there"));
-            }
-            (true, true) => umount2(&directory, MntFlags::MNT_DETACH)?,
+    match fs::metadata(&directory) {
+        Ok(found) if !found.is_dir() => {
+            return Err(about(io::ErrorKind::NotADirectory, &directory, "it is not a directory"));
         }
+        Ok(_) => {}
+        Err(error) if is_dead(&error) => {
+            return Err(about(io::ErrorKind::ResourceBusy, &directory, "another file system is dead there"));
+        }
+        Err(error) => return Err(about(error.kind(), &directory, &error.to_string())),
     }
-    Err(about(io::ErrorKind::ResourceBusy, &directory, "too many dead file systems lie there"))
+    match is_ours(&directory)? {
+        true => Err(about(io::ErrorKind::ResourceBusy, &directory, "a share is mounted there")),
+        false => Ok(directory),
+    }
+}
+
+/// Unmounts what a dead process of ours left mounted at the directory. Answers whether there was
+/// such a mount.
+pub fn detach_dead(directory: &Path) -> io::Result<bool> {
+    let mut detached = false;
+    for _ in 0..LAYERS_MAX {
+        if !fs::metadata(directory).is_err_and(|error| is_dead(&error)) {
+            break;
+        }
+        let place = absolute(directory)?;
+        if !is_ours(&place)? {
+            break;
+        }
+        umount2(&place, MntFlags::MNT_DETACH).map_err(|errno| super::about("unmount the dead", &place, errno))?;
+        detached = true;
+    }
+    Ok(detached)
+}
+
+/// The process that served the directory has ended.
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOTCONN)
+}
+
+fn is_ours(directory: &Path) -> io::Result<bool> {
+    let table = fs::read("/proc/self/mountinfo")?;
+    Ok(top_mount(&table, directory).is_some_and(|kind| kind == KIND))
 }
 
 /// Resolves all but the last name, which may be a dead mount.
 fn absolute(directory: &Path) -> io::Result<PathBuf> {
     match directory.canonicalize() {
         Ok(path) => Ok(path),
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => match (directory.parent(), directory.file_name())
-        {
+        Err(error) if is_dead(&error) => match (directory.parent(), directory.file_name()) {
             (Some(parent), Some(name)) if parent == Path::new("") => Ok(Path::new(".").canonicalize()?.join(name)),
             (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
             _ => Err(error),

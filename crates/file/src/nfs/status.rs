@@ -31,7 +31,7 @@ pub const JUKEBOX: u32 = 10_008;
 
 pub fn of(error: &FileError) -> u32 {
     match error {
-        FileError::NotOwner => PERM,
+        FileError::NotOwner | FileError::Refused(_) => PERM,
         FileError::NotFound => NOENT,
         FileError::Denied => ACCES,
         FileError::Exists => EXIST,

@@ -7,7 +7,7 @@
 //! One transaction stores the version and lets the file's row name it. A crash before it leaves the
 //! file open, and it is archived again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -18,10 +18,10 @@ use stele_archive::Retention;
 use stele_ground::{Duration, Instant};
 
 use super::Share;
-use super::core::Core;
 use super::named::NamedByRow;
-use super::tree;
+use super::refusals::Refusals;
 use super::upload::Plan;
+use super::{stuck, tree};
 use crate::{FileError, Inode, Result};
 
 /// Between two attempts to store a file that is in use, or that the archive refused.
@@ -68,6 +68,24 @@ impl Worked {
         self.evicted += other.evicted;
         self.more |= other.more;
     }
+}
+
+/// What one round of archiving leaves to the next.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// The archive had no room for a file lately. Files that are stored side by side take room from
+    /// one another, and all may fail where most would fit one after the other.
+    pub one_by_one: bool,
+    pub refusals: Refusals,
+}
+
+/// A file that is to be archived.
+#[derive(Clone, Copy)]
+struct Due {
+    inode: u64,
+    size: u64,
+    /// It is longer than a body.
+    is_long: bool,
 }
 
 /// A writer's waiting for room in the cache.
@@ -155,40 +173,47 @@ impl Share {
     }
 
     async fn archive_idle(&self) -> Result<Worked> {
-        let _turn = self.archiving.lock().await;
+        let mut pace = self.archiving.lock().await;
         let mut worked = Worked::default();
         self.step(|core| {
             core.active.give_back();
             Ok(())
         })?;
-        let first = self.due(&BTreeSet::new())?;
+        let long_max = if pace.one_by_one { 1 } else { LONG_AT_ONCE };
+        let first = self.due(&BTreeMap::new(), STORED_AT_ONCE, long_max)?;
         worked.more = first.len() == STORED_AT_ONCE;
-        let mut begun: BTreeSet<u64> = first.iter().map(|(inode, _)| *inode).collect();
-        let mut storing = begun.clone();
-        let store = |inode| async move {
-            let stored = self.store_file(inode, Storing::Beside).await;
-            if matches!(stored, Ok(Stored::Done(_))) && self.bypasses() {
-                self.give_back_noting(inode).await;
-            }
-            (inode, stored)
-        };
-        let mut under_way: FuturesUnordered<_> = first.into_iter().map(|(inode, _)| store(inode)).collect();
-        while !begun.is_empty() {
+        match pace.one_by_one {
+            true => self.store_one_by_one(first, &mut pace, &mut worked).await?,
+            false => self.store_side_by_side(first, &mut pace, &mut worked).await?,
+        }
+        Ok(worked)
+    }
+
+    /// Stores these files, and those that become idle meanwhile. Once the archive had no room for
+    /// one, the round takes one file at a time, beside the long ones under way.
+    async fn store_side_by_side(&self, first: Vec<Due>, pace: &mut Pace, worked: &mut Worked) -> Result<()> {
+        let mut begun: BTreeSet<u64> = first.iter().map(|due| due.inode).collect();
+        let mut storing: BTreeMap<u64, bool> = first.iter().map(|due| (due.inode, due.is_long)).collect();
+        let store = |inode| async move { (inode, self.store_idle(inode).await) };
+        let mut under_way: FuturesUnordered<_> = first.into_iter().map(|due| store(due.inode)).collect();
+        while !under_way.is_empty() {
             let ended = tokio::select! {
                 biased;
                 ended = under_way.next() => ended,
-                () = self.room.notified() => None,
+                () = self.room.notified(), if !begun.is_empty() => None,
             };
             if let Some((inode, result)) = ended {
                 begun.remove(&inode);
                 storing.remove(&inode);
-                self.note_stored(inode, result, &mut worked)?;
+                self.note_stored(inode, result, pace, worked)?;
             }
-            // A long upload keeps its own place alone.
-            if !begun.is_empty() && storing.len() < STORED_AT_ONCE {
-                for (inode, is_long) in self.due(&storing)? {
-                    storing.insert(inode);
-                    // While the round waits for the rest alone, it takes no other file.
+            let long = storing.values().filter(|is_long| **is_long).count();
+            let (places, long_max) = if pace.one_by_one { (long + 1, 0) } else { (STORED_AT_ONCE, LONG_AT_ONCE) };
+            // While the round waits for the rest alone, it takes no other file. A long upload keeps
+            // its own place alone.
+            if !begun.is_empty() && storing.len() < places {
+                for Due { inode, is_long, .. } in self.due(&storing, places, long_max)? {
+                    storing.insert(inode, is_long);
                     if is_long {
                         begun.insert(inode);
                     }
@@ -196,22 +221,43 @@ impl Share {
                 }
             }
         }
-        while let Some((inode, result)) = under_way.next().await {
-            self.note_stored(inode, result, &mut worked)?;
-        }
-        Ok(worked)
+        Ok(())
     }
 
-    /// Files that are to be archived now, besides those that are being stored, and whether they are
-    /// longer than a body; no more than there are places.
-    fn due(&self, storing: &BTreeSet<u64>) -> Result<Vec<(u64, bool)>> {
+    /// Stores these files one after the other. The smallest comes first: what the archive stored of
+    /// a file that did not fit takes room until it is reclaimed.
+    async fn store_one_by_one(&self, mut files: Vec<Due>, pace: &mut Pace, worked: &mut Worked) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        files.sort_by_key(|due| due.size);
+        let mut had_room = true;
+        for Due { inode, .. } in files {
+            let stored = self.store_idle(inode).await;
+            had_room &= !matches!(stored, Err(FileError::NoSpace));
+            self.note_stored(inode, stored, pace, worked)?;
+        }
+        pace.one_by_one = !had_room;
+        Ok(())
+    }
+
+    async fn store_idle(&self, inode: u64) -> Result<Stored> {
+        let stored = self.store_file(inode, Storing::Beside).await;
+        if matches!(stored, Ok(Stored::Done(_))) && self.bypasses() {
+            self.give_back_noting(inode).await;
+        }
+        stored
+    }
+
+    /// Files that are to be archived now, besides those that are being stored, of which some are
+    /// long. With these there are no more files than places, and no more long ones than `long_max`.
+    fn due(&self, storing: &BTreeMap<u64, bool>, places: usize, long_max: usize) -> Result<Vec<Due>> {
         let now = self.surroundings.now().monotonic;
         let patience = self.patience();
-        let places = STORED_AT_ONCE - storing.len();
-        let long = |core: &mut Core, inode: u64| core.attributes(inode).is_ok_and(|about| about.size > self.body_max);
+        let places = places.saturating_sub(storing.len());
         self.step(|core| {
-            let under_way = storing.iter().filter(|inode| long(core, **inode)).count();
-            let mut left = LONG_AT_ONCE.saturating_sub(under_way);
+            let under_way = storing.values().filter(|is_long| **is_long).count();
+            let mut left = long_max.saturating_sub(under_way);
             // A crowded cache has no time for patience.
             let crowded = core.is_crowded();
             let again = if crowded { AGAIN_WHEN_CROWDED } else { patience.max(AGAIN_WHEN_CROWDED) };
@@ -224,26 +270,34 @@ impl Share {
                     break;
                 }
                 let Some(inode) = core.active.take_idle(now, patience) else { break };
-                let is_long = long(core, inode);
-                if storing.contains(&inode) || (is_long && left == 0) {
+                let size = core.attributes(inode).map_or(0, |about| about.size);
+                let is_long = size > self.body_max;
+                if storing.contains_key(&inode) || (is_long && left == 0) {
                     core.active.put_off(inode, now);
                     continue;
                 }
                 left -= usize::from(is_long);
-                due.push((inode, is_long));
+                due.push(Due { inode, size, is_long });
             }
             Ok(due)
         })
     }
 
-    fn note_stored(&self, inode: u64, result: Result<Stored>, worked: &mut Worked) -> Result<()> {
+    fn note_stored(&self, inode: u64, result: Result<Stored>, pace: &mut Pace, worked: &mut Worked) -> Result<()> {
         let now = self.surroundings.now().monotonic;
         // Content that is archived can leave the cache.
         self.room.notify_waiters();
         if let Err(error) = &result
             && *error != FileError::Stale
         {
-            tracing::warn!(share = %self.name, inode, %error, "a file could not be archived; it is tried again");
+            pace.one_by_one |= *error == FileError::NoSpace;
+            if let Some(untold) = pace.refusals.note(now, error) {
+                let path = self.step(|core| Ok(stuck::shown(core, inode)))?;
+                tracing::warn!(
+                    share = %self.name, path, untold, %error,
+                    "a file could not be archived; it is tried again"
+                );
+            }
         }
         self.step(|core| {
             match result {

@@ -506,6 +506,7 @@ impl Core {
     /// There is nothing of the file to be archived any more.
     pub fn deactivate(&mut self, inode: u64) {
         self.active.remove(inode);
+        self.refusal.take_if(|(refused, _)| *refused == inode);
         self.bind(inode);
     }
 

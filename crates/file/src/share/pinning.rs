@@ -6,6 +6,7 @@ use super::{SLOT, Share, Source};
 use crate::model::Caller;
 use crate::{FileError, Inode, Result};
 use bytes::Bytes;
+use stele_ground::Bytes as Size;
 
 /// The part of the cache, in percent, that pinned files may take.
 const PINNED_MAX: u64 = 50;
@@ -16,7 +17,7 @@ impl Share {
     /// Fetches a file into the cache, and keeps it there. Answers its size.
     pub async fn pin(&self, inode: Inode) -> Result<u64> {
         if self.bypasses() {
-            return Err(FileError::Invalid("the cache of the share is off: it keeps no file".into()));
+            return Err(FileError::Refused("the cache of the share is off: it keeps no file".into()));
         }
         let size = self.step(|core| {
             let size = core.living(inode)?.size;
@@ -29,8 +30,10 @@ impl Share {
             }
             let most = core.slots.count() * SLOT * PINNED_MAX / 100;
             match pinned > most {
-                true => Err(FileError::Invalid(format!(
-                    "pinned files would take {pinned} bytes, and at most {most} of the cache are for them; unpin others"
+                true => Err(FileError::Refused(format!(
+                    "pinned files would take {} of the cache, and {} are for them; unpin others",
+                    Size(pinned),
+                    Size(most)
                 ))),
                 false => Ok(size),
             }

@@ -43,8 +43,12 @@ pub struct StuckFiles {
 impl Core {
     /// The archive refused a file, and background work tries it again.
     pub fn note_refusal(&mut self, inode: u64, error: FileError) {
+        // It was removed meanwhile.
+        if !self.active.contains(inode) {
+            return;
+        }
         // What is to be tried again in a moment is no fault of the file or of the archive.
-        if !matches!(error, FileError::Retry(_)) && self.active.contains(inode) {
+        if !matches!(error, FileError::Retry(_)) {
             let known = self.refused.remove(&inode).map_or(0, |refused| refused.times);
             if self.refused.len() < REFUSED_MAX {
                 self.refused.insert(inode, Refused { times: known.saturating_add(1), error: error.clone() });

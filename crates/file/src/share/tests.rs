@@ -21,6 +21,7 @@ mod rebuilt;
 mod removal;
 mod retention;
 mod scale;
+mod scarce;
 mod sparse;
 mod stage;
 mod uploads;

@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use stele_file::fuse::{MountOptions, mount};
+use stele_file::fuse::{MountOptions, detach_dead, mount};
 use stele_file::{FileError, Files};
 use tokio::runtime::Runtime;
 
@@ -114,18 +114,36 @@ fn child_that_mounts_and_dies() {
     std::process::abort();
 }
 
-#[test]
-fn a_dead_mount_is_cleaned_up() {
-    if !able() {
-        return;
-    }
-    let directory = new_directory("dead");
+/// A directory at which a process had mounted a tree when it died.
+fn dead_mount(name: &str) -> PathBuf {
+    let directory = new_directory(name);
     let mut child = std::process::Command::new(std::env::current_exe().expect("a test has a name"));
     child.args(["lifecycle::child_that_mounts_and_dies", "--exact"]).env(CHILD, &directory);
     let ended = child.output().expect("the child starts");
     assert!(!ended.status.success(), "{ended:?}");
     let dead = fs::metadata(&directory).expect_err("its server died");
     assert_eq!(dead.kind(), ErrorKind::NotConnected, "{dead}");
+    directory
+}
+
+#[test]
+fn a_dead_mount_is_detached_by_command() {
+    if !able() {
+        return;
+    }
+    let directory = dead_mount("detached");
+    assert!(detach_dead(&directory).expect("it may be unmounted"), "no dead mount was found");
+    assert!(fs::read_dir(&directory).is_ok_and(|mut entries| entries.next().is_none()));
+    assert!(!detach_dead(&directory).expect("a look"), "only a dead mount is unmounted");
+    fs::remove_dir(&directory).expect("nothing is mounted there");
+}
+
+#[test]
+fn a_dead_mount_is_cleaned_up() {
+    if !able() {
+        return;
+    }
+    let directory = dead_mount("dead");
     let runtime = Runtime::new().expect("a runtime starts");
     let mounted = mount(empty_tree(), &directory, &MountOptions::default(), None, runtime.handle().clone());
     let mounted = Some(mounted.expect("it is mounted"));

@@ -5,6 +5,8 @@
 //! named in an alarm and tried again; the others are served. What a share acknowledged is durable
 //! in the catalog and on its cache volume.
 
+mod places;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,6 +45,8 @@ pub struct Shares {
     address: Mutex<Option<SocketAddr>>,
     /// Shares mounted on this machine by command, by directory.
     mounts: Mutex<BTreeMap<PathBuf, (String, Mounted)>>,
+    /// The data directory of the server, at which no share is mounted.
+    data: OnceLock<PathBuf>,
     /// Whether NFS clients may or must speak TLS.
     tls: OnceLock<Tls>,
     /// When those that are not open are tried.
@@ -126,6 +130,11 @@ impl Shares {
         let _ = self.tls.set(tls);
     }
 
+    /// Before shares are mounted.
+    pub fn set_data_directory(&self, directory: &Path) {
+        let _ = self.data.set(directory.to_owned());
+    }
+
     /// Mounts a share at a directory of this machine, until it is unmounted or the server stops.
     pub fn mount(&self, share: &Arc<Share>, directory: &Path, read_only: bool) -> Outcome<()> {
         let options = MountOptions { name: share.name().to_owned(), read_only, ..MountOptions::default() };
@@ -134,10 +143,8 @@ impl Shares {
             return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
         }
         let (locks, runtime) = (self.lock_table(share), tokio::runtime::Handle::current());
-        if !directory.is_dir() {
-            return Err(Failure::missing(format!("{} is no directory", directory.display()))
-                .next("make an empty directory for the mount"));
-        }
+        places::detach(directory)?;
+        places::check(directory, self.data.get().map(PathBuf::as_path))?;
         let mounted = mount_share(Arc::clone(share), directory, &options, locks, runtime).map_err(|error| {
             Failure::failed(error.to_string()).next("only a server that runs as root mounts shares")
         })?;
@@ -145,10 +152,14 @@ impl Shares {
         Ok(())
     }
 
-    /// Unmounts; refused while a process uses the directory.
+    /// Unmounts; refused while a process uses the directory. Also what an earlier server left
+    /// mounted there when it died.
     pub fn unmount(&self, directory: &Path) -> Outcome<()> {
         let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, mounted)) = mounts.get_mut(directory) else {
+            if places::detach(directory)? {
+                return Ok(());
+            }
             return Err(Failure::missing(format!("no share is mounted at {}", directory.display())));
         };
         mounted.unmount().map_err(|error| {
@@ -428,7 +439,7 @@ pub fn failed(error: FileError) -> Failure {
     let kind = match &error {
         FileError::NotFound | FileError::Stale => Kind::Missing,
         FileError::Exists | FileError::NotEmpty => Kind::Exists,
-        FileError::ReadOnly(_) | FileError::NotOwner | FileError::Denied => Kind::Refused,
+        FileError::ReadOnly(_) | FileError::Refused(_) | FileError::NotOwner | FileError::Denied => Kind::Refused,
         FileError::NoSpace | FileError::OverQuota => Kind::Full,
         FileError::Damaged(_) => Kind::Damaged,
         FileError::Retry(_) => Kind::Busy,

@@ -308,6 +308,7 @@ impl Services {
             (Some(_), false) => Tls::Offered,
             (Some(_), true) => Tls::Required,
         });
+        node.shares.set_data_directory(&self.site.dir);
         node.open_shares().await?;
         self.unattended.spawn(nfs::work(Arc::clone(node)));
         self.unattended.spawn(nfs::save(Arc::clone(node)));

@@ -86,7 +86,7 @@ pub enum Command {
     /// Volumes that hosts reach as block devices
     #[command(subcommand)]
     Export(export::Export),
-    /// Shares: buckets as trees of files, over NFS
+    /// Shares: buckets as trees of files, over NFS, SMB, FUSE and S3
     #[command(subcommand)]
     Share(share::Share),
     /// Buckets, their locks and their default retention

@@ -23,7 +23,10 @@ pub enum Share {
     },
     /// Show one share: every setting, how it is, and how clients mount it
     #[command(after_help = "Examples:\n  stele share show records\n  stele share show records --json")]
-    Show { name: String },
+    Show {
+        /// The share
+        name: String,
+    },
     /// Change how a share is offered; files that are stored stay as they are
     Set(ShareSet),
     /// Remove a share without files, its bucket and its cache volume
@@ -33,6 +36,7 @@ Example:
 
 The share must have no file. Committed files stay until their retention ends, and the share with them.")]
     Remove {
+        /// The share
         name: String,
         /// Do not ask
         #[arg(long)]
@@ -53,8 +57,9 @@ Examples:
 The server must run as root. The mount ends with `stele share unmount` or when the server stops; it does not come back
 with the next start.")]
     Mount {
+        /// The share
         name: String,
-        /// An existing directory
+        /// An empty directory
         directory: PathBuf,
         /// Refuse every change
         #[arg(long)]
@@ -62,7 +67,10 @@ with the next start.")]
     },
     /// Unmount a share that no process uses
     #[command(after_help = "Example:\n  stele share unmount /mnt/records")]
-    Unmount { directory: PathBuf },
+    Unmount {
+        /// The directory at which it is mounted
+        directory: PathBuf,
+    },
     /// Archive a file now, without waiting until it is idle
     #[command(after_help = "Example:\n  stele share archive records/2026/ledger.pdf")]
     Archive {
@@ -99,9 +107,10 @@ Examples:
   stele share create scans --cache 4GiB --caching off
   mount -t nfs -o vers=3,nolock,proto=tcp,port=2049,mountport=2049 HOST:/records /mnt
 
-A bucket of this name is made, or an empty one is taken. It stays a share for good: its files are reached through the
-file gateway alone. With --lock, removing every write permission of a file commits it: nobody changes or removes the
-file before its retention ends. The access time names that end; without one in the future, --retention counts.")]
+A bucket of this name is made, or an empty one is taken. It stays a share for good: clients of files and S3
+clients reach its files by their paths. With --lock, removing every write permission of a file commits it: nobody
+changes or removes the file before its retention ends. The access time names that end; without one in the future,
+--retention counts.")]
 pub struct ShareCreate {
     /// The share, and its bucket
     pub name: String,
@@ -143,6 +152,7 @@ Examples:
   stele share set records --removed-versions delete --yes
   stele share set scans --caching off")]
 pub struct ShareSet {
+    /// The share
     pub name: String,
     #[command(flatten)]
     pub offer: OfferArgs,

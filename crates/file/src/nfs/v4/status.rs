@@ -70,7 +70,7 @@ pub const WRONG_TYPE: u32 = 10_083;
 
 pub fn of(error: &FileError) -> u32 {
     match error {
-        FileError::NotOwner => PERM,
+        FileError::NotOwner | FileError::Refused(_) => PERM,
         FileError::NotFound => NOENT,
         FileError::Denied => ACCESS,
         FileError::Exists => EXIST,

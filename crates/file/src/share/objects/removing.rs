@@ -9,6 +9,7 @@ use stele_archive::{Access, Action, ArchiveError, Caller, DeleteRequest, Deleted
 use super::key::Path;
 use super::{ATTEMPTS, ObjectView, There, look, refusal, to_its_end};
 use crate::files::Removal;
+use crate::share::RemovedVersions;
 use crate::share::reading::key_of;
 use crate::share::records::InodeRow;
 use crate::share::tree;
@@ -59,9 +60,15 @@ impl ObjectView {
         let newest = self.share.archive.newest(caller, &self.share.name, &keys)?;
         match newest.into_iter().flatten().any(|info| info.versioned) {
             false => Ok(true),
-            true => Err(ArchiveError::InvalidRequest(format!(
-                "version {version} holds the present content of a file; delete the key without a version, which keeps all versions"
-            ))),
+            true => {
+                let fate = match self.share.settings().removed_versions {
+                    RemovedVersions::Keep => "which keeps all versions",
+                    RemovedVersions::Delete => "which deletes all versions of the file that nothing keeps",
+                };
+                Err(ArchiveError::InvalidRequest(format!(
+                    "version {version} holds the present content of a file; delete the key without a version, {fate}"
+                )))
+            }
         }
     }
 

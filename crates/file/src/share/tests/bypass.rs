@@ -108,7 +108,7 @@ async fn what_was_cached_goes_when_the_cache_is_turned_off() {
     share.set_settings(Settings { caching: Caching::Off, ..share.settings() });
     share.room_round().await.expect("a round");
     assert_eq!(used(&share), 0);
-    assert!(matches!(share.pin(second).await, Err(FileError::Invalid(_))));
+    assert!(matches!(share.pin(second).await, Err(FileError::Refused(_))));
     assert!(read(&share, first).await == pinned && read(&share, second).await == used_lately);
     assert_eq!(used(&share), 0);
     share.set_settings(Settings { caching: Caching::On, ..share.settings() });

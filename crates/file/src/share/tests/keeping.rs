@@ -202,7 +202,8 @@ async fn pinned_files_and_files_in_use_stay_in_the_cache() {
     let changes = Changes { size: Some(7 << 20), ..Changes::default() };
     share.set_attributes(&Caller::ROOT, large, changes, None).await.expect("a hole");
     let refusal = share.pin(large).await;
-    assert!(matches!(refusal, Err(FileError::Invalid(_))), "{refusal:?}");
+    let Err(FileError::Refused(why)) = refusal else { panic!("{refusal:?}") };
+    assert!(why.contains(" MiB of the cache") && why.contains("8 MiB are for them"), "{why}");
     drop(share);
     let share = stage.share().await;
     assert!(share.is_pinned(pinned_inode));

@@ -17,7 +17,7 @@ use stele_archive::{
 use super::stage::{NAME, Stage, content, file, read, settle, write};
 use crate::files::{Files, Node, Removal};
 use crate::share::reading::key_of;
-use crate::share::{ObjectView, Share};
+use crate::share::{ObjectView, RemovedVersions, Share};
 use crate::{Caller, Changes, FileError, Inode, SetTime};
 
 /// A share and its S3 view, as an administrator's client uses it.
@@ -282,6 +282,23 @@ async fn versions_are_those_of_the_file_of_a_path() {
     }
     assert_eq!(paged, whole);
     assert_eq!(whole.len(), 13);
+}
+
+#[tokio::test(start_paused = true)]
+async fn advice_about_versions_follows_the_setting() {
+    for (removed, fate) in
+        [(RemovedVersions::Keep, "which keeps all versions"), (RemovedVersions::Delete, "which deletes all versions")]
+    {
+        let mut stage = Stage::new(6);
+        stage.bucket.versioning = true;
+        stage.settings.removed_versions = removed;
+        let view = View::new(stage).await;
+        let version = Some(view.put("f", &content(1, 10)).await.expect("a put").version);
+        let request = DeleteRequest { bucket: NAME.into(), key: "f".into(), version, ..DeleteRequest::default() };
+        let answer = view.objects.delete(&view.client, request).await;
+        let Err(ArchiveError::InvalidRequest(text)) = answer else { panic!("{answer:?}") };
+        assert!(text.contains(fate), "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
