@@ -271,22 +271,23 @@ impl Space {
         true
     }
 
-    /// Of how many of the rows that are to be emptied the stripes fit into what is free, and not
-    /// promised, in the others.
+    /// Of how many of the rows that are to be emptied the stripes fit into what is free in the
+    /// others. Promised slots need a place there too: what the others lack for them is made in rows
+    /// that move, although no stripe lies in them yet.
     pub fn absorbed(&self, class: RowClass, emptied: &dyn Fn(&Row) -> bool) -> usize {
         let (rows, layout) = (&self.rows, self.layout.read());
-        let (mut stripes, mut free, mut count, mut slots) = (0u64, 0i64, 0u64, 1u64);
+        let (mut needed, mut free, mut count, mut slots) = (self.reserved(class), 0i64, 0u64, 1u64);
         for (id, row) in rows.iter().filter(|(_, row)| row.class == class) {
             slots = u64::from(row.slots.max(1));
             if layout.row(*id).is_some_and(emptied) {
-                stripes += u64::from(row.used) + row.held.len() as u64;
+                needed += u64::from(row.used) + row.held.len() as u64;
                 count += 1;
             } else {
                 free += row.free();
             }
         }
-        let room = u64::try_from(free).unwrap_or(0).saturating_sub(self.reserved(class));
-        count.saturating_sub(stripes.saturating_sub(room).div_ceil(slots)) as usize
+        let room = u64::try_from(free).unwrap_or(0);
+        count.saturating_sub(needed.saturating_sub(room).div_ceil(slots)) as usize
     }
 
     /// Stripes of all classes that lie in these rows.

@@ -162,7 +162,7 @@ impl DriveFile {
         }
         let geometry = Geometry { size: Bytes(size - size % block), block: Bytes(block) };
         if geometry.size.0 == 0 {
-            let message = format!("{}: is empty: a drive needs at least {block} bytes", path.display());
+            let message = format!("{}: has {size} bytes, and a drive needs at least {block}", path.display());
             return Err(MediaError::new(MediaFault::Invalid, message));
         }
         let alignment = system::direct_alignment(&file).map_or(block as usize, |(memory, _)| memory.max(1));

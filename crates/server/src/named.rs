@@ -5,13 +5,14 @@
 //! the only one left.
 
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use stele_array::label::LABEL_SIZE;
 use stele_array::label::codec::{Label, NoLabel};
-use stele_media::Shared;
+use stele_array::label::{LABEL_SIZE, LOG_AT, is_label, places};
+use stele_media::file::Access;
+use stele_media::{DriveFile, MediaFault, Shared};
 
 use crate::api::pool::{DriveView, StatusView};
 use crate::config::{Config, Site};
@@ -45,12 +46,36 @@ pub fn refuse_content(path: &Path) -> Outcome<()> {
     if label_at(path).is_some() {
         return Ok(());
     }
-    let found = file.seek(SeekFrom::End(0)).and_then(|size| stele_lab::live::signatures::known_content(&file, size));
+    let found = file.seek(SeekFrom::End(0)).and_then(|size| {
+        let known = stele_lab::live::signatures::known_content(&file, size)?;
+        let unknown = || Ok(holds_data(&file, size)?.then_some("data of an unknown kind"));
+        known.map_or_else(unknown, |known| Ok(Some(known)))
+    });
     match found {
         Ok(Some(found)) => Err(Failure::new(Kind::Refused, format!("{} holds {found}", path.display()))
             .next("name another drive, or have this one written over with --destroy")),
         Ok(None) | Err(_) => Ok(()),
     }
+}
+
+/// Whether a file has data where a drive that is new or wiped has zeros: before the log, and where
+/// the labels at its end are. The rest of a wiped drive is as the pool left it. A device that was
+/// used before is rarely blank, so of devices only marks of a known kind count.
+fn holds_data(file: &File, size: u64) -> io::Result<bool> {
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let labels = places(size);
+    let head = (0..size.min(LOG_AT)).step_by(LABEL_SIZE as usize);
+    let tail = labels.iter().copied().filter(|at| *at >= LOG_AT);
+    let (mut data, mut labelled) = (false, false);
+    for at in head.chain(tail) {
+        let mut bytes = vec![0; LABEL_SIZE.min(size - at) as usize];
+        file.read_exact_at(&mut bytes, at)?;
+        data |= bytes.iter().any(|byte| *byte != 0);
+        labelled |= labels.contains(&at) && is_label(&bytes);
+    }
+    Ok(data && !labelled)
 }
 
 /// Refuses a device one of whose partitions is a drive of a pool, whatever the caller says.
@@ -120,7 +145,22 @@ pub fn refuse_member(path: &Path, status: &StatusView) -> Outcome<()> {
             format!("{} is drive {} of this pool already, and {}", path.display(), member.drive, member.health),
         )
         .next("look at `stele pool status`; a command that was cut off may have come to its end")),
-        None => Ok(()),
+        None => refuse_held(path, status),
+    }
+}
+
+/// Refuses a drive that another process holds, before anything is changed for it: the pool's own
+/// `Busy` would say that its answer was lost. What the server holds itself it judges itself.
+fn refuse_held(path: &Path, status: &StatusView) -> Outcome<()> {
+    let mut known = status.drives.iter().map(|drive| &drive.path).chain(&status.removed);
+    if known.any(|known| !known.is_empty() && is_same(Path::new(known), path)) {
+        return Ok(());
+    }
+    match DriveFile::open(path, Access::ReadOnly) {
+        Err(error) if error.fault == MediaFault::Retry => {
+            Err(Failure::new(Kind::Busy, error.to_string()).next("stop what uses it, or name another drive"))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

@@ -24,7 +24,8 @@ fn check(server: &support::Server) {
 }
 
 fn numbers(status: &Value) -> Vec<u64> {
-    status["drives"].as_array().unwrap().iter().map(|drive| drive["drive"].as_u64().unwrap()).collect()
+    // A drive that the pool does not use has none.
+    status["drives"].as_array().unwrap().iter().map(|drive| drive["drive"].as_u64().unwrap_or(u64::MAX)).collect()
 }
 
 #[test]
@@ -175,6 +176,48 @@ fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     place.refused(3, &["drive 2 cannot be removed", "would remain", "add drives"], &["pool", "remove", "2"]);
     assert!(is_whole(&place.json(&["pool", "status"])));
     assert_eq!(place.config(), config);
+}
+
+/// A fully allocated volume has promised slots in rows that hold no stripe yet.
+#[test]
+fn a_drive_whose_room_is_promised_is_not_removed() {
+    let place = Place::new("growth-promised");
+    let drives: Vec<String> = (0..5).map(|number| place.path(&format!("d{number}.img"))).collect();
+    let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "128MiB", "--data", "none", "--spare", "1"];
+    drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+    place.json(&arguments);
+    place.json(&["volume", "create", "firm", "--code", "2+1", "--size", "300MiB", "--allocate"]);
+    place.refused(3, &["drive 0 cannot be removed", "add drives"], &["pool", "remove", "0"]);
+    assert!(is_whole(&place.json(&["pool", "status"])));
+    // Without the promise there is room.
+    place.json(&["volume", "delete", "firm", "--yes"]);
+    place.json(&["volume", "create", "thin", "--code", "2+1", "--size", "300MiB"]);
+    let status = place.json(&["pool", "remove", "0"]);
+    assert_eq!(numbers(&status), [1, 2, 3, 4], "{status}");
+}
+
+/// A path that is mistyped may lead to any file.
+#[test]
+fn a_file_that_is_full_of_data_is_not_made_a_drive() {
+    let place = Place::new("growth-content");
+    place.pool(4);
+    let (full, data) = (place.path("backup"), content(1, 256 << 20));
+    std::fs::write(&full, &data).unwrap();
+    let (drive, before) = (format!("{full}@5"), place.config());
+    let says = ["backup holds data of an unknown kind", "--destroy"];
+    place.refused(3, &says, &["pool", "add", "--drive", &drive]);
+    place.refused(3, &says, &["pool", "replace", "3", &drive]);
+    let other = Place::new("growth-content-other");
+    let new = [0, 1].map(|number| other.path(&format!("d{number}.img")));
+    let create = ["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--drive", &full];
+    other.refused(3, &says, &[&create[..], &["--drive", &new[0], "--drive", &new[1]]].concat());
+    assert!(std::fs::read(&full).unwrap() == data && place.config() == before);
+    place.json(&["pool", "add", "--drive", &drive, "--destroy"]);
+    // What has left and was wiped is taken without the word, whatever the pool wrote to it.
+    place.json(&["pool", "remove", "4"]);
+    place.json(&["drive", "wipe", &full, "--yes"]);
+    place.json(&["pool", "add", "--drive", &drive]);
+    assert!(is_whole(&place.json(&["pool", "status"])));
 }
 
 /// The next start finds the drives that `[pool] drives` names, whatever path a drive had before.

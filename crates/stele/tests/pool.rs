@@ -192,6 +192,28 @@ fn drives_that_another_process_holds_are_busy_and_not_refused() {
 }
 
 #[test]
+fn a_new_drive_that_another_process_holds_is_busy() {
+    let place = Place::new("held-new");
+    place.pool(4);
+    let new = place.path("new.img");
+    let held = std::fs::File::create(&new).unwrap();
+    held.set_len(256 << 20).unwrap();
+    held.lock().unwrap();
+    let (drive, before) = (format!("{new}@7"), place.config());
+    let commands = [&["pool", "add", "--drive", &drive][..], &["pool", "replace", "3", &drive]];
+    let refused = || commands.iter().for_each(|command| drop(place.refused(7, &["is in use by process"], command)));
+    refused();
+    let server = place.serve();
+    let served = place.config();
+    refused();
+    assert_eq!(place.config(), served);
+    server.stop();
+    assert!(!before.contains(&new) && !served.contains(&new), "{served}");
+    drop(held);
+    place.json(commands[0]);
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_fault() {
     use std::os::unix::process::ExitStatusExt;
     let place = Place::new("pipe");

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use stele_codes::{Code, Coder};
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, counted};
 
 use crate::model::{ArrayError, DigestUnit, VolumeSpec};
 
@@ -133,7 +133,10 @@ pub fn check_spec(spec: &VolumeSpec) -> Result<(), ArrayError> {
         return invalid(format!("a block is 512 or 4096 bytes, not {}", spec.block));
     }
     if spec.size.0 == 0 || !spec.size.0.is_multiple_of(BLOCK as u64) || spec.size.0 > 1 << 56 {
-        return invalid(format!("a size is a multiple of 4096 bytes up to 64 PiB, not {} bytes", spec.size.0));
+        return invalid(format!(
+            "a size is a multiple of 4096 bytes up to 64 PiB, not {}",
+            counted(spec.size.0, "byte")
+        ));
     }
     let shape = Shape::of(spec);
     if super::entry::size(&shape) > crate::model::place::PAGE {

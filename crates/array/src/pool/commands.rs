@@ -220,7 +220,7 @@ impl Engine {
     /// volume gets them while the record of the volume waits for its turn.
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.look(|core| core.space.unpromised(volume.class)) < slots {
-            if !self.grow(volume.class, None).await? {
+            if !self.grow_if_roomy(volume.class).await? {
                 let room = self.look(|core| core.space.unpromised(volume.class)) * volume.shape.data();
                 // The rows that it took are room for all again.
                 self.free_empty_rows().await?;

@@ -231,14 +231,14 @@ fn reject(engine: &Engine, found: &[crate::drives::label::FoundLabel], drives: &
             engine.membership.note_departed([Departed { index, name }]);
             continue;
         }
-        let text = format!("{} is not used: {}", drive.name, found.note);
+        // The alarm and the status name the drive before the note.
+        let note = match found.note.strip_prefix(&*drive.name) {
+            Some(rest) => format!("it{rest}"),
+            None => found.note.clone(),
+        };
+        let text = format!("{} is not used: {note}", drive.name);
         engine.alarm(AlarmKind::DriveRejected, Severity::Warning, None, text);
-        rejected.push(Rejected {
-            index,
-            attached: drive.clone(),
-            note: found.note.clone(),
-            health: health_of(&found.verdict),
-        });
+        rejected.push(Rejected { index, attached: drive.clone(), note, health: health_of(&found.verdict) });
     }
     rejected
 }

@@ -277,7 +277,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 let _ = self.shards.ask(made, Command::DeleteVolume { name: name.to_owned() });
             }
             if shard == 0 || dropped || !matches!(error, ArrayError::Exists(_)) {
-                return Err(error);
+                return Err(merge::of_each(error, shards));
             }
             // Perhaps a leftover. All shards begin anew without it.
             self.drop_leftovers()?;
@@ -348,7 +348,7 @@ impl<'a, S: Shards> Coordinator<'a, S> {
                 for (changed, before) in &known.parts[shard + 1..] {
                     let _ = change(*changed, before.spec.size);
                 }
-                return Err(error);
+                return Err(merge::of_each(error, known.shards));
             }
         }
         Ok(Reply::Done)

@@ -5,8 +5,8 @@ use stele_ground::{Bytes, DriveId, VolumeId};
 use super::registry::Registry;
 use super::striping::Striping;
 use crate::model::{
-    AheadCounts, Alarm, CodeSpace, Departed, DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER, PoolStatus, Progress,
-    VolumeDetail, VolumeStatus,
+    AheadCounts, Alarm, ArrayError, CodeSpace, Departed, DriveHealth, DriveStatus, Incomplete, NOT_A_MEMBER,
+    PoolStatus, Progress, VolumeDetail, VolumeStatus,
 };
 
 /// Where a shard's number stands in that of a volume which the first shard lacks.
@@ -14,6 +14,16 @@ const LACKING: u32 = 26;
 
 /// What is wrong with a drive that only some shards have.
 const IN_PART: &str = "not all shards of the pool have it: give the command that added or replaced it again";
+
+/// A shard that lacks room says so of its part of a volume. `shards`: how many parts there are.
+pub fn of_each(error: ArrayError, shards: usize) -> ArrayError {
+    match error {
+        ArrayError::Full(text) if shards > 1 => {
+            ArrayError::Full(format!("{text}, on each of {shards} shards, which take equal parts of it"))
+        }
+        error => error,
+    }
+}
 
 /// A volume from its parts, each with its shard, in the order of these. `shards`: how many parts
 /// there should be.

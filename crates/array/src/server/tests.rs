@@ -234,6 +234,17 @@ fn what_commands_made_is_there_when_the_pool_is_opened_again() {
     assert_eq!(status(&server).shards, 2);
 }
 
+#[test]
+fn room_that_lacks_is_told_of_each_shard() {
+    let site = Site::new("lacks");
+    let whole = |name: &str, size: u64| VolumeSpec { fully_allocated: true, ..spec(name, Code::mirror(2), size) };
+    let server = site.made(2);
+    let refused = server.command_blocking(Command::CreateVolume(whole("v", 1 << 40))).expect_err("no room");
+    assert!(matches!(&refused, ArrayError::Full(text) if text.contains("on each of 2 shards")), "{refused}");
+    // The pool is as it was.
+    volume(&server, whole("v", 4 * MIB));
+}
+
 /// A volume of a shape that no pool has is refused, before anything is computed from its strip.
 #[test]
 fn a_volume_without_a_strip_is_refused() {

@@ -26,6 +26,17 @@ pub struct Allocation {
     pub generation: u64,
 }
 
+/// The outcome of an attempt to add a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// A row was added, by this task or another.
+    Grown,
+    /// No cells are left for one.
+    NoRoom,
+    /// There are cells, and too few of their drives answer.
+    TooFewHere,
+}
+
 impl Engine {
     /// Allocates a slot for the stripe. `entitled`: one was promised to it. None when there is no
     /// room beside what is promised to others.
@@ -146,6 +157,20 @@ impl Engine {
     /// when no cells are left for one. `stripe`: the one that needs a slot, whose destage may be
     /// what the log waits for.
     pub async fn grow(&self, class: RowClass, stripe: Option<StripeKey>) -> Result<bool, ArrayError> {
+        let grown = self.try_grow(class, stripe).await?;
+        if grown == Growth::NoRoom {
+            self.warn_full(class);
+        }
+        Ok(grown == Growth::Grown)
+    }
+
+    /// As `grow`, for a request that is refused as a whole where there is no room: that the pool
+    /// lacks room for it is no alarm.
+    pub async fn grow_if_roomy(&self, class: RowClass) -> Result<bool, ArrayError> {
+        Ok(self.try_grow(class, None).await? == Growth::Grown)
+    }
+
+    async fn try_grow(&self, class: RowClass, stripe: Option<StripeKey>) -> Result<Growth, ArrayError> {
         let next = self.layout.read().free_id();
         let cost = self.log.cost_of(1024);
         let mut reservation = match stripe {
@@ -159,7 +184,7 @@ impl Engine {
             self.take_back_cells();
         }
         if self.layout.read().free_id() != next {
-            return Ok(true);
+            return Ok(Growth::Grown);
         }
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         let present = |drive: DriveNumber| self.drives.index(drive).is_some();
@@ -177,9 +202,9 @@ impl Engine {
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
         let again = self.layout.read().choose_row(class, &|drive| row.uses(drive));
-        let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
+        let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(Growth::Grown) };
         self.create_row(row, &pages, &mut reservation);
-        Ok(true)
+        Ok(Growth::Grown)
     }
 
     fn create_row(&self, row: Row, pages: &Pages, reservation: &mut Reservation) {
@@ -190,21 +215,18 @@ impl Engine {
         self.step(|core| core.space.note_room(false));
     }
 
-    async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<bool, ArrayError> {
-        let Some(row) = self.choose_lacking(class) else {
-            self.warn_full(class);
-            return Ok(false);
-        };
+    async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<Growth, ArrayError> {
+        let Some(row) = self.choose_lacking(class) else { return Ok(Growth::NoRoom) };
         let is_here = |drive: DriveNumber| self.drives.index(drive).is_some() && self.drive_state(drive).votes();
         let lacking = row.members.iter().filter(|member| !is_here(member.cell.drive)).count();
         if lacking > class.code.tolerates() {
-            return Ok(false);
+            return Ok(Growth::TooFewHere);
         }
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         let again = self.choose_lacking(class);
-        let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
+        let Some(row) = again.filter(|again| *again == row) else { return Ok(Growth::Grown) };
         self.create_row(row, &pages, &mut reservation);
-        Ok(true)
+        Ok(Growth::Grown)
     }
 
     fn choose_lacking(&self, class: RowClass) -> Option<Row> {

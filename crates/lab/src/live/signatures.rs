@@ -1,6 +1,6 @@
 //! What a file or device holds that is not the laboratory's, by what each kind of content has at a
 //! place of its own. The kinds are file systems, partition tables, volumes of LVM, encrypted
-//! volumes and members of Linux arrays.
+//! volumes, members of Linux arrays, archives, databases and images of disks.
 //!
 //! A file of the laboratory is full of random bytes, so two bytes alone prove nothing: one file in
 //! 65,536 has them. Where a kind has no longer mark, what must hold around it is looked at too.
@@ -44,6 +44,14 @@ const AT_HEAD: &[Mark] = &[
     (0, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
     (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
     (131_072, &[0x0c, 0xb1, 0xba, 0x00], "a member of a ZFS pool"),
+    (257, b"ustar", "an archive (tar)"),
+    (0, &[0x1f, 0x8b, 0x08, 0x00], "compressed data (gzip)"),
+    (0, &[0x1f, 0x8b, 0x08, 0x08], "compressed data (gzip)"),
+    (0, &[0xfd, b'7', b'z', b'X', b'Z', 0], "compressed data (xz)"),
+    (0, &[0x28, 0xb5, 0x2f, 0xfd], "compressed data (zstd)"),
+    (0, b"PK\x03\x04", "an archive (zip)"),
+    (0, b"SQLite format 3\0", "a database (SQLite)"),
+    (0, b"QFI\xfb", "an image of a disk (qcow2)"),
 ];
 
 /// From the end.

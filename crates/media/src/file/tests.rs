@@ -97,7 +97,7 @@ fn what_cannot_be_a_drive_is_refused() {
     refused(DriveFile::open("/dev/null", Access::Exclusive), MediaFault::Invalid, &["/dev/null"]);
     refused(DriveFile::create(scratch.path("tiny"), Bytes(100), Space::Sparse), MediaFault::Invalid, &["tiny"]);
     std::fs::write(scratch.path("small"), [0; 100]).expect("written");
-    refused(DriveFile::open(scratch.path("small"), Access::Exclusive), MediaFault::Invalid, &["small", "empty"]);
+    refused(DriveFile::open(scratch.path("small"), Access::Exclusive), MediaFault::Invalid, &["small", "100 bytes"]);
     let huge = DriveFile::create(scratch.path("huge"), Bytes(1 << 52), Space::Reserved);
     refused(huge, MediaFault::Full, &["huge"]);
     assert!(!scratch.path("huge").exists(), "a drive without its space is not left behind");

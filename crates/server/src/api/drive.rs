@@ -8,7 +8,8 @@ use super::{Actor, Call, Done};
 use crate::failure::Outcome;
 use crate::node::{Node, blocking, membership, wipe};
 
-/// Forgets the errors of a drive. If the pool gave the drive up, it takes it back.
+/// Forgets the recent errors of a drive, by which the pool judges it; its counts stay. If the pool
+/// gave the drive up, it takes it back.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Clear {
     pub drive: u32,

@@ -12,6 +12,8 @@ use crate::node::growth::When;
 use crate::node::smart::SmartView;
 use crate::node::{Node, membership, standing, surroundings};
 
+mod number;
+
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct ShowPool {}
 
@@ -76,7 +78,8 @@ pub struct StatusView {
     pub log_trouble: String,
     #[serde(with = "crate::moment::option", default)]
     pub log_trouble_since: Option<u64>,
-    /// Why stripes that should move cannot, and since when. `standing` tells it.
+    /// Why stripes that should move cannot, and since when. Clients find it in `standing`, under
+    /// `moving-put-off`.
     #[serde(skip)]
     pub moving_put_off: Option<(String, u64)>,
     /// Stripes that the loss of one enclosure would make unreadable. Below, those of them that the
@@ -174,6 +177,8 @@ pub struct StandingView {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DriveView {
+    /// `NOT_A_MEMBER` if it has none; null in JSON.
+    #[serde(with = "number")]
     pub drive: u32,
     pub identity: String,
     pub path: String,

@@ -55,3 +55,36 @@ fn a_blank_drive_is_readable_and_empty() {
     assert!(is_blank(&dir.join("new")) && !is_blank(&dir.join("short")) && !is_blank(&dir.join("gone")));
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn a_file_with_data_is_refused_and_a_wiped_drive_is_not() {
+    let path = std::env::temp_dir().join(format!("stele-named-content-{}", std::process::id()));
+    let size = 64 << 20;
+    let mark = stele_array::label::codec::MAGIC;
+    let last = *places(size).last().unwrap();
+    // What lies where, and whether that is data which no pool left.
+    let cases: [(&str, &[(u64, &[u8])], bool); 8] = [
+        ("a new drive", &[], false),
+        ("a tar file", &[(0, b"ledger/2026"), (257, b"ustar")], true),
+        ("a gzip file", &[(0, &[0x1f, 0x8b, 8, 0])], true),
+        ("random bytes", &[(0, &[0xa5; 4096])], true),
+        ("data behind a hole", &[(3 << 20, b"data")], true),
+        ("data at the end", &[(last + 100, b"data")], true),
+        ("strips and log of a wiped drive", &[(LOG_AT, &[0xa5; 4096]), (32 << 20, &[0xa5; 4096])], false),
+        ("a damaged label, which is the pool's to judge", &[(0, b"junk"), (last, mark)], false),
+    ];
+    for (name, contents, is_data) in cases {
+        let file = File::create(&path).unwrap();
+        file.set_len(size).unwrap();
+        contents.iter().for_each(|(at, bytes)| file.write_all_at(bytes, *at).unwrap());
+        let refused = refuse_content(&path).err();
+        assert_eq!(refused.is_some(), is_data, "{name}: {refused:?}");
+        assert!(refused.is_none_or(|failure| failure.kind == Kind::Refused && failure.next.contains("--destroy")));
+    }
+    // Shorter than any drive.
+    std::fs::write(&path, "a letter").unwrap();
+    assert!(refuse_content(&path).is_err());
+    std::fs::write(&path, "").unwrap();
+    assert!(refuse_content(&path).is_ok());
+    std::fs::remove_file(&path).unwrap();
+}

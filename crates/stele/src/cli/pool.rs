@@ -70,8 +70,8 @@ Examples:
 
 Refused if the other drives cannot hold all data. Redundancy does not decrease during the removal, because the drive
 keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.
-With --wait, exit code 1 says that the removal was taken back, and exit code 5 that other drives keep the pool from
-it.")]
+With --wait, exit code 1 says that the removal was taken back, and exit code 5 that other drives or a lack
+of room keep the pool from it.")]
 pub struct PoolRemove {
     /// Number of the drive, as `stele pool status` shows it
     pub drive: u32,

@@ -40,7 +40,7 @@ async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32,
     };
     if !matches!(known.health.as_str(), "missing" | "failed") {
         return Err(Failure::usage(format!("drive {drive} answers, and is {}", known.health))
-            .next(format!("to forget its errors: stele drive clear {drive}")));
+            .next(format!("to hold its recent errors against it no longer: stele drive clear {drive}")));
     }
     connection.call(ForgetDrives {}).await?;
     let config = Config::read(&site.config_path)?;
@@ -117,7 +117,10 @@ async fn tell(connection: &Connection, json: bool, drive: u32, filled: bool) -> 
         true => {
             println!("Drive {drive} is taken back; it counts when all of it is up to date: stele pool status --watch")
         }
-        false => println!("The errors of drive {drive} are forgotten."),
+        false => println!(
+            "The recent errors of drive {drive} are no longer held against it. The counts that `stele pool status` shows \
+             stay."
+        ),
     }
     Ok(())
 }

@@ -49,6 +49,7 @@ pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
 
 async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outcome<()> {
     create.drives.iter().try_for_each(DriveArgument::check_enclosure)?;
+    check_spare(create.spare, create.drives.len())?;
     let now = stele_server::node::wall_clock();
     if !create.confirm_time {
         confirm(
@@ -67,6 +68,19 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
     print!("{}", render(&status));
     println!("\nServe it: stele serve --config {}", site.config_path.display());
     Ok(())
+}
+
+/// Each drive keeps its part of the spare space, and at most half of itself.
+fn check_spare(spare: Option<u32>, drives: usize) -> Outcome<()> {
+    let most = (drives / 2).max(1);
+    match spare.filter(|spare| *spare as usize > most) {
+        Some(spare) => Err(Failure::usage(format!(
+            "--spare {spare} is more than half of the drives: a pool of {} has at most {most} as spare space",
+            counted(drives as u64, "drive")
+        ))
+        .next(format!("write --spare {most}, or name more drives"))),
+        None => Ok(()),
+    }
 }
 
 async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outcome<()> {
@@ -327,7 +341,7 @@ impl Standstill {
     fn is_seen(&mut self, status: &StatusView, now: Instant) -> bool {
         let done = [status.moving, status.copy_back, status.rebuild].map(|work| work.map_or(0, |work| work.done));
         let is_hindered =
-            status.unreadable_stripes > 0 || status.moving_put_off.is_some() || status.drives.iter().any(is_lost);
+            status.unreadable_stripes > 0 || put_off(status).is_some() || status.drives.iter().any(is_lost);
         // A try that fails begins at nothing and ends there.
         let moves = |before: &[u64; 3]| done.iter().zip(before).any(|(done, before)| done > before);
         if !is_hindered || self.0.as_ref().is_none_or(|(_, before)| moves(before)) {
@@ -341,7 +355,7 @@ impl Standstill {
 fn unfilled(status: &StatusView, old: u32) -> Failure {
     let message = format!("drive {old} is not replaced completely: {}", hindrance(status, Some(old)));
     Failure::new(Kind::Damaged, message)
-        .next("return them: `stele drive online N`; the pool then goes on by itself, and `stele pool status` shows it")
+        .next("return missing drives (`stele drive online N`), or make room; the pool then goes on by itself")
 }
 
 /// What keeps work from its end; `replaced` is a drive that does not count.
@@ -349,11 +363,16 @@ fn hindrance(status: &StatusView, replaced: Option<u32>) -> String {
     let counts = |drive: &&DriveView| drive.is_member() && Some(drive.drive) != replaced && is_lost(drive);
     let away = status.drives.iter().filter(counts);
     let away: Vec<String> = away.map(|drive| format!("drive {} is {}", drive.drive, drive.health)).collect();
-    match &status.moving_put_off {
+    match put_off(status) {
         _ if !away.is_empty() => format!("drives are away: {}", away.join(", ")),
-        Some((why, _)) if status.unreadable_stripes == 0 => why.clone(),
+        Some(why) if status.unreadable_stripes == 0 => why.to_owned(),
         _ => format!("{} cannot be read", counted(status.unreadable_stripes, "stripe")),
     }
+}
+
+/// Why stripes that should move cannot, as the standing alarm says.
+fn put_off(status: &StatusView) -> Option<&str> {
+    status.standing.iter().find(|standing| standing.kind == "moving-put-off").map(|standing| &*standing.message)
 }
 
 /// The stripes that cannot be read, in words.
@@ -516,9 +535,13 @@ fn describe(progress: &ProgressView) -> String {
     let percent = u128::from(progress.done) * 100 / u128::from(progress.total.max(1));
     format!(
         "{} {percent} %, {} of {}, {}/s, {left}",
-        bar(progress.done, progress.total),
+        // Nothing is done where no byte has been counted yet.
+        bar(progress.done, progress.total.max(1)),
         Bytes(progress.done),
         Bytes(progress.total),
         Bytes(progress.rate)
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,6 +65,7 @@ fn a_volume_that_does_not_fit_leaves_the_room_to_others() {
     let firm = VolumeSpec { fully_allocated: true, ..spec("firm", "mirror-2", 1 << 40) };
     let refused = fixture.command(Command::CreateVolume(firm));
     assert!(matches!(refused, Err(NoAnswer::Array(ArrayError::Full(_)))), "{refused:?}");
+    assert_eq!(fixture.told(AlarmKind::SpaceLow), [""; 0], "a refusal is no alarm");
     for at in 1..16 {
         fixture.write(thin, at << 20, &pattern(at, 1 << 20)).expect("the pool has room for another code");
     }

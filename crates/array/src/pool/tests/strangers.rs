@@ -26,6 +26,9 @@ fn drives_that_do_not_belong_are_named_and_the_pool_opens_without_them() {
     let notes = open(&mut fixture);
     assert!(matches!(&notes[..], [note] if note.contains("belongs to another pool")), "{notes:?}");
     assert!(fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::DriveRejected), "{:?}", fixture.alarms);
+    let named = |text: &str| text.matches("drives/4").count();
+    assert!(fixture.told(AlarmKind::DriveRejected).iter().all(|told| named(told) == 1), "{:?}", fixture.alarms);
+    assert_eq!(named(&notes[0]), 0, "status names the drive before the note: {notes:?}");
     fixture.command(Command::Close).expect("closed");
     // A copy of one of its own.
     fixture.test_drives.drives[4] = fixture.test_drives.drives[2].clone();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, counted};
 
 use super::{Drive, Layout, Row, RowClass, RowKind};
 use crate::drives::label::Configuration;
@@ -97,7 +97,11 @@ impl Layout {
         let lacking: u64 = open.map(|(at, drive)| short(drive).saturating_sub(before(at))).sum();
         match lacking {
             0 => Ok(()),
-            _ => Err(format!("their rows would take {lacking} units of {} of the spare space", Bytes(self.unit_size))),
+            _ => Err(format!(
+                "the rows that must move would take {} of {} of the spare space",
+                counted(lacking, "unit"),
+                Bytes(self.unit_size)
+            )),
         }
     }
 }

@@ -341,3 +341,30 @@ fn the_search_in_a_row_begins_behind_what_is_used() {
     assert_eq!(space.stripes().map(|(_, stripes)| stripes).sum::<u64>(), 0);
     assert!(!space.changed().contains(&first.0));
 }
+
+#[test]
+fn a_drive_is_not_emptied_onto_slots_that_are_promised() {
+    let mut before = configuration(5, 20, 1);
+    before.drives.iter_mut().enumerate().for_each(|(at, drive)| drive.enclosure = at as u32);
+    let shared = SharedLayout::new(Layout::new(&before));
+    let mut space = Space::new(shared.clone());
+    let class = class("2+1");
+    fill(&mut shared.write(), class);
+    let rows: Vec<Row> = shared.read().rows().cloned().collect();
+    rows.iter().for_each(|row| space.add_row(row, 0));
+    let mut after = before;
+    after.drives[0].leaving = true;
+    let can_empty = |space: &Space| {
+        let leaves = |row: &Row| row.uses(DriveNumber(0));
+        shared.read().can_empty(&after, &[DriveNumber(0)], &|class| space.absorbed(class, &leaves)).is_ok()
+    };
+    assert!(can_empty(&space), "nothing lies in the rows");
+    // Half of the slots fit on four drives, beside the spare space; all of them do not.
+    let all = space.free(class);
+    space.promise(class, all / 2);
+    assert!(can_empty(&space));
+    space.promise(class, all - all / 2);
+    assert!(!can_empty(&space));
+    space.release(class, all);
+    assert!(can_empty(&space));
+}
