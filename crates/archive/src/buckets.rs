@@ -124,7 +124,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        bucket.reached_through(caller)?;
+        bucket.deleted_through(caller)?;
         store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
@@ -158,7 +158,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        bucket.reached_through(caller)?;
+        bucket.deleted_through(caller)?;
         store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         loop {

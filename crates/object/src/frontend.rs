@@ -18,6 +18,7 @@ mod keyed;
 mod policing;
 mod posting;
 mod prepare;
+pub(crate) mod range;
 mod schema;
 mod sts;
 mod subresource;
@@ -166,6 +167,7 @@ impl Frontend {
             }
             false => self.serve(request, peer, &id).await,
         };
+        answer::refer_to_returns(operation, &mut response);
         if uninvited {
             answer::end_connection(&mut response);
         }

@@ -393,6 +393,16 @@ impl Config {
                 path.display()
             )));
         }
+        for (key, connections) in [
+            ("[s3] connections_max", config.s3.connections_max),
+            ("[s3] connections_per_peer", config.s3.connections_per_peer),
+            ("[block] connections_max", config.block.connections_max),
+        ] {
+            if connections == 0 {
+                let message = format!("{}: {key} is 0, and every client would be refused", path.display());
+                return Err(Failure::usage(message).next("write 1 or more, or leave the key out"));
+            }
+        }
         for (key, seconds) in
             [("[pool] rebuild_after", config.pool.rebuild_after), ("[memory] flush_age", config.memory.flush_age)]
         {

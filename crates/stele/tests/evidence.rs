@@ -166,6 +166,65 @@ fn a_retention_proof_is_verified_by_two_programs() {
     assert_eq!(python(&[&proof]).unwrap().status.code(), Some(1));
 }
 
+/// Neither a path that is wrong nor a key that is a folder of another one refutes the proof.
+#[test]
+fn copies_are_compared_where_they_can_be_files() {
+    let place = Place::new("proof-copies");
+    let server = place.up();
+    place.json(&["bucket", "create", "records", "--lock"]);
+    for key in ["a/b", "a/b-x", "a/b/c", "one"] {
+        server.put(&format!("/records/{key}"), key.as_bytes());
+    }
+    let [proof, copies, none] = ["proof", "copies", "none"].map(|name| place.path(name));
+    place.json(&["proof", "export", "--bucket", "records", "--to", &proof]);
+    place.refused(4, &["nob"], &["proof", "export", "--bucket", "nob", "--to", &none]);
+    assert!(!Path::new(&none).exists(), "no directory is left");
+    server.stop();
+    let compare = |dir: &str| elsewhere(&["proof", "verify", &proof, "--content", dir, "--json"]);
+    let write = |keys: &[&str]| {
+        let _ = std::fs::remove_dir_all(&copies);
+        for key in keys {
+            let file = Path::new(&copies).join(key);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, key).unwrap();
+        }
+    };
+    // Either of the two keys is the file.
+    for keys in [["a/b", "a/b-x", "one"], ["a/b/c", "a/b-x", "one"]] {
+        write(&keys);
+        let output = compare(&copies);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!((&json["content_compared"], &json["content_left"]), (&3.into(), &1.into()), "{output:?}");
+    }
+    // A folder in the place of a key's file is no copy of it.
+    write(&["a/b", "a/b-x", "one/more"]);
+    fails(&["proof", "verify", &proof, "--content", &copies], "one is a directory");
+    write(&["a/b", "one"]);
+    fails(&["proof", "verify", &proof, "--content", &copies], "a/b-x");
+    for (arguments, word) in [
+        (vec!["proof", "verify", &proof, "--content", &none], "--content"),
+        (vec!["proof", "verify", &copies], "is no retention proof"),
+    ] {
+        let output = elsewhere(&arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(4) && text.contains(word) && !text.contains("changed"), "{text}");
+    }
+}
+
+/// A size is in words.
+#[test]
+fn a_receipt_of_one_byte_says_byte() {
+    let place = Place::new("receipt-byte");
+    let server = place.up();
+    place.json(&["bucket", "create", "records"]);
+    server.put("/records/one", b"1");
+    let [key, receipt] = ["stele.pub", "receipt"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &key]).status.success());
+    assert!(place.stele(&["receipt", "get", "records/one", "--to", &receipt]).status.success());
+    let text = holds(&["receipt", "verify", &receipt, "--key", &key]);
+    assert!(text.contains("1 byte\n"), "{text}");
+}
+
 #[test]
 fn heads_go_to_a_syslog_server() {
     let place = Place::new("heads-syslog");

@@ -26,6 +26,26 @@ fn a_first_start_killed_at_any_stage_is_begun_again() {
     }
 }
 
+/// Neither an empty note beside a key that was shown, nor a full one beside a key of an operator.
+#[test]
+fn a_note_of_a_first_start_makes_no_key_beside_others() {
+    let place = Place::new("noted");
+    place.up().stop();
+    let keys = |server: &Server| {
+        assert!(server.ready.get("key_file").is_none(), "{}", server.ready);
+        assert!(!place.0.join("first-start").exists(), "the note is removed");
+        place.json(&["key", "list"]).as_array().unwrap().len()
+    };
+    std::fs::write(place.0.join("first-start"), "").unwrap();
+    let server = Server::start(&place, &["serve"]).unwrap();
+    assert_eq!(keys(&server), 1);
+    place.json(&["key", "create", "--name", "clerk", "--role", "user"]);
+    server.stop();
+    std::fs::write(place.0.join("first-start"), "# the first key is owed\n").unwrap();
+    let server = Server::start(&place, &["serve"]).unwrap();
+    assert_eq!(keys(&server), 2);
+}
+
 #[test]
 fn an_address_that_another_server_has_makes_no_pool() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

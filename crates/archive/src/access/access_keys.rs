@@ -195,6 +195,12 @@ impl Archive {
             // Under the matter `rebuild`, officers' keys may be among the losses. It is then no
             // first set-up.
             pending = officers >= FIRST_OFFICERS || self.store().doubt().is_some();
+            if lost && !pending {
+                // The option is for a wait under an alarm, and would make a valid key at once.
+                return Err(ArchiveError::InvalidState(format!(
+                    "no officer is lost: a new officer needs no approval before {FIRST_OFFICERS} were made; create this one as the first ones are"
+                )));
+            }
             if !pending {
                 // Of two keys that are made at once, only one can be the last of the set-up.
                 transaction = match counted {

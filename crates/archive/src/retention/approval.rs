@@ -36,6 +36,9 @@ const LOST_DAYS: u64 = 30;
 const OPEN_MAX: usize = 64;
 const PENDING_KEYS_MAX: usize = OPEN_MAX - 16;
 
+/// The reason why the list calls a request void.
+const MADE_BY: &str = "since the key that made it has expired, was revoked or has fewer rights now";
+
 /// A request that waits for another officer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RequestInfo {
@@ -187,7 +190,18 @@ impl Archive {
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
         let allowed = caller.require_role(&roles, Action::Read);
         self.store().audited(allowed, || Event::new(caller, Action::Read)).await?;
-        Ok(self.store().open_requests()?.iter().map(|(id, row)| row.info(id)).collect())
+        let store = &self.store();
+        let infos = store.open_requests()?.into_iter().map(|(id, row)| {
+            let info = row.info(&id);
+            match store.end_of_request(&id, &row) {
+                // It stays until its end, or until it is refused, and takes room.
+                Err(ArchiveError::Denied(_)) => {
+                    Ok(RequestInfo { says: format!("void, {MADE_BY}: {}", info.says), ..info })
+                }
+                answer => answer.map(|_| info),
+            }
+        });
+        infos.collect()
     }
 
     /// Approves a request as another officer than its author. Returns its effect.

@@ -156,7 +156,10 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         ));
     }
     if found.latest && bucket.versioned() && !found.row.marker {
-        reasons.push("a delete without a version id only adds a delete marker, which is always allowed".into());
+        reasons.push(match bucket.row.is_share() {
+            false => "a delete without a version id only adds a delete marker, which is always allowed".into(),
+            true => "in a share no delete adds a delete marker: one without a version id removes the name of the file, by the rules of the tree, and is refused while a retention, a hold or a matter keeps the file".into(),
+        });
     }
     let held = found.row.is_held();
     let kept = held || found.row.awaits_event();

@@ -96,6 +96,17 @@ impl Bucket {
         }
     }
 
+    /// Refuses to delete a share as a bucket, whether it is open or not: its tree goes with it.
+    pub fn deleted_through(&self, caller: &Caller) -> Result<()> {
+        match self.row.is_share() && !caller.gateway {
+            true => Err(ArchiveError::InvalidState(format!(
+                "bucket `{name}` is a share, and is not deleted as a bucket; `stele share remove {name}` removes it",
+                name = self.name()
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses unless the caller's grants or the bucket's anonymous access allow it.
     pub fn authorize(&self, caller: &Caller, access: Access, prefix: &str) -> Result<()> {
         use crate::model::bucket::AnonymousAccess::{Read, ReadAndList};

@@ -164,6 +164,26 @@ async fn an_approved_export_ends_with_either_officer() {
 }
 
 #[tokio::test]
+async fn the_list_of_requests_says_which_are_void() {
+    for how in [End::Revoked, End::Narrowed] {
+        let world = World::new(6);
+        let archive = store(&world).await;
+        let (anna, (_, ben)) = (anna(&archive).await, anna(&archive).await);
+        let ben = ben.at(2);
+        let first = archive.request_restriction(&anna.1, Act::KeyExport, People::Two).await.unwrap();
+        archive.request_restriction(&ben, Act::Bypass, People::Two).await.unwrap();
+        end(&world, &archive, &anna.0, how).await;
+        let listed = archive.requests(&admin()).await.unwrap();
+        let void = listed.iter().filter(|request| request.says.starts_with("void, "));
+        let void: Vec<_> = void.map(|request| request.id.clone()).collect();
+        assert_eq!((listed.len(), &void), (2, &vec![first.id.clone()]), "{how:?}");
+        assert!(archive.approve(&ben, &first.id).await.is_err());
+        archive.refuse_request(&ben, &first.id).await.unwrap();
+        assert_eq!(archive.requests(&admin()).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn an_approved_export_of_two_valid_officers_takes_place() {
     let world = World::new(5);
     let archive = store(&world).await;

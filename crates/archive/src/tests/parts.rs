@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use stele_catalog::{Direction, KeyRange};
 
 use super::*;
+use crate::objects::multipart::PART_SIZE_MIN;
 use crate::record::{EXTENTS, decode, part::PartRow};
 use crate::testing::MIB;
 
@@ -72,6 +73,27 @@ async fn extents_of_parts_go_with_the_rows_of_the_parts() {
         .unwrap();
     while archive.step().await.unwrap().more {}
     assert_eq!(streams(&world), Default::default());
+}
+
+#[tokio::test]
+async fn an_object_of_parts_without_a_checksum_gets_one() {
+    let world = World::sized(4, 128 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
+    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let data = content(1, 2 * PART_SIZE_MIN as usize + 777);
+    let mut parts = Vec::new();
+    for (number, piece) in (1..).zip(data.chunks(PART_SIZE_MIN as usize)) {
+        parts.push(part(&archive, &upload, number, piece).await);
+    }
+    let (bucket, key) = ("bucket".into(), "key".into());
+    let completion = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+    let sums = archive.complete_upload(&admin(), completion).await.unwrap().checksums;
+    let whole = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &data);
+    assert_eq!(sums.len(), 1);
+    assert_eq!((sums[0].algorithm, sums[0].value.as_slice()), (Algorithm::Crc64Nvme, &whole.to_be_bytes()[..]));
+    assert_eq!(sums[0].parts, None, "it is that of the whole object");
 }
 
 #[tokio::test]

@@ -202,6 +202,21 @@ async fn lost_officers_are_replaced_after_a_month_of_alarms() {
     assert!(archive.credentials(&new.id).await.unwrap().caller.rights.approves());
 }
 
+/// Where a new officer needs no approval there is no waiting time either: the key would be valid at
+/// once.
+#[tokio::test]
+async fn no_officer_counts_as_lost_before_two_were_made() {
+    let world = World::new(6);
+    let archive = store(&world).await;
+    for officers in 0..2 {
+        let refused = archive.create_officer_after_loss(&admin(), "new").await.map(|key| key.id);
+        assert!(matches!(&refused, Err(ArchiveError::InvalidState(why)) if why.contains("no officer is lost")));
+        assert_eq!(archive.list_access_keys(&admin()).await.unwrap().len(), officers);
+        archive.create_access_key(&admin(), "first", Rights::officer()).await.unwrap();
+    }
+    assert!(archive.create_officer_after_loss(&admin(), "new").await.unwrap().awaits.is_some());
+}
+
 /// An administrator's key, however narrowed, is never an officer's: two of them would move the
 /// clock alone.
 #[tokio::test]

@@ -262,6 +262,18 @@ async fn put_file(archive: &Archive, key: &str, mib: u64) -> Result<ObjectInfo> 
     put_as(archive, &gateway(), request, &content(mib, (mib * MIB) as usize)).await
 }
 
+#[tokio::test]
+async fn a_share_is_explained_and_removed_as_a_share() {
+    let world = World::sized(8, 96 * MIB, SEGMENT);
+    let archive = store(&world, NewBucket { object_lock: true, ..NewBucket::default() }).await;
+    archive.change_bucket(&admin(), "bucket", BucketChange::Share).await.unwrap();
+    put_file(&archive, FILE, 1).await.unwrap();
+    let why = archive.why(&gateway(), "bucket", FILE, None).await.unwrap().reasons.join("\n");
+    assert!(why.contains("in a share no delete adds a delete marker") && !why.contains("always allowed"), "{why}");
+    let refused = archive.delete_bucket(&admin(), "bucket").await.unwrap_err().to_string();
+    assert!(refused.contains("stele share remove bucket") && !refused.contains("not open"), "{refused}");
+}
+
 /// A quota that takes a file as one body takes it in parts too, whatever it replaces and whatever
 /// else is under way.
 #[tokio::test]

@@ -7,6 +7,7 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, Hea
 use hyper::{Response, StatusCode};
 use s3s::{Body, S3Error};
 use std::time::Duration;
+use stele_archive::check_bucket_name;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
@@ -50,7 +51,9 @@ impl Frontend {
     pub fn finish(&self, response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
         let status = response.status();
         if status.is_client_error() || status.is_server_error() {
-            name_error(response, id, resource, head);
+            // Under a domain, the host may name the bucket.
+            let bucket = resource.split('/').nth(1).filter(|_| self.settings.domains.is_empty());
+            name_error(response, id, (resource, bucket), head);
         }
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(id) {
@@ -74,6 +77,31 @@ pub fn correct(operation: Operation, response: &mut Response<Body>) {
     }
 }
 
+/// Writes carriage returns as references: a parser reads a bare one as a line feed, and the key of
+/// a listing would name another object. Only whole documents have any, and no object's content is
+/// one.
+pub fn refer_to_returns(operation: Operation, response: &mut Response<Body>) {
+    let is_document = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/xml");
+    let is_content = operation == Operation::GetObject && response.status().is_success();
+    let Some(document) = response.body().bytes().filter(|_| is_document && !is_content) else {
+        return;
+    };
+    if !document.contains(&b'\r') {
+        return;
+    }
+    let mut whole = Vec::with_capacity(document.len() + 64);
+    for byte in &document {
+        match byte {
+            b'\r' => whole.extend_from_slice(b"&#13;"),
+            byte => whole.push(*byte),
+        }
+    }
+    if response.headers().contains_key(CONTENT_LENGTH) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
+    }
+    *response.body_mut() = Body::from(bytes::Bytes::from(whole));
+}
+
 /// Removes the quotes: GetObjectAttributes is the only operation whose entity tag has none.
 fn bare_etag(response: &mut Response<Body>) {
     let Some(document) = response.body().bytes() else {
@@ -91,7 +119,7 @@ fn bare_etag(response: &mut Response<Body>) {
     *response.body_mut() = Body::from(bytes::Bytes::from(bare));
 }
 
-fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
+fn name_error(response: &mut Response<Body>, id: &str, (resource, bucket): (&str, Option<&str>), head: bool) {
     if head {
         *response.body_mut() = Body::empty();
         response.headers_mut().remove(CONTENT_TYPE);
@@ -113,7 +141,10 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
         // unknown error.
         let code =
             front.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
-        whole.extend_from_slice(format!("<Message>{}</Message>", wording(code)).as_bytes());
+        let why = bucket.filter(|_| code == "InvalidBucketName").and_then(why_no_bucket);
+        let message = why.unwrap_or_else(|| wording(code).to_owned());
+        let message = quick_xml::escape::escape(&message);
+        whole.extend_from_slice(format!("<Message>{message}</Message>").as_bytes());
     }
     whole.extend_from_slice(b"<Resource>");
     for byte in resource.bytes() {
@@ -132,11 +163,16 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     *response.body_mut() = Body::from(whole);
 }
 
+/// The rule that the name of a bucket breaks, if it breaks one.
+fn why_no_bucket(bucket: &str) -> Option<String> {
+    check_bucket_name(bucket).err().map(|error| format!("The specified bucket is not valid: {error}."))
+}
+
 // Messages for the codes that the wire crate uses without one.
 fn wording(code: &str) -> &'static str {
     match code {
         "InvalidBucketName" => {
-            "The specified bucket is not valid: a name has 3 to 63 lower-case letters, digits, dots and hyphens, and begins and ends with a letter or digit."
+            "The specified bucket is not valid: a name has 3 to 63 lower-case letters, digits, dots and hyphens, and begins and ends with a letter or digit. It has no two dots in a row, does not begin with xn-- and is no IP address."
         }
         "KeyTooLongError" => "Your key is too long: at most 1024 bytes of UTF-8.",
         "InvalidURI" => "Couldn't parse the specified URI: it is not a path of a bucket and a key.",
@@ -151,5 +187,44 @@ fn wording(code: &str) -> &'static str {
         }
         "InvalidArgument" => "A parameter or header of the request has a value that cannot be read.",
         _ => "The request was refused before it reached the store; see the code.",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_bucket_is_refused_by_the_rule_it_breaks() {
+        for (path, rule) in [
+            ("/xn--abc", "reserved"),
+            ("/192.168.1.1/key", "IP address"),
+            ("/a..b/", "dots must stand"),
+            ("/A", "3 to 63"),
+        ] {
+            let body = Body::from(bytes::Bytes::from("<Error><Code>InvalidBucketName</Code></Error>"));
+            let mut response = Response::new(body);
+            name_error(&mut response, "ID", (path, path.split('/').nth(1)), false);
+            let body = response.body().bytes().unwrap_or_default();
+            let text = String::from_utf8_lossy(&body).into_owned();
+            assert!(text.contains(&format!("<Resource>{path}")) && text.contains(rule), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_in_a_document_is_a_reference() {
+        let sent = |operation: Operation, kind: &'static str| {
+            let text = "<Key>a\rb\n</Key>";
+            let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+            refer_to_returns(operation, &mut response);
+            let body = response.body().bytes().unwrap_or_default();
+            assert_eq!(response.headers().get(CONTENT_LENGTH), Some(&HeaderValue::from(body.len())));
+            String::from_utf8_lossy(&body).into_owned()
+        };
+        assert_eq!(sent(Operation::ListObjectsV2, "application/xml"), "<Key>a&#13;b\n</Key>");
+        assert_eq!(sent(Operation::ListObjectsV2, "application/json"), "<Key>a\rb\n</Key>");
+        assert_eq!(sent(Operation::GetObject, "application/xml"), "<Key>a\rb\n</Key>", "content is not touched");
     }
 }

@@ -3,6 +3,7 @@
 
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
+use super::range::readable;
 use super::{Frontend, KeyedPermit, document, schema, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
@@ -566,8 +567,11 @@ fn if_range(text: String) -> IfRange {
 fn drop_unreadable(headers: &mut HeaderMap) {
     let text =
         |headers: &HeaderMap, name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("").to_owned());
-    if text(headers, &RANGE).is_some_and(|range| s3s::dto::Range::parse(&range).is_err()) {
-        headers.remove(RANGE);
+    if let Some(range) = text(headers, &RANGE) {
+        match readable(&range).and_then(|range| HeaderValue::try_from(range).ok()) {
+            Some(range) => headers.insert(RANGE, range),
+            None => headers.remove(RANGE),
+        };
     }
     for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
         if text(headers, &name).is_some_and(|date| httpdate::parse_http_date(&date).is_err()) {

@@ -3,6 +3,7 @@
 use super::address::{Address, File};
 use super::{Rest, done};
 use crate::call::Call;
+use crate::frontend::range::readable;
 use crate::payload::Payload;
 use crate::refusal::{refuse, translated};
 use crate::wire::{Digests, body_of, pump};
@@ -173,7 +174,8 @@ fn lock_remover(caller: &Caller, bucket: &str, key: &str) -> Caller {
 fn read(address: &Address, headers: &HeaderMap) -> S3Result<GetRequest> {
     let Some(key) = address.own_key() else { return Err(super::not_allowed()) };
     // After RFC 9110, an unreadable range counts as missing.
-    let range = headers.get(RANGE).and_then(|value| s3s::dto::Range::parse(value.to_str().ok()?).ok());
+    let range = headers.get(RANGE).and_then(|value| readable(value.to_str().ok()?));
+    let range = range.and_then(|range| s3s::dto::Range::parse(&range).ok());
     let range = match range {
         Some(s3s::dto::Range::Int { first, last }) => ByteRange::From { first, last },
         Some(s3s::dto::Range::Suffix { length }) => ByteRange::Suffix { length },

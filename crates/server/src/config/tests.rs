@@ -147,3 +147,16 @@ fn a_time_that_nobody_can_mean_is_refused() {
     Config::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn a_limit_that_lets_no_client_in_is_refused() {
+    let path = std::env::temp_dir().join(format!("stele-zero-{}.toml", std::process::id()));
+    for key in ["[s3]\nconnections_max", "[s3]\nconnections_per_peer", "[block]\nconnections_max"] {
+        std::fs::write(&path, format!("[pool]\ndrives = []\n{key} = 0\n")).unwrap();
+        let failure = Config::read(&path).unwrap_err();
+        assert!(failure.kind == Kind::Usage && failure.error.contains(&key.replace('\n', " ")), "{failure}");
+        std::fs::write(&path, format!("[pool]\ndrives = []\n{key} = 1\n")).unwrap();
+        Config::read(&path).unwrap();
+    }
+    std::fs::remove_file(&path).unwrap();
+}

@@ -6,10 +6,15 @@
 //! pool that was never completed. A drive of any other pool at such a path stays. With a
 //! configuration the list is empty, so that it never names a drive in use. A key that was made but
 //! perhaps not printed stays. Its secret is lost, and the next start makes and prints another key.
+//!
+//! Before the first key is made, the file says that a key is owed. A file that does not say so, or
+//! one beside keys of another origin, is no first start's: no start makes a key because of it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+
+use stele_archive::{AccessKeyInfo, Owned, Rights};
 
 use super::unfinished::Unfinished;
 use super::wipe;
@@ -18,27 +23,56 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 
 const NAME: &str = "first-start";
 
+/// The line of a start whose first key may have been made and was not printed.
+const OWED: &str = "# the first key is owed";
+
+/// The name of the key that a first start makes.
+pub const KEY_NAME: &str = "made at the first start";
+
 /// An unfinished first start. One process at a time holds it.
 pub struct FirstStart {
     path: PathBuf,
     file: File,
+    /// The file said that a key is owed.
+    owed: bool,
 }
 
 impl FirstStart {
-    /// Whether a first start began and did not finish.
-    pub fn is_unfinished(site: &Site) -> bool {
-        site.dir.join(NAME).exists()
+    /// The first start that began and did not finish, of a pool that has a configuration.
+    pub fn resume(site: &Site) -> Outcome<Option<FirstStart>> {
+        if !site.dir.join(NAME).exists() {
+            return Ok(None);
+        }
+        let mut start = FirstStart::hold(site)?;
+        let left = start.read()?;
+        start.owed = left.lines().any(|line| line == OWED);
+        // A start that fails or is killed from here on leaves what the next one has to know.
+        if !start.owed {
+            start.write("")?;
+        }
+        Ok(Some(start))
+    }
+
+    /// Whether a key is owed beside these keys: each of them was made by a first start, and none
+    /// was used, narrowed or revoked.
+    pub fn owes_beside(&self, keys: &[AccessKeyInfo]) -> bool {
+        let unseen = |key: &AccessKeyInfo| {
+            key.description == KEY_NAME
+                && key.rights == Rights::all()
+                && key.revoked.is_none()
+                && key.owned == Owned::default()
+        };
+        keys.is_empty() || (self.owed && keys.iter().all(unseen))
     }
 
     /// Begins a first start, and first removes the drives of an unfinished one. The caller then
     /// makes the missing `drives`.
     pub fn begin(site: &Site, drives: &[PathBuf]) -> Outcome<FirstStart> {
         let mut start = FirstStart::hold(site)?;
-        let mut left = String::new();
-        start.file.read_to_string(&mut left).map_err(|error| io_failure("read", &start.path, &error))?;
+        let left = start.read()?;
         if !site.config_path.exists() {
             let former = Unfinished::former(site)?;
-            for drive in left.lines().map(|line| site.path(Path::new(line))) {
+            for drive in left.lines().filter(|line| *line != OWED).map(|line| site.path(Path::new(line))) {
                 match wipe::is_left_over(&drive, former.as_deref())? {
                     None => {}
                     Some(false) => tracing::warn!("{} is not what an unfinished start left; it stays", drive.display()),
@@ -58,11 +92,27 @@ impl FirstStart {
     }
 
     /// The configuration is written: the drives now belong to a pool, and only the key remains to
-    /// be printed.
+    /// be made and printed.
     pub fn settle(site: &Site) -> Outcome<FirstStart> {
-        let mut start = FirstStart::hold(site)?;
-        start.write("")?;
-        Ok(start)
+        FirstStart::hold(site)?.settled()
+    }
+
+    /// The same for a start that is held already.
+    pub fn settled(mut self) -> Outcome<FirstStart> {
+        if !self.owed {
+            self.write(&format!("{OWED}\n"))?;
+            self.owed = true;
+        }
+        Ok(self)
+    }
+
+    /// The file is no first start's: keys are there, and none is owed.
+    pub fn ignore(self) -> Outcome<()> {
+        tracing::warn!(
+            "{} is removed: this archive has keys, and no first start owes another one",
+            self.path.display()
+        );
+        self.finish()
     }
 
     /// The start failed, and what it made is taken back.
@@ -82,13 +132,19 @@ impl FirstStart {
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         let file = opened.map_err(|error| io_failure("write", &path, &error))?;
         match file.try_lock() {
-            Ok(()) => Ok(FirstStart { path, file }),
+            Ok(()) => Ok(FirstStart { path, file, owed: false }),
             Err(TryLockError::WouldBlock) => {
                 Err(Failure::new(Kind::Busy, format!("another process is starting in {}", site.dir.display()))
                     .next("wait until it is ready; `stele pool status` shows it then"))
             }
             Err(TryLockError::Error(error)) => Err(io_failure("lock", &path, &error)),
         }
+    }
+
+    fn read(&mut self) -> Outcome<String> {
+        let mut left = String::new();
+        self.file.read_to_string(&mut left).map_err(|error| io_failure("read", &self.path, &error))?;
+        Ok(left)
     }
 
     fn write(&mut self, list: &str) -> Outcome<()> {

@@ -252,6 +252,11 @@ const CALLS: &[Entry] = &[
     entry::<api::evidence::ProofNext>(),
 ];
 
+/// What an officer's user may do: the commands whose calls are for officers.
+const OFFICERS_COMMANDS: &str = "use `stele act`, `stele approve`, `stele catalog release`, `stele class`, \
+     `stele clock credit`, `stele event`, `stele find`, `stele master-key request` and `stele matter`, the certificates, \
+     the list and the status of `stele disposal`, and with --officer `stele clock accept` and `stele disposal delete`";
+
 struct Entry {
     name: &'static str,
     for_officers: bool,
@@ -308,11 +313,8 @@ async fn dispatch(
     let administers = uid == 0 || node.serves_user(uid);
     if !call.for_officers && !administers {
         return failed(
-            Failure::new(
-                Kind::Refused,
-                format!("user {uid} may use `stele approve`, `stele clock credit`, `stele matter`, `stele find`, `stele class` and `stele event` only"),
-            )
-            .next("[admin] officers names who may approve; root and the server's own user administer"),
+            Failure::new(Kind::Refused, format!("user {uid} may only {OFFICERS_COMMANDS}"))
+                .next("[admin] officers names who may approve; root and the server's own user administer"),
         );
     }
     if !administers && !call.carries_key {
@@ -520,5 +522,13 @@ mod tests {
         assert!(officers.iter().all(|officer| officer.connections == CONNECTIONS_PER_OFFICER));
         assert_eq!((officers[0].account, officers[1].account), (Some(1001), Some(1002)));
         assert_eq!(allowance(0, true, false).connections, CONNECTIONS_MAX);
+    }
+
+    #[test]
+    fn officers_are_told_every_command_they_may_use() {
+        for call in CALLS.iter().filter(|call| call.for_officers) {
+            let command = call.name.split('/').next().unwrap_or_default();
+            assert!(OFFICERS_COMMANDS.contains(&format!("`stele {command}")), "{}", call.name);
+        }
     }
 }

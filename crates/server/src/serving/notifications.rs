@@ -31,6 +31,27 @@ const TARGETS_MAX: usize = 8;
 /// Time limit for a target to take a message.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Names that the server uses in its data directory, unless the configuration has others.
+const OWN_NAMES: [&str; 17] = [
+    "alarms.jsonl",
+    "drives",
+    "exports.json",
+    "first-key.json",
+    "first-start",
+    "heads",
+    "history.json",
+    "master.key",
+    "nbd.sock",
+    "reservations",
+    "rolled-back",
+    "smb",
+    "stele.sock",
+    "stele.toml",
+    "tls",
+    "unfinished-pool",
+    "unrecorded-acts",
+];
+
 /// A place that takes events.
 enum Target {
     Webhook(Webhook),
@@ -90,6 +111,10 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
     let mut files: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for (name, target) in &config.notifications {
         for path in target.file.iter().flat_map(|path| EventFile::paths(&whole(&site.path(path)))) {
+            if is_own(site, config, &path) {
+                let message = format!("[notifications.{name}] writes {}, which is the server's own", path.display());
+                return Err(Failure::usage(message).next("name a file that the server does not use"));
+            }
             if let Some(other) = files.insert(path.clone(), name) {
                 let message =
                     format!("[notifications.{other}] and [notifications.{name}] both write {}", path.display());
@@ -107,6 +132,18 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
         }
     }
     Ok(())
+}
+
+/// Whether the server itself uses this path, or one above it.
+fn is_own(site: &Site, config: &Config, path: &Path) -> bool {
+    let master = config.archive.master_key.strip_prefix("file:").map(Path::new);
+    let drives = config.pool.drives.iter().map(|drive| drive.0.path.as_path());
+    let files = [&config.s3.tls_certificate, &config.s3.tls_key, &config.nbd.tls_certificate, &config.nbd.tls_key];
+    let named = drives.chain(master).chain(files.into_iter().flatten().map(PathBuf::as_path));
+    let own = OWN_NAMES.iter().map(Path::new).chain(named).map(|own| site.path(own));
+    // Signed heads may lie in folders that are shared with other files.
+    path.extension().is_some_and(|end| end == "head")
+        || own.chain([site.config_path.clone()]).any(|own| path.starts_with(whole(&own)))
 }
 
 /// The path without a link or `..` in its folder, if that is there.

@@ -114,13 +114,13 @@ async fn list(site: &Site, json: bool, mut call: calls::DisposalList) -> Outcome
             let name = format!("{}/{}@{}", version.bucket, version.key, version.version);
             let kept = version.keep_until.as_deref().map(|until| format!(", kept until {until}")).unwrap_or_default();
             println!(
-                "{}  record {}  {}  {} by {}, {} bytes{kept}",
+                "{}  record {}  {}  {} by {}, {}{kept}",
                 version.removed,
                 version.record,
                 written(&name),
                 version.cause,
                 Shown(&version.removed_by),
-                version.size_bytes
+                counted(version.size_bytes, "byte")
             );
         }
         call.after = page.next;
@@ -167,7 +167,7 @@ fn facts(made: &DisposalCertificate) -> Vec<(&'static str, String)> {
         None => removal.cause.clone(),
     };
     let mut facts = vec![
-        ("size", format!("{} bytes", removal.size_bytes)),
+        ("size", counted(removal.size_bytes, "byte")),
         ("BLAKE3", removal.blake3.clone()),
         ("stored", stored),
         ("retention", retention),

@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use stele_archive::{
-    BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, Receipt, SignedHead,
-    verify_bundle_with,
+    BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, ProvenVersion, Receipt,
+    SignedHead, verify_bundle_with,
 };
 use stele_ground::{Shown, counted};
 use stele_server::api::evidence as calls;
@@ -102,7 +102,7 @@ fn show(receipt: &Receipt) {
     println!("{}/{}{}", Shown(&receipt.bucket), Shown(&receipt.key), Shown(&version));
     let mut lines: Vec<(&str, Option<String>)> = vec![
         ("act", Some(format!("{} by {} at {}", receipt.action, receipt.actor, receipt.time))),
-        ("size", receipt.size_bytes.map(|size| format!("{size} bytes"))),
+        ("size", receipt.size_bytes.map(|size| counted(size, "byte"))),
         ("BLAKE3", receipt.blake3.clone()),
         ("SHA-256", receipt.sha256.clone()),
     ];
@@ -126,12 +126,19 @@ pub async fn proof(site: &Site, json: bool, command: Proof) -> Outcome<()> {
     match command {
         Proof::Export { bucket, prefix, matter, to } => {
             fs::create_dir(&to).map_err(|error| io_failure("make", &to, &error))?;
-            let connection = Connection::find(site).await?;
-            let exported = export(&connection, ProofSelection { bucket, prefix, matter }, &to).await;
-            connection.leave().await?;
-            exported.map_err(|failure| {
-                let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
-                failure.next(next.trim_end().to_owned())
+            let exported = async {
+                let connection = Connection::find(site).await?;
+                let exported = export(&connection, ProofSelection { bucket, prefix, matter }, &to).await;
+                connection.leave().await?;
+                exported
+            };
+            // A directory without a file, as where there is no such bucket, is taken back.
+            exported.await.map_err(|failure| match fs::remove_dir(&to) {
+                Ok(()) => failure,
+                Err(_) => {
+                    let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
+                    failure.next(next.trim_end().to_owned())
+                }
             })?;
             verify(json, &to, None, None, &Beyond { later: None, anchor: None, witness: None })
         }
@@ -172,20 +179,35 @@ fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, be
         let next = "name the directory that `stele proof export` wrote, the one with manifest.json";
         io_failure("read the proof in", dir, &error).next(next)
     })?;
-    let mut copies = content.map(content::Copies::new);
-    let each = &mut |version: &stele_archive::ProvenVersion| match &mut copies {
-        Some(copies) => copies.compare(version),
+    if !["manifest.json", "manifest.sig"].iter().any(|name| dir.join(name).exists()) {
+        return Err(Failure::missing(format!("{} is no retention proof: it has no manifest.json", dir.display()))
+            .next("name the directory that `stele proof export` wrote"));
+    }
+    if let Some(Err(error)) = content.map(fs::read_dir) {
+        let copies = content.unwrap_or(dir).display();
+        return Err(Failure::missing(format!("cannot read the copies in --content {copies}: {error}"))
+            .next("name the directory with the copies; the proof itself was not verified"));
+    }
+    let mut copies = content.map(|content| (content::Copies::new(content), Apart::new(content)));
+    let each = &mut |version: &ProvenVersion| match &mut copies {
+        Some((copies, apart)) => match apart.leaves(version)? {
+            true => Ok(()),
+            false => copies.compare(version),
+        },
         None => Ok(()),
     };
     let verdict = verify_bundle_with(&Directory(dir), public.as_ref().map(|key| key.as_slice()), each)
+        .and_then(|verdict| copies.as_mut().map_or(Ok(()), |(_, apart)| apart.end()).map(|()| verdict))
         .map_err(|finding| wrong(dir, &finding))?;
+    let compared = copies.as_ref().map(|(copies, _)| copies.compared());
+    let left = copies.as_ref().map(|(copies, apart)| copies.left() + apart.left);
     let signer = hex(&verdict.public_key).unwrap_or_default();
     let reached = beyond::check(beyond, dir, &verdict.head, &signer)?;
     if json {
         return print_json(&ProofView {
             verdict: &verdict,
-            content_compared: copies.as_ref().map(content::Copies::compared),
-            content_left: copies.as_ref().map(content::Copies::left),
+            content_compared: compared,
+            content_left: left,
             later_records: reached.later.map(|head| head.records),
             countersigned: reached.countersigned,
         });
@@ -205,10 +227,10 @@ fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, be
     if !verdict.key_given {
         println!("Compare the key with one that came on another way: {}", verdict.public_key);
     }
-    if let (Some(copies), Some(dir)) = (&copies, content) {
-        println!("{} has the content of {} of them.", dir.display(), copies.compared());
-        if copies.left() > 0 {
-            println!("{} have keys that are no names of files, and were not compared.", copies.left());
+    if let (Some(compared), Some(left), Some(dir)) = (compared, left, content) {
+        println!("{} has the content of {compared} of them.", dir.display());
+        if left > 0 {
+            println!("{left} have keys that are no names of files there, and were not compared.");
         }
     }
     reached.show();
@@ -224,6 +246,73 @@ struct ProofView<'a> {
     content_left: Option<u64>,
     later_records: Option<u64>,
     countersigned: Option<String>,
+}
+
+/// Keys that cannot all be files of one directory, such as `a` and `a/b`. Versions come by key, so
+/// that keys with the same beginning follow one another.
+struct Apart<'a> {
+    dir: &'a Path,
+    /// Each key begins with the one before it. The last one came last.
+    nested: Vec<Nested>,
+    /// Versions whose key is a folder of another key's file, or the other way round.
+    left: u64,
+}
+
+struct Nested {
+    key: String,
+    /// It is a folder in the directory.
+    is_folder: bool,
+    /// A later key needs it to be one.
+    holds_another: bool,
+}
+
+impl<'a> Apart<'a> {
+    fn new(dir: &'a Path) -> Apart<'a> {
+        Apart { dir, nested: Vec::new(), left: 0 }
+    }
+
+    /// Whether another key takes the place of this version's file. Such a version is counted.
+    fn leaves(&mut self, version: &ProvenVersion) -> Result<bool, Finding> {
+        let key = version.key.as_str();
+        let is_name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains('\0');
+        if version.delete_marker || !key.split('/').all(is_name) {
+            return Ok(false);
+        }
+        while self.nested.last().is_some_and(|last| !key.starts_with(&last.key)) {
+            self.leave_last()?;
+        }
+        let mut is_below_file = false;
+        for above in &mut self.nested {
+            if key.strip_prefix(&above.key).is_some_and(|rest| rest.starts_with('/')) {
+                above.holds_another = true;
+                is_below_file |= self.dir.join(&above.key).is_file();
+            }
+        }
+        if self.nested.last().is_none_or(|last| last.key != key) {
+            let is_folder = self.dir.join(key).is_dir();
+            self.nested.push(Nested { key: key.to_owned(), is_folder, holds_another: false });
+        }
+        let leaves = is_below_file || self.nested.last().is_some_and(|last| last.is_folder);
+        self.left += u64::from(leaves);
+        Ok(leaves)
+    }
+
+    fn leave_last(&mut self) -> Result<(), Finding> {
+        match self.nested.pop() {
+            Some(last) if last.is_folder && !last.holds_another => {
+                Err(format!("{} is a directory", self.dir.join(last.key).display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The last version has come.
+    fn end(&mut self) -> Result<(), Finding> {
+        while !self.nested.is_empty() {
+            self.leave_last()?;
+        }
+        Ok(())
+    }
 }
 
 /// The files of a bundle in a directory. Everything in it counts; only plain files are read.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stele_array::server::{DrivePlace, NewDrives};
@@ -16,7 +17,7 @@ use stele_server::connection::alone;
 use stele_server::drives::DriveArgument;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::node::create::{Made, make, space_of};
-use stele_server::node::first_start::FirstStart;
+use stele_server::node::first_start::{FirstStart, KEY_NAME};
 use stele_server::node::surroundings::hide_memory;
 use stele_server::node::{Node, Opening, own_uid};
 use stele_server::serving::services::{ServerAddresses, Services};
@@ -33,6 +34,10 @@ const DRIVE_MIN: u64 = 256 * MIB;
 
 /// File in the data directory with the first key, for a first start without a terminal.
 const FIRST_KEY: &str = "first-key.json";
+
+/// How long a start waits for a command that holds the drives, and the pause between two tries.
+const COMMAND_MAX: Duration = Duration::from_secs(5);
+const COMMAND_PAUSE: Duration = Duration::from_millis(100);
 
 /// Address of `stele up`, unless an option or the configuration names another.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
@@ -96,24 +101,47 @@ pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
     run(site, json, start, None).await
 }
 
-/// Opens an existing pool. Until a start has shown the first key, every start has to show one.
+/// Opens an existing pool. Until a start has shown the first key, every start has to show one. What
+/// the archive holds decides, and not the note of a first start alone.
 async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> {
-    let unfinished = FirstStart::is_unfinished(site);
-    let begun = if unfinished { Some(FirstStart::settle(site)?) } else { None };
-    let node = Node::open(site, config, opening).await?;
+    let begun = FirstStart::resume(site)?;
+    let node = opened(site, config, opening).await?;
     let keys = match node.archive() {
-        Ok(archive) => archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await.map(|keys| keys.len()),
+        Ok(archive) => archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await,
         Err(_) => {
             begun.map(FirstStart::finish).transpose()?;
             return Ok(Start { node, owed: None });
         }
     };
-    let begun = match keys {
-        Ok(0) if begun.is_none() => FirstStart::settle(site).map(Some),
-        Ok(_) => Ok(begun),
-        Err(error) => Err(error.into()),
+    let begun = match (keys, begun) {
+        (Ok(keys), Some(begun)) if begun.owes_beside(&keys) => begun.settled().map(Some),
+        (Ok(_), Some(begun)) => begun.ignore().map(|()| None),
+        (Ok(keys), None) if keys.is_empty() => FirstStart::settle(site).map(Some),
+        (Ok(_), None) => Ok(None),
+        (Err(error), _) => Err(error.into()),
     };
     owe(node, begun).await
+}
+
+/// Opens the pool. A command that reads the drives without a server ends soon, and is waited for.
+async fn opened(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+    let until = Instant::now() + COMMAND_MAX;
+    loop {
+        match Node::open(site, config.clone(), opening).await {
+            Err(failure) if is_held_by_command(&failure) && Instant::now() < until => {
+                tokio::time::sleep(COMMAND_PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// Whether a drive is in the hands of another `stele`, as the message about its lock names it.
+fn is_held_by_command(failure: &Failure) -> bool {
+    failure.kind == Kind::Busy
+        && failure.error.split_once(" is in use by process ").is_some_and(|(_, by)| {
+            by.trim_start_matches(|letter: char| letter.is_ascii_digit()).starts_with(" (stele)")
+        })
 }
 
 async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
@@ -205,7 +233,7 @@ fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
 
 async fn first_key(node: &Node) -> Outcome<NewKeyView> {
     let create = CreateKey {
-        name: "made at the first start".to_owned(),
+        name: KEY_NAME.to_owned(),
         roles: vec!["storage-administrator".to_owned()],
         every_role: true,
         ..CreateKey::default()
@@ -327,5 +355,20 @@ impl Signals {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_waits_for_a_command_and_for_no_other_holder() {
+        let held = |by: &str| Failure::new(Kind::Busy, format!("/d/1.img: is in use by {by}: stop it, or name others"));
+        assert!(is_held_by_command(&held("process 708 (stele)")));
+        for other in ["process 708 (stele-tests)", "process 708 (fio)", "process 708", "another process"] {
+            assert!(!is_held_by_command(&held(other)), "{other}");
+        }
+        assert!(!is_held_by_command(&Failure::usage("/d/1.img: is in use by process 708 (stele): stop it")));
     }
 }

@@ -300,7 +300,7 @@ fn choose(
 
 /// The checksum of the whole object as the upload specified it, compared with the client's.
 fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32, PartRow)]) -> Result<Vec<Checksum>> {
-    let Some(algorithm) = upload.algorithm else { return Ok(Vec::new()) };
+    let Some(algorithm) = upload.algorithm else { return Ok(unnamed_checksum(parts).into_iter().collect()) };
     let mut sums = Vec::with_capacity(parts.len());
     for (number, row) in parts {
         let sum = row.checksums.iter().find(|sum| sum.algorithm == algorithm).ok_or_else(|| {
@@ -323,4 +323,14 @@ fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32,
         }
     }
     Ok(vec![whole])
+}
+
+/// The checksum of an object whose upload named no algorithm, if each of its parts got this one.
+fn unnamed_checksum(parts: &[(u32, PartRow)]) -> Option<Checksum> {
+    let algorithm = Algorithm::Crc64Nvme;
+    let sums = parts.iter().map(|(_, row)| {
+        let sum = row.checksums.iter().find(|sum| sum.algorithm == algorithm)?;
+        Some((sum, row.stream.size))
+    });
+    joined(algorithm, &sums.collect::<Option<Vec<_>>>()?)
 }

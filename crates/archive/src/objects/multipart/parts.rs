@@ -115,6 +115,11 @@ impl Archive {
         let key = store.object_key(&bucket, upload.row.object, upload.row.slot, customer, name).await?;
         let mut algorithms = request.algorithms.clone();
         algorithms.extend(upload.row.algorithm);
+        // As for an object that is put: without a checksum from the client it gets one.
+        let named = &request.expected;
+        if algorithms.is_empty() && named.checksums.is_empty() && named.blake3.is_none() && !caller.gateway {
+            algorithms.push(Algorithm::Crc64Nvme);
+        }
         // The tag of the whole object comes from the MD5s of its parts.
         let wanted = Wanted { md5: true, others: algorithms_of(&request.expected, &algorithms) };
         let body = Body::new(store, upload.row.object, &key, wanted, request.length, &writing).await?;

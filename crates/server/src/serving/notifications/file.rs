@@ -15,10 +15,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::record::BEGINNINGS;
 use crate::failure::READ_ONLY_NEXT;
 
 /// Bytes of a file before the next one begins.
 const FILE_MAX: u64 = 64 << 20;
+/// Bytes that are read of a file that is there, to tell whether it is one of events.
+const BEGINNING_MAX: u64 = 256;
 /// Older files that are kept.
 const KEPT: u32 = 8;
 
@@ -71,7 +74,7 @@ impl EventFile {
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true).mode(0o640).custom_flags(flags.bits().cast_signed());
         let refused = |why: &str| Error::new(ErrorKind::InvalidInput, format!("{} {why}", self.path.display()));
-        let mut file = options.open(&self.path).map_err(|error| match Errno::from_io_error(&error) {
+        let file = options.open(&self.path).map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::LOOP) => refused("is a symbolic link, and none is followed"),
             Some(Errno::ROFS) => {
                 Error::new(error.kind(), format!("{}: {error}; {READ_ONLY_NEXT}", self.path.display()))
@@ -83,9 +86,9 @@ impl EventFile {
             return Err(refused("is no regular file"));
         }
         if about.len() > 0 {
-            let mut first = [0];
-            file.read_exact(&mut first)?;
-            if first != *b"{" {
+            let mut beginning = Vec::new();
+            (&file).take(BEGINNING_MAX).read_to_end(&mut beginning)?;
+            if !begins_with_event(&beginning) {
                 return Err(refused("is there and does not begin with an event; name another file"));
             }
         }
@@ -107,6 +110,20 @@ impl EventFile {
         let folder = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     }
+}
+
+/// Whether a file is one of events: its first line begins as a message does. Lines that a crash cut
+/// off within these few bytes may precede it.
+fn begins_with_event(beginning: &[u8]) -> bool {
+    for line in beginning.split(|byte| *byte == b'\n') {
+        if BEGINNINGS.iter().any(|known| line.starts_with(known.as_bytes())) {
+            return true;
+        }
+        if !BEGINNINGS.iter().any(|known| known.as_bytes().starts_with(line)) {
+            return false;
+        }
+    }
+    true
 }
 
 fn older(path: &Path, number: u32) -> PathBuf {

@@ -86,6 +86,12 @@ struct Test<'e> {
 
 const HOST: &str = "stele";
 
+/// Every message begins with one of these.
+pub const BEGINNINGS: [&str; 2] = [
+    r#"{"Records":[{"eventVersion":"2.1","eventSource":"aws:s3","#,
+    r#"{"Service":"Amazon S3","Event":"s3:TestEvent","#,
+];
+
 /// One message for these events. A test event is alone in its message.
 pub fn message(events: &[(u64, ObjectEvent)]) -> Result<String, String> {
     let text = match events {

@@ -1,6 +1,7 @@
 use stele_archive::{ObjectEvent, TEST_EVENT, Timestamp};
 
-use super::record::message;
+use super::record::{BEGINNINGS, message};
+use super::*;
 
 fn event(name: &str, key: &str) -> ObjectEvent {
     ObjectEvent {
@@ -22,6 +23,7 @@ fn event(name: &str, key: &str) -> ObjectEvent {
 #[test]
 fn a_message_has_the_form_of_aws() {
     let text = message(&[(10, event("ObjectCreated:Put", "in/a b/ü+.txt"))]).expect("JSON");
+    assert!(text.starts_with(BEGINNINGS[0]), "{text}");
     let said: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let record = &said["Records"][0];
     for (place, expected) in [
@@ -44,5 +46,34 @@ fn a_message_has_the_form_of_aws() {
     }
     assert_eq!(record["s3"]["object"]["size"], 7);
     let text = message(&[(1, event(TEST_EVENT, ""))]).expect("JSON");
+    assert!(text.starts_with(BEGINNINGS[1]), "{text}");
     assert!(text.contains(r#""Event":"s3:TestEvent""#) && text.contains(r#""Bucket":"records""#), "{text}");
+}
+
+#[test]
+fn no_target_is_a_file_of_the_server() {
+    let dir = std::env::temp_dir().join(format!("stele-targets-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("heads")).expect("a folder");
+    let site = Site { dir: dir.clone(), config_path: dir.join("settings.toml") };
+    let config = Config::new(vec!["disks/a.img@0".parse().expect("a drive")]);
+    let judge = |file: &str| is_own(&site, &config, &whole(&site.path(Path::new(file))));
+    for file in [
+        "alarms.jsonl",
+        "history.json",
+        "first-key.json",
+        "master.key",
+        "stele.toml",
+        "settings.toml",
+        "heads/1.head",
+        "heads/../exports.json",
+        "copies/1.head",
+        "disks/a.img",
+        "drives/e0-0.img",
+    ] {
+        assert!(judge(file), "{file}");
+    }
+    for file in ["trail.jsonl", "heads.jsonl", "trails/heads", "alarms.jsonl.old"] {
+        assert!(!judge(file), "{file}");
+    }
+    std::fs::remove_dir_all(&dir).expect("the folder goes");
 }

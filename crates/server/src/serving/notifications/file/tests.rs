@@ -2,6 +2,11 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
+/// A line as the sender writes it, as far as a file's beginning counts.
+fn line(text: &str) -> String {
+    format!("{}\"{text}\"", BEGINNINGS[0])
+}
+
 fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("stele-events-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -13,17 +18,21 @@ fn folder(name: &str) -> PathBuf {
 fn a_full_file_turns_and_a_cut_line_is_ended() {
     let folder = folder("turn");
     let path = folder.join("events.jsonl");
-    let mut file = EventFile::with_limit(path.clone(), 20);
+    let mut file = EventFile::with_limit(path.clone(), 140);
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
-    std::fs::write(&path, "{\"cut").expect("a file");
-    file.append(&["first".into(), "second".into()]).expect("a line");
-    assert_eq!(read("events.jsonl"), "{\"cut\nfirst\nsecond\n");
-    file.append(&["{third".into()]).expect("a line");
-    file.append(&["{fourth".into()]).expect("a line");
-    assert_eq!(read("events.jsonl"), "{fourth\n");
-    assert_eq!(read("events.jsonl.1"), "{\"cut\nfirst\nsecond\n{third\n");
+    let [first, second, third, fourth] = ["first", "second", "third", "fourth"].map(line);
+    std::fs::write(&path, "{\"Rec").expect("a file");
+    file.append(&[first.clone(), second.clone()]).expect("a line");
+    let before = format!("{{\"Rec\n{first}\n{second}\n");
+    assert_eq!(read("events.jsonl"), before);
+    assert!(before.len() < 140 && before.len() + third.len() > 140, "the third line fills the file");
+    file.append(std::slice::from_ref(&third)).expect("a line");
+    file.append(std::slice::from_ref(&fourth)).expect("a line");
+    assert_eq!(read("events.jsonl"), format!("{fourth}\n"));
+    assert_eq!(read("events.jsonl.1"), format!("{before}{third}\n"));
     for number in 0..40 {
-        file.append(&[format!("{{a line of twenty bytes {number}")]).expect("a line");
+        let long = line(&format!("a line that fills a half of the file by itself, more or less: {number}"));
+        file.append(&[long]).expect("a line");
     }
     assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 9);
     std::fs::remove_dir_all(&folder).expect("the folder goes");
@@ -50,15 +59,36 @@ fn no_link_pipe_or_other_file_is_written() {
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
 
+/// Such as a signed head, counters, a key or alarms: each begins with `{`.
+#[test]
+fn no_other_file_of_json_is_written() {
+    let folder = folder("json");
+    let path = folder.join("other");
+    let cut = format!("{{\n{}", line("after a cut"));
+    for other in
+        ["{}\n", "{\n  \"versions\": 1\n}\n", "{\"store\":\"x\",\"records\":7}", "{\"Records\":[]}\n", "\n{}\n"]
+    {
+        std::fs::write(&path, other).expect("a file");
+        let refused = EventFile::new(path.clone()).append(&[line("event")]).expect_err(other).to_string();
+        assert!(refused.contains("does not begin with an event"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), other);
+    }
+    for own in [line("event").as_str(), "{\"Service\":\"Amaz", cut.as_str()] {
+        std::fs::write(&path, own).expect("a file");
+        EventFile::new(path.clone()).append(&[line("event")]).expect(own);
+    }
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
 #[test]
 fn the_folder_is_forced_to_disk_once_and_after_each_turn() {
     let folder = folder("named");
     // The file is there already: an earlier process may have made it and ended before it forced the
     // folder.
-    std::fs::write(folder.join("events"), "{}\n").expect("a file");
+    std::fs::write(folder.join("events"), line("first") + "\n").expect("a file");
     let mut file = EventFile::with_limit(folder.join("events"), 8);
     assert!(!file.named);
-    file.append(&["{ }".into()]).expect("a line");
+    file.append(&[line("second")]).expect("a line");
     assert!(file.named);
     file.turn().expect("a turn");
     assert!(!file.named);
