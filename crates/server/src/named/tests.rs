@@ -63,7 +63,8 @@ fn a_file_with_data_is_refused_and_a_wiped_drive_is_not() {
     let mark = stele_array::label::codec::MAGIC;
     let last = *places(size).last().unwrap();
     // What lies where, and whether that is data which no pool left.
-    let cases: [(&str, &[(u64, &[u8])], bool); 8] = [
+    type Contents<'a> = &'a [(u64, &'a [u8])];
+    let cases: [(&str, Contents<'_>, bool); 8] = [
         ("a new drive", &[], false),
         ("a tar file", &[(0, b"ledger/2026"), (257, b"ustar")], true),
         ("a gzip file", &[(0, &[0x1f, 0x8b, 8, 0])], true),

@@ -22,7 +22,9 @@ async fn too_large(share: &Share, name: &str) -> Inode {
 }
 
 /// Files whose archiving comes to its end and not further.
-struct Kept(Vec<(Arc<RwLock<()>>, Option<OwnedRwLockReadGuard<()>>)>);
+struct Kept(Vec<(Gate, Option<OwnedRwLockReadGuard<()>>)>);
+
+type Gate = Arc<RwLock<()>>;
 
 impl Kept {
     async fn new(share: &Share, names: &str) -> Kept {
