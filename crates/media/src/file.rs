@@ -162,7 +162,8 @@ impl DriveFile {
         }
         let geometry = Geometry { size: Bytes(size - size % block), block: Bytes(block) };
         if geometry.size.0 == 0 {
-            let message = format!("{}: has {size} bytes, and a drive needs at least {block}", path.display());
+            let has = if size == 0 { "is empty".to_owned() } else { format!("has {size} bytes") };
+            let message = format!("{}: {has}, and a drive needs at least {block} bytes", path.display());
             return Err(MediaError::new(MediaFault::Invalid, message));
         }
         let alignment = system::direct_alignment(&file).map_or(block as usize, |(memory, _)| memory.max(1));

@@ -396,10 +396,10 @@ fn files_that_had_one_inode_in_turn_are_not_joined() {
     let (issues, complete, written) = Default::default();
     let job = Job { indexed, options, progress, target: opened, issues, complete, written };
     let mut restore = Restore::new(&job);
-    let mut walk = Walk::new(&indexed, &saved.description, &options.within);
+    let mut walk = Walk::new(indexed, &saved.description, &options.within);
     while let Some(found) = walk.step().unwrap() {
         // The file system gave the inode of the old file, when it was removed, to the new one.
-        let Choice::Restored(mut found) = choose(&options, found) else { continue };
+        let Choice::Restored(mut found) = choose(options, found) else { continue };
         (found.entry.metadata.device, found.entry.metadata.inode, found.entry.metadata.links) = (1, 5, 2);
         restore.entry(found).unwrap();
     }

@@ -528,7 +528,8 @@ mod tests {
     fn officers_are_told_every_command_they_may_use() {
         for call in CALLS.iter().filter(|call| call.for_officers) {
             let command = call.name.split('/').next().unwrap_or_default();
-            assert!(OFFICERS_COMMANDS.contains(&format!("`stele {command}")), "{}", call.name);
+            let mut commands = OFFICERS_COMMANDS.split('`').filter_map(|quoted| quoted.strip_prefix("stele "));
+            assert!(commands.any(|told| told.starts_with(command)), "{}", call.name);
         }
     }
 }
