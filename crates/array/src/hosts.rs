@@ -282,6 +282,10 @@ impl Engine {
         }
         // Durable in the log: the group's flushes are behind this.
         self.log.durable(newest).await?;
+        // Where the pool has little room, rows that this emptied are room for other codes.
+        if self.step(|core| core.space.take_emptied()) && !self.layout.read().has_plenty(volume.class, 1) {
+            self.reclaiming.want();
+        }
         if volume.mode() == WriteMode::WriteThrough {
             // Of whole stripes the mapping is all there is; parts are on their strips after the
             // destage's flushes.

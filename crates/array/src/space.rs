@@ -64,6 +64,8 @@ pub struct Space {
     pub generation_high: u64,
     /// No room is left for another row, and that was said.
     warned: bool,
+    /// A row has lost its last stripe since this was asked last.
+    emptied: bool,
 }
 
 impl Space {
@@ -76,12 +78,18 @@ impl Space {
             generation_floor: 0,
             generation_high: 0,
             warned: false,
+            emptied: false,
         }
     }
 
     /// There is room for another row, or none. True where that there is none is news.
     pub fn note_room(&mut self, lacking: bool) -> bool {
         !std::mem::replace(&mut self.warned, lacking) && lacking
+    }
+
+    /// Whether a row has lost its last stripe since the last call.
+    pub fn take_emptied(&mut self) -> bool {
+        std::mem::take(&mut self.emptied)
     }
 
     /// A row exists now, with so many slots mapped.
@@ -235,6 +243,7 @@ impl Space {
         };
         if let Some((class, before, after)) = self.change(slot.row, count) {
             self.changed.insert(slot.row);
+            self.emptied |= before > 0 && after == 0;
             if let Some(class) = self.classes.get_mut(&class) {
                 class.used = class.used - u64::from(before) + u64::from(after);
             }

@@ -31,21 +31,22 @@ const AGAIN_MAX: Duration = Duration::from_secs(60);
 impl Engine {
     /// Runs for the pool's life.
     pub async fn reclaim_flow(self: Rc<Self>) {
-        let mut again = AGAIN;
+        let (mut again, mut asked) = (AGAIN, false);
         loop {
             let wanted = self.reclaiming.wanted();
             if self.standing.is_closing() || self.check_writable().is_err() {
                 return;
             }
             let done = match self.reclaim().await {
-                Ok(true) => self.free_empty_rows().await,
-                Ok(false) => Ok(()),
+                Ok(any) if any || asked => self.free_empty_rows().await,
+                Ok(_) => Ok(()),
                 Err(error) => Err(error),
             };
             match done {
                 Ok(()) => {
                     again = AGAIN;
                     wanted.await;
+                    asked = true;
                 }
                 Err(error) => {
                     tracing::warn!("a deleted volume or snapshot could not be taken apart: {error}");

@@ -14,6 +14,8 @@ use crate::volumes::LayerKind;
 impl Serving {
     pub fn status(&self) -> PoolStatus {
         let engine = &self.engine;
+        // What a deletion freed would otherwise count as taken until the next change of the layout.
+        engine.take_back_cells();
         let now = engine.io.now();
         let configuration = engine.drives.labels.configuration().clone();
         let mut drives: Vec<DriveStatus> =

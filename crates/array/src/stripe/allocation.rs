@@ -160,6 +160,9 @@ impl Engine {
         let grown = self.try_grow(class, stripe).await?;
         if grown == Growth::NoRoom {
             self.warn_full(class);
+            // Not waited for: this may hold a stripe that the log waits for. The next one finds the
+            // room.
+            self.reclaiming.want();
         }
         Ok(grown == Growth::Grown)
     }

@@ -75,6 +75,40 @@ fn a_volume_that_does_not_fit_leaves_the_room_to_others() {
 }
 
 #[test]
+fn the_room_of_a_deleted_volume_is_shown_at_once() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    let before = fixture.status().used;
+    let volume = fixture.create_volume(spec("goes", "2+1", 32 << 20)).id;
+    for at in 0..16 {
+        fixture.write(volume, at << 20, &pattern(at, 1 << 20)).expect("written");
+    }
+    assert!(fixture.status().used.0 >= before.0 + (24 << 20));
+    fixture.command(Command::DeleteVolume { name: "goes".into() }).expect("deleted");
+    fixture.idle();
+    let after = fixture.status().used;
+    assert!(after.0 < before.0 + (8 << 20), "{after} are taken, {before} before");
+}
+
+/// Rows belong to a code. One that a discard empties is room for all.
+#[test]
+fn room_that_a_volume_discards_is_room_for_another_code() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    let wide = fixture.create_volume(spec("wide", "2+1", 1 << 30)).id;
+    let mirror = fixture.create_volume(spec("mirror", "mirror-2", 1 << 30)).id;
+    let mib = pattern(1, 1 << 20);
+    let stored = (0..1024).take_while(|at| fixture.write(wide, at << 20, &mib).is_ok()).count() as u64;
+    assert!(stored > 20, "{stored} MiB fitted");
+    let before = fixture.status().used;
+    fixture.discard(wide, 0, stored << 20).expect("discarded");
+    fixture.idle();
+    let after = fixture.status().used;
+    assert!(after.0 * 2 < before.0, "{after} are taken, {before} before");
+    for at in 0..stored / 2 {
+        fixture.write(mirror, at << 20, &mib).expect("there is room for another code");
+    }
+}
+
+#[test]
 fn writes_that_race_a_delete_leave_nothing_behind() {
     for seed in 0..20 {
         let mut fixture = Fixture::new(6, 6, seed);
