@@ -70,7 +70,7 @@ pub struct BadSetting {
 
 impl fmt::Display for BadSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} {:?} cannot be written to smb.conf: {}", self.what, self.value, self.why)
+        write!(f, "the {} '{}' cannot be written to smb.conf: {}", self.what, self.value.escape_debug(), self.why)
     }
 }
 

@@ -18,6 +18,7 @@ mod calls;
 mod clearing;
 mod core;
 mod eviction;
+mod giving;
 mod named;
 mod objects;
 mod opening;
@@ -104,6 +105,8 @@ pub struct Ground {
     pub archive: Archive,
     /// The cache volume; it is the share's alone.
     pub cache: Handle,
+    /// Bytes that the cache volume takes from its pool, and gives back, as a whole: a stripe.
+    pub cache_unit: u64,
     pub surroundings: Arc<dyn Surroundings>,
 }
 
@@ -134,6 +137,8 @@ pub struct Share {
     room: Notify,
     /// A writer waits for room.
     wants_room: AtomicBool,
+    /// Bytes that the pool needs of what the cache holds.
+    wanted_space: AtomicU64,
     /// So many callers more let their records be read before their steps. See `warming`.
     waiting_reads: AtomicU32,
     /// For those whose records are being read meanwhile.

@@ -139,7 +139,8 @@ impl Share {
         let _turn = self.tidying.lock().await;
         let mut worked = Worked::default();
         // First: writers wait for it, and deleting versions takes long.
-        let evicted = self.evict(&mut worked).await;
+        let needed = self.needed_slots().await;
+        let evicted = self.evict(needed, &mut worked).await;
         if worked.evicted > 0 {
             self.room.notify_waiters();
         }
@@ -151,7 +152,8 @@ impl Share {
             Ok(())
         })?;
         self.room.notify_waiters();
-        evicted.and(cleared).and(left).map(|_| worked)
+        let given = self.give_space(needed > 0).await.map(drop);
+        evicted.and(cleared).and(given).and(left).map(|_| worked)
     }
 
     /// Commits files that were left alone.

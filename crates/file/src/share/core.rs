@@ -16,6 +16,7 @@ use super::active::Active;
 use super::autocommit::Steps;
 use super::clearing::Leftovers;
 use super::eviction::{Clock, EVICTABLE_MIN, HIGH};
+use super::giving::Giving;
 use super::records::{
     BLOCK, BLOCKS, GROUP, Group, InodeRow, SLOT, SlotRow, decode, inode_key, last_number, numbered_key,
 };
@@ -57,6 +58,8 @@ pub struct Core {
     pub steps: Steps,
     /// The order in which eviction looks at files.
     pub clock: Clock,
+    /// The pass over free slots that gives their space back to the pool.
+    pub giving: Giving,
     /// Files that eviction has looked at.
     #[cfg(test)]
     pub victim_looks: usize,
@@ -310,6 +313,7 @@ impl Core {
             pass: Pass::default(),
             steps,
             clock: Clock::default(),
+            giving: Giving::default(),
             #[cfg(test)]
             victim_looks: 0,
             refusal: None,
@@ -418,7 +422,7 @@ impl Core {
         self.load(inode, start, end)?;
         let content = self.contents.get(&inode).ok_or(FileError::Stale)?;
         let missing = (start / SLOT..end.div_ceil(SLOT)).filter(|slot| content.slot(*slot).place == 0).count();
-        Ok(missing as u64 <= self.slots.count() - self.slots.used())
+        Ok(missing as u64 <= self.slots.free_count())
     }
 
     /// The attributes with what writes changed.

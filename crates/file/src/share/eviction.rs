@@ -22,6 +22,8 @@ const LOOKS_MAX: usize = 4096;
 /// Files that one step of eviction looks at, and those of which one transaction takes the slots.
 const EVICTED_AT_ONCE: usize = 256;
 const EVICTED_TOGETHER: usize = 32;
+/// As `EVICTED_AT_ONCE`, where the pool needs space: it asks once a second.
+const EVICTED_FOR_THE_POOL: usize = 16 * EVICTED_AT_ONCE;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
 pub(super) const HIGH: u64 = 90;
 const LOW: u64 = 80;
@@ -161,22 +163,22 @@ impl Share {
         })
     }
 
-    /// Takes content that is archived out of the cache, where the cache is nearly full.
-    pub(super) async fn evict(&self, worked: &mut Worked) -> Result<()> {
-        let surplus = |percent: u64| {
-            let above = |core: &mut Core| core.slots.used().saturating_sub(core.slots.count() * percent / 100);
-            self.step(|core| Ok(above(core))).unwrap_or(0)
-        };
+    /// Takes content that is archived out of the cache, where the cache is nearly full, or where
+    /// the pool needs so many slots.
+    pub(super) async fn evict(&self, needed: u64, worked: &mut Worked) -> Result<()> {
+        let used = || self.step(|core| Ok(core.slots.used()));
+        let (before, count) = (used()?, self.step(|core| Ok(core.slots.count()))?);
         let wanted = self.wanted();
         if self.bypasses() {
             return self.give_back_all(worked).await;
         }
-        if surplus(HIGH) == 0 && !wanted {
-            return Ok(());
+        let mut most = before.saturating_sub(needed);
+        if before > count * HIGH / 100 || wanted {
+            most = most.min(count * LOW / 100);
         }
-        let mut looks = EVICTED_AT_ONCE;
+        let mut looks = if needed > 0 { EVICTED_FOR_THE_POOL } else { EVICTED_AT_ONCE };
         while looks > 0 {
-            let surplus = surplus(LOW);
+            let surplus = used()?.saturating_sub(most);
             if surplus == 0 {
                 return Ok(());
             }

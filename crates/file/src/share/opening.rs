@@ -1,6 +1,6 @@
 //! Opening a share: what memory has to know of the records, and that it was opened.
 
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
@@ -31,7 +31,7 @@ impl Share {
         root: Root,
         body_max: u64,
     ) -> Result<Arc<Share>> {
-        let Ground { archive, cache, surroundings } = ground;
+        let Ground { archive, cache, cache_unit, surroundings } = ground;
         let slots = cache.geometry().size.0 / SLOT;
         if slots * SLOT < CACHE_MIN {
             return Err(FileError::Invalid(format!("a cache volume has at least {} MiB", CACHE_MIN >> 20)));
@@ -50,7 +50,7 @@ impl Share {
             surroundings,
             bypasses: AtomicBool::new(settings.caching == Caching::Off),
             settings: Mutex::new(settings),
-            core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots), steps)),
+            core: Mutex::new(Core::new(view, Numbers::new(None), Slots::new(slots, cache_unit.div_ceil(SLOT)), steps)),
             refreshing: Turn::default(),
             archiving: Turn::default(),
             committing: Turn::default(),
@@ -60,6 +60,7 @@ impl Share {
             naming: objects::Naming::default(),
             room: Notify::new(),
             wants_room: AtomicBool::new(false),
+            wanted_space: AtomicU64::new(0),
             waiting_reads: AtomicU32::new(0),
             readers: Semaphore::new(warming::READERS),
             ordered,

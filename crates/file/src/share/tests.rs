@@ -7,6 +7,7 @@ mod autocommit;
 mod bucket_rules;
 mod bypass;
 mod crashes;
+mod giving;
 mod held;
 mod holds;
 mod keeping;

@@ -6,6 +6,7 @@
 //! in the catalog and on its cache volume.
 
 mod places;
+mod spare;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,6 +33,8 @@ use crate::failure::{Failure, Kind, Outcome};
 /// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back
 /// such a volume.
 pub const OWNER: &str = "share";
+/// The name of such a volume is this, and the name of the share.
+pub const CACHE_PREFIX: &str = "share-";
 /// What SMB does not serve, as alarms name it: all of it.
 pub const SMBD: &str = "smbd";
 const STRIP: Bytes = Bytes(64 << 10);
@@ -324,8 +327,12 @@ impl Node {
         };
         let archive = self.archive()?.clone();
         let settings = settings(row);
-        let ground =
-            Ground { archive, cache: self.pool.volume_of(volume), surroundings: Arc::clone(&self.surroundings) };
+        let ground = Ground {
+            archive,
+            cache: self.pool.volume_of(volume),
+            cache_unit: spare::unit(volume),
+            surroundings: Arc::clone(&self.surroundings),
+        };
         let root = Root { owner: row.owner, mode: row.mode };
         let share = Share::open(ground, name, row.number, settings, root).await.map_err(failed)?;
         self.offer(&share, row)?;
@@ -359,6 +366,18 @@ impl Node {
         if size.0 < CACHE_MIN {
             let least = Bytes(CACHE_MIN);
             return Err(Failure::usage(format!("a cache of {size} is too small; a share needs {least} at least")));
+        }
+        let Reply::Status(status) = self.pool.command(Command::Status).await? else {
+            return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
+        };
+        let raw = status.raw;
+        let taken = spare::on_drives(size, code);
+        if taken > u128::from(raw.0) {
+            let taken = Bytes(u64::try_from(taken).unwrap_or(u64::MAX));
+            return Err(Failure::usage(format!(
+                "a cache of {size} in {code} takes {taken} on drives, and the pool has {raw}"
+            ))
+            .next("give a smaller --cache: it holds what clients write faster than the archive takes it"));
         }
         let spec = VolumeSpec {
             name,

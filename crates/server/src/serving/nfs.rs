@@ -148,6 +148,7 @@ pub async fn work(node: Arc<Node>) {
         while tasks.try_join_next().is_some() {}
         if looked.elapsed() >= LOOK_EVERY {
             node.note_stuck();
+            node.spare_caches().await;
             looked = Instant::now();
         }
         tokio::time::sleep(WORK_EVERY).await;

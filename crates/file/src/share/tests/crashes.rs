@@ -103,7 +103,8 @@ async fn drive(
             known.drain(..known.len() - 1);
         }
         (8, Some(_)) => {
-            stage.pass(dice.below(20));
+            stage.pass(dice.below(120));
+            share.want_space(dice.below(4) << 16);
             share.work().await?;
         }
         (_, Some(inode)) => {

@@ -13,7 +13,9 @@ use stele_archive::{
 use stele_catalog::embedded::{self, Format, InlineCatalog};
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 use stele_ground::{Bytes as Size, Dice, Instant};
-use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request};
+use stele_media::{
+    Done, Drive, ExtentState, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request,
+};
 
 use crate::files::Files;
 use crate::share::autocommit::RETURN;
@@ -22,6 +24,8 @@ use crate::{Caller, Changes, Creation, Inode, Moment, Stability};
 
 pub const NAME: &str = "files";
 pub const CACHE: u64 = 64 << 20;
+/// As of a volume of 4+2.
+pub const CACHE_UNIT: u64 = 256 << 10;
 const DATA: u64 = 512 << 20;
 
 /// Surroundings that repeat.
@@ -43,11 +47,14 @@ impl Surroundings for Clock {
 #[derive(Clone)]
 pub struct Volume(Arc<Mutex<(MemoryDrive, Option<u64>)>>, Arc<Mutex<Refused>>);
 
-/// How writes and reads fail.
+/// How operations fail, or wait.
 #[derive(Default)]
 struct Refused {
     writes: Option<MediaFault>,
     reads: Option<MediaFault>,
+    discards: Option<MediaFault>,
+    /// Discards wait here.
+    held: Option<Vec<(Op, Done)>>,
 }
 
 impl Volume {
@@ -69,6 +76,30 @@ impl Volume {
         self.1.lock().expect("no test panics with the volume").reads = fault;
     }
 
+    /// The same for discards.
+    pub fn refuse_discards(&self, fault: Option<MediaFault>) {
+        self.1.lock().expect("no test panics with the volume").discards = fault;
+    }
+
+    /// Discards wait from here on.
+    pub fn hold_discards(&self) {
+        self.1.lock().expect("no test panics with the volume").held = Some(Vec::new());
+    }
+
+    /// Discards that wait take place. Answers how many there were.
+    pub fn let_discards_go(&self) -> usize {
+        let held = self.1.lock().expect("no test panics with the volume").held.take().unwrap_or_default();
+        let count = held.len();
+        held.into_iter().for_each(|(op, done)| self.submit(op, Priority::Host, done));
+        count
+    }
+
+    /// Bytes that take space.
+    pub async fn backed(&self) -> u64 {
+        let extents = Handle::new(self.clone()).extents(0, CACHE).await.expect("a volume of memory tells its extents");
+        extents.iter().filter(|extent| extent.state == ExtentState::Data).map(|extent| extent.length).sum()
+    }
+
     /// Power fails before the operation that comes after this many others.
     pub fn cut_after(&self, operations: u64) {
         self.0.lock().expect("no test panics with the volume").1 = Some(operations);
@@ -88,10 +119,14 @@ impl Port for Volume {
 
     fn submit(&self, op: Op, priority: Priority, done: Done) {
         let refused = {
-            let refused = self.1.lock().expect("no test panics with the volume");
+            let mut refused = self.1.lock().expect("no test panics with the volume");
             match &op {
                 Op::Write { .. } => refused.writes,
                 Op::Read { .. } => refused.reads,
+                Op::Discard { .. } => match &mut refused.held {
+                    Some(held) => return held.push((op, done)),
+                    None => refused.discards,
+                },
                 _ => None,
             }
         };
@@ -351,6 +386,7 @@ impl Stage {
         let ground = Ground {
             archive: self.archive().await.clone(),
             cache: Handle::new(self.cache.clone()),
+            cache_unit: CACHE_UNIT,
             surroundings: Arc::clone(&self.clock) as Arc<dyn Surroundings>,
         };
         let root = Root { owner: (0, 0), mode: 0o755 };
