@@ -361,7 +361,8 @@ impl Store {
     pub fn writable(&self) -> Result<()> {
         match self.read_only {
             true => Err(ArchiveError::ReadOnly(
-                "the store is open for reading only; start the server and send the change to it".into(),
+                "the store is open for reading only; start the server, or if it runs, `stele pool status` says why"
+                    .into(),
             )),
             false => Ok(()),
         }

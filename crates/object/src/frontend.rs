@@ -167,7 +167,7 @@ impl Frontend {
             }
             false => self.serve(request, peer, &id).await,
         };
-        answer::refer_to_returns(operation, &mut response);
+        answer::refer_to_controls(operation, &mut response);
         if uninvited {
             answer::end_connection(&mut response);
         }

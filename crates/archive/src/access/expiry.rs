@@ -63,7 +63,8 @@ impl Store {
         };
         if end <= now {
             return Err(ArchiveError::InvalidArgument(format!(
-                "an access key cannot expire at {end}, since it is {now} already; `stele key revoke` ends a key at once"
+                "an access key cannot expire at {end}, since the latest clock that this store has seen shows {now}; \
+                 `stele key revoke` ends a key at once"
             )));
         }
         if end > Timestamp::LATEST {

@@ -29,7 +29,9 @@ impl Archive {
             return Err(ArchiveError::InvalidArgument("no target of notifications can have this name".into()));
         }
         if store.event_lag().has_sender(target) {
-            let message = format!("the target `{target}` is in the configuration, and its events wait to be sent");
+            let message = format!(
+                "the target `{target}` is in the configuration: take it out, and start the server again, before its events are forgotten"
+            );
             return Err(ArchiveError::InvalidState(message));
         }
         let known = store.snapshot()?.get(EVENT_ENDS, &keys::event_head(target))?;

@@ -83,6 +83,11 @@ impl Archive {
     ) -> Result<(Vec<Disposed>, Option<u64>)> {
         let store = &self.store();
         store.may_see_disposals(caller, query.bucket.as_deref()).await?;
+        if let (Some(from), Some(to)) = (query.from, query.to)
+            && from >= to
+        {
+            return Err(ArchiveError::InvalidArgument(format!("no removal is from {from} on and before {to}")));
+        }
         let mut next = match after {
             Some(after) => after.saturating_add(1),
             None => {

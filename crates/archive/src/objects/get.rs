@@ -298,7 +298,8 @@ impl Archive {
     }
 
     /// The parts of a multipart object with numbers above `after`, at most `limit`, and whether
-    /// more follow.
+    /// more follow. As for a read of one part, they count from 1 without gaps, whatever numbers the
+    /// upload gave them.
     pub async fn object_parts(
         &self,
         caller: &Caller,
@@ -316,12 +317,12 @@ impl Archive {
         }
         let layout = layout(&*opened.snapshot, opened.found.row.object)?;
         let mut parts = Vec::new();
-        for part in layout.parts.iter().filter(|part| part.number > after) {
+        for (place, part) in (1..).zip(&layout.parts).filter(|(place, _)| *place > after) {
             if parts.len() == limit {
                 return Ok((parts, true));
             }
             let row = part_row(&*opened.snapshot, opened.found.row.object, part.number)?;
-            parts.push(row.info(part.number));
+            parts.push(row.info(place));
         }
         Ok((parts, false))
     }

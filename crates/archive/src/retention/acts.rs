@@ -206,7 +206,9 @@ impl Archive {
             true => Err(ArchiveError::InvalidArgument(format!("a reason has at most {REASON_MAX} bytes"))),
             false => self.deletable(caller, name),
         };
-        let id = found.as_ref().map_or_else(|_| String::new(), |found| found.id().to_string());
+        // The record of a refusal names the version that was asked for.
+        let id = found.as_ref().map_or(name.version, |found| Some(found.id()));
+        let id = id.map(|id| id.to_string()).unwrap_or_default();
         let kept = found.as_ref().ok().and_then(|found| found.row.retention);
         let until =
             kept.map_or_else(String::new, |kept| format!(" before {} retention ends {}", kept.mode, kept.until));

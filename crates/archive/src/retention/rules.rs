@@ -135,6 +135,18 @@ pub(crate) fn at_bucket_level(bucket: &Bucket, retention: Retention) -> Retentio
     }
 }
 
+/// Whether a request keeps the version for longer than now. Level `compliance` makes COMPLIANCE of
+/// GOVERNANCE, so that a date extends a retention whatever mode it comes with. A request that asks
+/// for a bypass and extends nothing is judged by the mode that it names: it asks for a weaker one,
+/// and no answer may say that it was done.
+pub(crate) fn is_later(found: &Found, asked: Option<Retention>) -> bool {
+    match (found.row.retention, asked) {
+        (Some(before), Some(asked)) => asked.until > before.until,
+        (None, _) => true,
+        (Some(_), None) => false,
+    }
+}
+
 pub(crate) fn require_lock(bucket: &Bucket) -> Result<()> {
     match bucket.row.lock {
         Some(_) => Ok(()),

@@ -78,7 +78,7 @@ fn matter_in_words(name: &str, row: Option<&MatterRow>) -> String {
         None => "of which the catalog has no record".into(),
     };
     format!(
-        "it is under the matter `{name}`, {about}; a matter has no end, and only a retention officer releases a version from it"
+        "it is under the matter `{name}`, {about}; a matter has no end, and only a retention officer or an administrator of this machine releases a version from it"
     )
 }
 
@@ -150,7 +150,7 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     }
     if let Some(default) = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share()) {
         reasons.push(format!(
-            "the bucket's default is {} for {}; it was applied when the version was stored, and a change of it does not touch stored versions",
+            "the bucket's default is {} for {}; it applies to a version that names no retention and no class when it is stored, and a change of it does not touch stored versions",
             default.mode,
             counted(default.period.days(), "day")
         ));

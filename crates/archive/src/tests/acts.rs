@@ -142,6 +142,10 @@ async fn two_officers_delete_what_one_may_not() {
     for info in [&strict, &held] {
         let asked = archive.request_deletion(&anna, &of(info), "an error").await;
         assert!(matches!(asked, Err(ArchiveError::Retained { .. })), "{asked:?}");
+        let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+        let named = format!("version {} is deleted", info.version);
+        let detail = log.last().and_then(|record| record.detail.clone()).unwrap_or_default();
+        assert!(detail.contains(&named), "the refusal names the version: {detail}");
     }
     let asked = archive.request_deletion(&anna, &of(&governed), "stored by mistake").await;
     let says = &asked.as_ref().unwrap().says;

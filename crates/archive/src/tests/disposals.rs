@@ -306,6 +306,9 @@ async fn every_way_to_remove_a_version_is_listed_with_its_cause() {
     let (to, from) = (Some(start.plus_days(1)), Some(start.plus_days(1)));
     assert_eq!(all(DisposalQuery { to, ..DisposalQuery::default() }).await.0.len(), 2);
     assert_eq!(all(DisposalQuery { from, ..DisposalQuery::default() }).await.0.len(), 3);
+    let turned = DisposalQuery { from, to, ..DisposalQuery::default() };
+    let refused = archive.disposals(&admin(), &turned, None).await;
+    assert!(matches!(refused, Err(ArchiveError::InvalidArgument(_))), "no period: {refused:?}");
     // A record that is there is no removal, and a version that is here has no certificate.
     let here = put(&archive, "records", "here", b"here").await.unwrap();
     let none = archive.disposal_certificate(&admin(), "records", "here", here.version, None).await;

@@ -96,6 +96,39 @@ async fn an_object_of_parts_without_a_checksum_gets_one() {
     assert_eq!(sums[0].parts, None, "it is that of the whole object");
 }
 
+/// Clients read part after part up to their number, and look up the checksum of each by the same
+/// number.
+#[tokio::test]
+async fn parts_of_an_object_count_without_gaps() {
+    let world = World::sized(7, 128 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
+    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let data = content(1, 2 * PART_SIZE_MIN as usize + 777);
+    let mut parts = Vec::new();
+    for (number, piece) in [3, 5, 900].into_iter().zip(data.chunks(PART_SIZE_MIN as usize)) {
+        parts.push(part(&archive, &upload, number, piece).await);
+    }
+    let (bucket, key) = ("bucket".to_owned(), "key".to_owned());
+    let completion = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+    archive.complete_upload(&admin(), completion).await.unwrap();
+    let get = |range| GetRequest { bucket: "bucket".into(), key: "key".into(), range, ..GetRequest::default() };
+    let listed =
+        async |after, limit| archive.object_parts(&admin(), get(ByteRange::Whole), after, limit).await.unwrap();
+    let (all, more) = listed(0, 10).await;
+    assert_eq!((all.iter().map(|part| part.number).collect::<Vec<_>>(), more), (vec![1, 2, 3], false));
+    for part in &all {
+        let (info, range) = archive.head(&admin(), get(ByteRange::Part { number: part.number })).await.unwrap();
+        assert_eq!((range.end - range.start, &info.checksums), (part.size, &part.checksums), "{part:?}");
+    }
+    let (first, more) = listed(0, 2).await;
+    assert_eq!((first.len(), more), (2, true));
+    let (rest, more) = listed(2, 2).await;
+    assert_eq!((rest.len(), rest[0].number, more), (1, 3, false));
+    assert!(archive.head(&admin(), get(ByteRange::Part { number: 5 })).await.is_err());
+}
+
 #[tokio::test]
 async fn an_upload_that_took_longer_than_its_retention_is_completed() {
     let world = World::sized(3, 64 * MIB, 256 << 10);

@@ -122,6 +122,40 @@ async fn a_bucket_is_only_made_stronger() {
     assert!(matches!(not_empty, Err(ArchiveError::BucketNotEmpty(_))));
 }
 
+/// At level `compliance` every new retention is COMPLIANCE, whatever mode is asked for. A bypass
+/// that asks for GOVERNANCE is refused, except where it extends.
+#[tokio::test]
+async fn governance_asked_for_at_level_compliance_extends_alone() {
+    let world = World::new(2);
+    let archive = locked(&world, ExpiryAction::Keep).await;
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 3).await;
+    archive.change_bucket(&admin(), "locked", BucketChange::Protection(Protection::Compliance)).await.unwrap();
+    put_retained(&archive, "key", RetentionMode::Governance, 3).await;
+    let kept = async |key| archive.retention(&admin(), "locked", key, None).await.unwrap();
+    let set = async |key, days: i64, bypass| {
+        let until = Timestamp(kept(key).await.until.0.saturating_add_signed(days * DAY as i64));
+        let asked = Some(Retention { mode: RetentionMode::Governance, until });
+        archive.set_retention(&admin(), "locked", key, None, asked, bypass).await
+    };
+    let first = kept("key").await;
+    assert_eq!(first.mode, RetentionMode::Compliance);
+    for (days, bypass) in [(0, true), (-1, true), (-1, false)] {
+        let refused = set("key", days, bypass).await;
+        assert!(matches!(refused, Err(ArchiveError::Retained { .. })), "{days}, {bypass}: {refused:?}");
+        assert_eq!(kept("key").await, first);
+    }
+    set("key", 0, false).await.unwrap();
+    assert_eq!(kept("key").await, first, "the same again, as after a lost answer");
+    set("key", 1, true).await.unwrap();
+    assert_eq!(kept("key").await, Retention { until: Timestamp(first.until.0 + DAY), ..first });
+    // What was under GOVERNANCE before the level becomes COMPLIANCE, and no shorter.
+    let before = kept("governed").await;
+    assert_eq!(before.mode, RetentionMode::Governance, "{governed}");
+    assert!(matches!(set("governed", -1, true).await, Err(ArchiveError::Retained { .. })));
+    set("governed", 0, true).await.unwrap();
+    assert_eq!(kept("governed").await, Retention { mode: RetentionMode::Compliance, ..before });
+}
+
 #[tokio::test]
 async fn conditions_and_customer_keys_are_kept() {
     let world = World::new(1);

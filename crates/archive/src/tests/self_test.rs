@@ -36,6 +36,20 @@ async fn every_forbidden_operation_is_refused_and_the_result_is_recorded() {
 }
 
 #[tokio::test]
+async fn the_self_test_passes_at_every_protection_level() {
+    let world = World::new(5);
+    let archive = world.create().await;
+    for (name, level) in
+        [("basic", Protection::Basic), ("governance", Protection::Governance), ("compliance", Protection::Compliance)]
+    {
+        let new = NewBucket { object_lock: true, protection: Some(level), ..NewBucket::default() };
+        archive.create_bucket(&admin(), name, new).await.unwrap();
+        let result = archive.self_test(&admin(), Some(name), None).await.unwrap().remove(0);
+        assert!(result.passed(), "{name}: {result:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_writes_the_canarys_key_raises_no_alarm() {
     let world = World::new(4);
     let archive = world.create().await;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::Result;
 use crate::model::pairing::Paired;
 use crate::store::Archive;
 
@@ -68,6 +69,11 @@ impl Archive {
 
     pub fn is_read_only(&self) -> bool {
         self.store().is_read_only()
+    }
+
+    /// Refuses where the store was opened for reading only.
+    pub fn writable(&self) -> Result<()> {
+        self.store().writable()
     }
 
     /// How many keys were destroyed since the archive was opened.

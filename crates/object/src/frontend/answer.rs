@@ -77,29 +77,39 @@ pub fn correct(operation: Operation, response: &mut Response<Body>) {
     }
 }
 
-/// Writes carriage returns as references: a parser reads a bare one as a line feed, and the key of
-/// a listing would name another object. Only whole documents have any, and no object's content is
-/// one.
-pub fn refer_to_returns(operation: Operation, response: &mut Response<Body>) {
+/// Writes as references what a parser of XML does not read as it stands: it takes a carriage return
+/// for a line feed, and most refuse other control characters, U+FFFE and U+FFFF. As on AWS, the key
+/// of a listing is then at least written exactly. Only whole documents have any, and no object's
+/// content is one.
+pub fn refer_to_controls(operation: Operation, response: &mut Response<Body>) {
     let is_document = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/xml");
     let is_content = operation == Operation::GetObject && response.status().is_success();
     let Some(document) = response.body().bytes().filter(|_| is_document && !is_content) else {
         return;
     };
-    if !document.contains(&b'\r') {
+    let Some(whole) = std::str::from_utf8(&document).ok().filter(|text| text.contains(is_control)).map(referred) else {
         return;
-    }
-    let mut whole = Vec::with_capacity(document.len() + 64);
-    for byte in &document {
-        match byte {
-            b'\r' => whole.extend_from_slice(b"&#13;"),
-            byte => whole.push(*byte),
-        }
-    }
+    };
     if response.headers().contains_key(CONTENT_LENGTH) {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(whole.len()));
     }
     *response.body_mut() = Body::from(bytes::Bytes::from(whole));
+}
+
+fn is_control(letter: char) -> bool {
+    matches!(letter, '\0'..' ' | '\u{fffe}' | '\u{ffff}') && !matches!(letter, '\t' | '\n')
+}
+
+fn referred(text: &str) -> String {
+    let mut whole = String::with_capacity(text.len() + 64);
+    for letter in text.chars() {
+        match letter {
+            '\r' => whole.push_str("&#13;"),
+            letter if is_control(letter) => whole.push_str(&format!("&#x{:x};", u32::from(letter))),
+            letter => whole.push(letter),
+        }
+    }
+    whole
 }
 
 /// Removes the quotes: GetObjectAttributes is the only operation whose entity tag has none.
@@ -178,6 +188,7 @@ fn wording(code: &str) -> &'static str {
         "InvalidURI" => "Couldn't parse the specified URI: it is not a path of a bucket and a key.",
         "MethodNotAllowed" => "The specified method is not allowed against this resource.",
         "NotImplemented" => "A header or query parameter you provided implies functionality that is not implemented.",
+        "MissingRequestBodyError" => "Request body is empty: this operation takes an XML document.",
         "IncompleteBody" => "You did not provide the number of bytes specified by the Content-Length HTTP header.",
         "MalformedXML" => {
             "The XML you provided was not well-formed or did not validate against the schema of this operation."
@@ -212,19 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_in_a_document_is_a_reference() {
+    fn a_control_character_in_a_document_is_a_reference() {
+        let text = "<Key>a\rb\n\t\u{1}\0\u{ffff}\u{85}é</Key>";
         let sent = |operation: Operation, kind: &'static str| {
-            let text = "<Key>a\rb\n</Key>";
             let mut response = Response::new(Body::from(bytes::Bytes::from(text)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
             response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-            refer_to_returns(operation, &mut response);
+            refer_to_controls(operation, &mut response);
             let body = response.body().bytes().unwrap_or_default();
             assert_eq!(response.headers().get(CONTENT_LENGTH), Some(&HeaderValue::from(body.len())));
             String::from_utf8_lossy(&body).into_owned()
         };
-        assert_eq!(sent(Operation::ListObjectsV2, "application/xml"), "<Key>a&#13;b\n</Key>");
-        assert_eq!(sent(Operation::ListObjectsV2, "application/json"), "<Key>a\rb\n</Key>");
-        assert_eq!(sent(Operation::GetObject, "application/xml"), "<Key>a\rb\n</Key>", "content is not touched");
+        let referred = "<Key>a&#13;b\n\t&#x1;&#x0;&#xffff;\u{85}é</Key>";
+        assert_eq!(sent(Operation::ListObjectsV2, "application/xml"), referred);
+        assert_eq!(sent(Operation::CompleteMultipartUpload, "application/xml"), referred);
+        assert_eq!(sent(Operation::ListObjectsV2, "application/json"), text);
+        assert_eq!(sent(Operation::GetObject, "application/xml"), text, "content is not touched");
     }
 }

@@ -128,7 +128,12 @@ impl Frontend {
             streamed = Some(payload);
         } else {
             let completes = parts.method == Method::POST && target.object && target.query.has("uploadId");
-            match self.document(&caller.actor, &parts.headers, &mut payload, completes).await {
+            let read = self.document(&caller.actor, &parts.headers, &mut payload, completes).await;
+            let read = read.and_then(|(document, permit)| match document::is_json(&target.query, &document) {
+                true => Ok((document, permit)),
+                false => Ok((document::plain(document)?, permit)),
+            });
+            match read {
                 Ok((document, permit)) => {
                     let length = HeaderValue::from(document.len());
                     parts.headers.insert(CONTENT_LENGTH, length);
@@ -366,7 +371,7 @@ impl Frontend {
         if !document.is_empty() {
             verify_document(headers, payload.trailers(), &document, completes)?;
         }
-        Ok((document::plain(document)?, permit))
+        Ok((document, permit))
     }
 
     async fn check_owner(&self, call: &Call, headers: &HeaderMap, target: &Target) -> S3Result<()> {

@@ -2,7 +2,8 @@
 //!
 //! The wire crate passes over elements that it does not know. A mistyped one would then silently
 //! mean "none": a default retention without its rule is no default retention, and a lifecycle rule
-//! without its limit removes more.
+//! without its limit removes more. It also reads a number as far as its digits go: a retention of
+//! `1e3` days would be of one day, and so would an expiration after `1,000` days.
 
 use hyper::Method;
 use s3s::{S3ErrorCode, S3Result};
@@ -10,6 +11,7 @@ use s3s::{S3ErrorCode, S3Result};
 use super::policing::plain_elements;
 use crate::query::Query;
 use crate::refusal::refuse;
+use crate::wire::is_whole_number;
 
 /// Elements below the root, by the subresource that is set.
 const KNOWN: [(&str, &[&str]); 8] = [
@@ -86,7 +88,20 @@ const KNOWN: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Refuses a document with an element that the operation does not have.
+/// The elements of these documents that are whole numbers.
+const NUMBERS: [&str; 8] = [
+    "Days",
+    "DaysAfterInitiation",
+    "MaxAgeSeconds",
+    "NewerNoncurrentVersions",
+    "NoncurrentDays",
+    "ObjectSizeGreaterThan",
+    "ObjectSizeLessThan",
+    "Years",
+];
+
+/// Refuses a document with an element that the operation does not have, or with a number that is
+/// none.
 pub fn check(method: &Method, query: &Query, document: &[u8]) -> S3Result<()> {
     let known = KNOWN.iter().find(|(name, _)| {
         let sets = if *name == "delete" { Method::POST } else { Method::PUT };
@@ -94,6 +109,14 @@ pub fn check(method: &Method, query: &Query, document: &[u8]) -> S3Result<()> {
     });
     let Some((_, known)) = known.filter(|_| !document.is_empty()) else { return Ok(()) };
     let elements = plain_elements(document)?;
+    let name_of = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let is_wrong = |name: &str, text: &str| NUMBERS.contains(&name) && !is_whole_number(text);
+    if let Some(wrong) = elements.iter().find(|element| is_wrong(&name_of(&element.path), &element.text)) {
+        return Err(refuse(
+            S3ErrorCode::MalformedXML,
+            format!("The XML you provided has a {} that is no whole number, in digits", name_of(&wrong.path)),
+        ));
+    }
     let below = |path: &str| path.split_once('/').map(|(_, below)| below.to_owned());
     match elements.iter().filter_map(|element| below(&element.path)).find(|path| !known.contains(&path.as_str())) {
         None => Ok(()),

@@ -151,6 +151,10 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
                 format!("A query parameter you provided implies functionality that is not implemented: {name}"),
             ));
         }
+        // The wire crate would answer any other number with the first version's listing.
+        if name == "list-type" && !["1", "2"].contains(&value) {
+            return Err(refuse(S3ErrorCode::InvalidArgument, "list-type must be 2, or 1 for the first version."));
+        }
         if KNOWN.contains(&name) && !fits(method, object, name) {
             return Err(not_allowed());
         }

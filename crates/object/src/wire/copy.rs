@@ -17,6 +17,10 @@ use stele_archive::{CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondi
 
 fn source_of(source: &WireSource, condition: ReadCondition, customer_key: Option<CustomerKey>) -> S3Result<CopySource> {
     match source {
+        WireSource::Bucket { key, .. } if key.is_empty() => Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            "The header x-amz-copy-source names no key: its form is BUCKET/KEY, percent-encoded.",
+        )),
         WireSource::Bucket { bucket, key, version_id } => Ok(CopySource {
             bucket: bucket.to_string(),
             key: key.to_string(),

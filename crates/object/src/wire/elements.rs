@@ -89,6 +89,12 @@ pub fn elements(document: &[u8]) -> S3Result<Vec<Element>> {
     }
 }
 
+/// Whether a text is a whole number to its end. The wire crate reads as far as the digits go.
+pub fn is_whole_number(text: &str) -> bool {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// Refuses a document with an element outside `known`.
 pub fn only(elements: &[Element], known: &[&str]) -> S3Result<()> {
     match elements.iter().find(|element| !known.contains(&element.path.as_str())) {

@@ -2,7 +2,7 @@
 
 use super::checksum::{algorithm_named, confirm, header_digests, kind_name, named, said, say_checksums};
 use super::convert::*;
-use super::elements::{elements, only};
+use super::elements::{elements, is_whole_number, only};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
 use super::receipt::{self, Act};
@@ -183,7 +183,11 @@ pub async fn complete(
 ) -> Answer<CompleteMultipartUploadOutput> {
     let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
-    only(&elements(&call.document)?, &COMPLETION)?;
+    let elements = elements(&call.document)?;
+    only(&elements, &COMPLETION)?;
+    if elements.iter().any(|element| element.path.ends_with("/PartNumber") && !is_whole_number(&element.text)) {
+        return Err(refuse(S3ErrorCode::MalformedXML, "A PartNumber in the list is no whole number, in digits."));
+    }
     let customer_key = customer_key_of(
         &call,
         input.sse_customer_algorithm.as_deref(),

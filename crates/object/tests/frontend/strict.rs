@@ -231,3 +231,110 @@ async fn an_empty_header_does_not_satisfy_a_policy() {
     let stored = Ask::new(&server, "GET", "/bucket/k").send(&server).await;
     assert_eq!(stored.text(), "kept");
 }
+
+/// A client that lists keys gets exactly those that were put, and can name them in a document.
+#[tokio::test]
+async fn a_key_of_control_characters_is_listed_and_deleted() {
+    let server = server().await;
+    let path = "/bucket/a%01b%0Dc%1F%EF%BF%BF%F0%9F%98%80";
+    check(&server, "a put", Ask::new(&server, "PUT", path).body("x"), 200, "").await;
+    let listed = Ask::new(&server, "GET", "/bucket?list-type=2").send(&server).await.text();
+    let key = between(&listed, "<Key>", "</Key>").unwrap();
+    assert_eq!(key, "a&#x1;b&#13;c&#x1f;&#xffff;\u{1f600}");
+    let encoded = Ask::new(&server, "GET", "/bucket?list-type=2&encoding-type=url").send(&server).await.text();
+    assert!(encoded.contains("<Key>a%01b%0Dc%1F%EF%BF%BF%F0%9F%98%80</Key>"), "{encoded}");
+    let document = format!("<Delete><Object><Key>{}</Key></Object></Delete>", key.replace('\u{1f600}', "&#128512;"));
+    let ask = Ask::new(&server, "POST", "/bucket?delete").header("content-md5", &md5(&document)).body(document);
+    let answer = ask.send(&server).await;
+    assert!(answer.text().contains(&format!("<Deleted><Key>{key}</Key></Deleted>")), "{}", answer.text());
+    check(&server, "it is gone", Ask::new(&server, "GET", path), 404, "NoSuchKey").await;
+}
+
+#[tokio::test]
+async fn a_list_of_another_type_than_there_is_is_refused() {
+    let server = server().await;
+    for (kind, status, code) in
+        [("2", 200, ""), ("1", 200, ""), ("3", 400, "InvalidArgument"), ("", 400, "InvalidArgument")]
+    {
+        let ask = Ask::new(&server, "GET", &format!("/bucket?list-type={kind}"));
+        check(&server, &format!("list-type {kind}"), ask, status, code).await;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_source_without_a_key_is_refused_by_its_header() {
+    let server = server().await;
+    for source in ["/bucket/", "bucket/", "/bucket", "/"] {
+        let answer = Ask::new(&server, "PUT", "/bucket/k").header("x-amz-copy-source", source).send(&server).await;
+        expect(source, &answer, 400, "InvalidArgument");
+        assert!(answer.text().contains("x-amz-copy-source"), "{}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn the_list_of_buckets_needs_a_signature() {
+    let server = server().await;
+    for target in ["/", "/?x-id=ListBuckets"] {
+        let unsigned = Ask::new(&server, "GET", target).send_unsigned(&server, false).await;
+        expect(target, &unsigned, 403, "AccessDenied");
+    }
+    check(&server, "signed", Ask::new(&server, "GET", "/"), 200, "").await;
+}
+
+/// A policy is JSON: what looks like markup in one of its texts is no document.
+#[tokio::test]
+async fn a_policy_may_speak_of_markup() {
+    let server = server().await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Sid":"a","Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/<x>/a<b*"}]}"#;
+    check(&server, "a policy", Ask::new(&server, "PUT", "/bucket?policy").body(policy), 204, "").await;
+    let read = Ask::new(&server, "GET", "/bucket?policy").send(&server).await;
+    assert_eq!(read.text(), policy);
+}
+
+/// A number with something behind it must not be the number before it: a retention would end, and
+/// a lifecycle rule delete, earlier than the document says.
+#[tokio::test]
+async fn a_number_in_a_document_is_one_to_its_end() {
+    let server = server().await;
+    let make = Ask::new(&server, "PUT", "/locked").header("x-amz-bucket-object-lock-enabled", "true");
+    check(&server, "a bucket with a lock", make, 200, "").await;
+    let lock = |period: &str| {
+        let document = format!(
+            "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Mode>COMPLIANCE</Mode>{period}</DefaultRetention></Rule></ObjectLockConfiguration>"
+        );
+        Ask::new(&server, "PUT", "/locked?object-lock").header("content-md5", &md5(&document)).body(document)
+    };
+    let rule = |action: &str| {
+        let document = format!(
+            "<LifecycleConfiguration><Rule><ID>x</ID><Status>Enabled</Status><Filter/>{action}</Rule></LifecycleConfiguration>"
+        );
+        Ask::new(&server, "PUT", "/bucket?lifecycle").header("content-md5", &md5(&document)).body(document)
+    };
+    for number in ["1.5", "1e3", "1,000", "1_000", "36 5", "10x", "0x10", "", "1<!-- -->e3"] {
+        for period in [format!("<Days>{number}</Days>"), format!("<Years>{number}</Years>")] {
+            check(&server, &period, lock(&period), 400, "MalformedXML").await;
+        }
+        for action in [
+            format!("<Expiration><Days>{number}</Days></Expiration>"),
+            format!(
+                "<NoncurrentVersionExpiration><NoncurrentDays>{number}</NoncurrentDays></NoncurrentVersionExpiration>"
+            ),
+            format!(
+                "<NoncurrentVersionExpiration><NoncurrentDays>9</NoncurrentDays><NewerNoncurrentVersions>{number}</NewerNoncurrentVersions></NoncurrentVersionExpiration>"
+            ),
+            format!(
+                "<AbortIncompleteMultipartUpload><DaysAfterInitiation>{number}</DaysAfterInitiation></AbortIncompleteMultipartUpload>"
+            ),
+        ] {
+            check(&server, &action, rule(&action), 400, "MalformedXML").await;
+        }
+    }
+    let rules = Ask::new(&server, "GET", "/bucket?lifecycle");
+    check(&server, "no rule is set", rules, 404, "NoSuchLifecycleConfiguration").await;
+    check(&server, "days", lock("<Days>30</Days>"), 200, "").await;
+    check(&server, "a rule", rule("<Expiration><Days>1000</Days></Expiration>"), 200, "").await;
+    let upload =
+        "<CompleteMultipartUpload><Part><PartNumber>1x</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>";
+    let ask = Ask::new(&server, "POST", "/bucket/k?uploadId=0").body(upload);
+    check(&server, "a part's number", ask, 400, "MalformedXML").await;
+}

@@ -232,6 +232,14 @@ async fn lengths_and_sizes_are_bounded() {
         assert!(["MalformedXML", "MissingRequestBodyError"].contains(&code.as_str()), "{text}: {code}");
     }
     let text = "<Delete><Object><Key>k</Key></Object></Delete>";
+    for beside in [format!("{text}tail"), format!("{text}<Delete/>"), format!("head{text}")] {
+        let md5 = md5(beside.as_bytes());
+        let ask = Ask::new(&server, "POST", "/bucket?delete=").body(beside.clone()).header("content-md5", &md5);
+        check(&server, &beside, ask, 400, "MalformedXML").await;
+    }
+    let empty = Ask::new(&server, "POST", "/bucket?delete=").header("content-md5", &md5(b"")).send(&server).await;
+    expect("a deletion of nothing", &empty, 400, "MissingRequestBodyError");
+    assert!(empty.text().contains("Request body is empty"), "{}", empty.text());
     let unchecked = Ask::new(&server, "POST", "/bucket?delete=").body(text);
     check(&server, "a deletion without a digest", unchecked, 400, "InvalidRequest").await;
     let wrong = Ask::new(&server, "POST", "/bucket?delete=").body(text).header("content-md5", &md5(b"other"));

@@ -15,12 +15,39 @@ fn cdata_becomes_text_and_malformed_documents_are_refused() {
         ("<A></B>", None),
         ("<A", None),
         ("text <", None),
+        // More than one element, or text around it.
+        ("<A/>tail", None),
+        ("head<A/>", None),
+        ("<A></A><A/>", None),
+        ("<A/><![CDATA[x]]>", None),
+        ("<A/>&amp;", None),
+        ("<A><B></B>", None),
+        ("\u{feff}<A/>\r\n <!-- end --> ", Some("<A/>\r\n <!-- end --> ")),
+        ("\u{feff}<K>a<![CDATA[key]]></K>", Some("<K>akey</K>")),
+        // References that the wire crate refuses.
+        ("<K>a&#1;b&#x1F;&#0;c</K>", Some("<K>a\u{1}b\u{1f}\0c</K>")),
+        ("<K>&#x1F600;&#65535;</K>", Some("<K>\u{1f600}\u{ffff}</K>")),
+        ("<K>&#13;&#60;&lt;&#xe9;</K>", Some("<K>&#13;&#60;&lt;&#xe9;</K>")),
     ];
     for (document, expected) in cases {
         let got = plain(Bytes::copy_from_slice(document.as_bytes())).ok();
         assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{document}");
     }
     assert!(plain(Bytes::from_static(b"<K>\xff</K>")).is_err(), "not UTF-8");
+}
+
+#[test]
+fn only_the_document_of_a_policy_is_json() {
+    for (query, document, json) in [
+        ("policy", " {\"Sid\": \"<b>\"}", true),
+        ("policy=&x-id=PutBucketPolicy&X-Amz-Date=1", "{}", true),
+        ("policy", "<Policy/>", false),
+        ("policy&lifecycle", "{}", false),
+        ("lifecycle", "{}", false),
+    ] {
+        let query = Query::parse(Some(query)).unwrap();
+        assert_eq!(is_json(&query, document.as_bytes()), json, "{query:?} {document}");
+    }
 }
 
 #[test]
