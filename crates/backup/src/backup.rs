@@ -17,6 +17,7 @@ mod scan;
 pub mod streams;
 pub mod volume;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel, sync_channel};
@@ -56,7 +57,7 @@ pub struct BackupOptions {
     /// Leaves out the content of directories that have a CACHEDIR.TAG.
     pub exclude_caches: bool,
     /// Leaves out the content of directories that have a file of such a name.
-    pub exclude_if_present: Vec<String>,
+    pub exclude_if_present: Vec<OsString>,
     /// Reads every file, also those that look unchanged.
     pub read_all: bool,
     pub level: i32,

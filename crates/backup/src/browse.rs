@@ -153,6 +153,14 @@ fn kept<K: PartialEq + Clone, V>(
     Ok(made)
 }
 
+/// A segment that has gone is damage of a file that is there.
+fn lost(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Missing(text) => BackupError::Damaged(text),
+        other => other,
+    }
+}
+
 fn missing() -> BackupError {
     BackupError::Missing("there is no such file in the snapshots".to_owned())
 }
@@ -188,7 +196,7 @@ impl Browser {
     fn chunk(&self, description: &Description, chunk: usize) -> Result<Arc<Vec<Found>>> {
         let (id, _) = description.tree.get(chunk).ok_or_else(missing)?;
         kept(&self.trees, TREES_KEPT, id, || {
-            let bytes = self.indexed.chunk(Kind::Tree, id)?;
+            let bytes = self.indexed.chunk(Kind::Tree, id).map_err(lost)?;
             let (mut reader, mut found) = (TreeReader::new(&bytes)?, Vec::new());
             while let Some((directory, entry)) = reader.step()? {
                 found.push(Found { path: join(directory, &entry.name), entry });
@@ -400,7 +408,7 @@ impl Browser {
             return Err(BackupError::Invalid("this is no file".to_owned()));
         };
         let end = offset.saturating_add(length as u64).min(size);
-        let pieces = kept(&self.files, FILES_KEPT, &number, || self.indexed.pieces(&seen.entry.content))?;
+        let pieces = kept(&self.files, FILES_KEPT, &number, || self.indexed.pieces(&seen.entry.content).map_err(lost))?;
         let (mut bytes, mut from) = (Vec::new(), 0_u64);
         for piece in pieces.iter() {
             let until = from + piece.length();
@@ -409,7 +417,8 @@ impl Browser {
                 match piece {
                     Piece::Hole(_) => bytes.resize(bytes.len() + (high - low) as usize, 0),
                     Piece::Chunk { id, .. } => {
-                        let content = kept(&self.chunks, CHUNKS_KEPT, id, || self.indexed.chunk(Kind::Content, id))?;
+                        let read = || self.indexed.chunk(Kind::Content, id).map_err(lost);
+                        let content = kept(&self.chunks, CHUNKS_KEPT, id, read)?;
                         let part = content.get((low - from) as usize..(high - from) as usize);
                         bytes.extend_from_slice(part.ok_or_else(|| BackupError::damaged("a chunk is too short"))?);
                     }

@@ -18,19 +18,20 @@ pub enum Change {
     Metadata,
 }
 
-/// Calls `each` with every difference at and below `within`.
+/// Calls `each` with every difference at and below `within`. Whether either snapshot has that.
 pub fn run(
     indexed: &Indexed,
     first: &Description,
     second: &Description,
     within: &[u8],
     each: &mut dyn FnMut(Change, &Found) -> Result<()>,
-) -> Result<()> {
+) -> Result<bool> {
     let (mut before, mut after) = (Walk::new(indexed, first, within), Walk::new(indexed, second, within));
     let (mut old, mut new) = (before.step()?, after.step()?);
+    let is_there = old.is_some() || new.is_some();
     loop {
         let side = match (&old, &new) {
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(is_there),
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (Some(old), Some(new)) => order(&old.path, &new.path),

@@ -2,9 +2,9 @@
 //!
 //! A pattern is compared with whole components of the path. `*`, `?` and `[a-z]` match within a
 //! component, `**` matches any number of components. A pattern that begins with `/` must match from
-//! the top, another one anywhere. A pattern that matches a directory leaves out all below it. A
-//! pattern that begins with `!` takes back what earlier ones left out; it has no effect below a
-//! directory that is left out.
+//! the top, another one anywhere. Components `.` count for nothing: `./a` is `a`. A pattern that
+//! matches a directory leaves out all below it. A pattern that begins with `!` takes back what
+//! earlier ones left out; it has no effect below a directory that is left out.
 
 use crate::error::{BackupError, Result};
 
@@ -20,20 +20,27 @@ struct Pattern {
     parts: Vec<Vec<u8>>,
 }
 
+/// What editors of Windows write before a text.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The patterns of a backup.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Filter(Vec<Pattern>);
 
 impl Filter {
-    pub fn add(&mut self, text: &str, ignore_case: bool) -> Result<()> {
-        let wrong = |why: &str| BackupError::Invalid(format!("pattern '{text}': {why}"));
+    /// Adds a pattern. It may have any bytes, as names of files have.
+    pub fn add(&mut self, text: impl AsRef<[u8]>, ignore_case: bool) -> Result<()> {
+        let text = text.as_ref();
+        let wrong = |why: &str| BackupError::Invalid(format!("pattern '{}': {why}", String::from_utf8_lossy(text)));
         if text.len() > PATTERN_MAX || self.0.len() >= PATTERNS_MAX {
             return Err(wrong("there are too many patterns, or it is too long"));
         }
-        let (negated, rest) = text.strip_prefix('!').map_or((false, text), |rest| (true, rest));
-        let from_top = rest.starts_with('/');
-        let folded = |part: &str| if ignore_case { fold(part.as_bytes()) } else { part.as_bytes().to_vec() };
-        let parts: Vec<Vec<u8>> = rest.split('/').filter(|part| !part.is_empty()).map(folded).collect();
+        let (negated, rest) = text.strip_prefix(b"!").map_or((false, text), |rest| (true, rest));
+        let from_top = rest.starts_with(b"/");
+        let folded = |part: &[u8]| if ignore_case { fold(part) } else { part.to_vec() };
+        // No path of a snapshot has such components.
+        let is_name = |part: &&[u8]| !part.is_empty() && *part != b".";
+        let parts: Vec<Vec<u8>> = rest.split(|byte| *byte == b'/').filter(is_name).map(folded).collect();
         if parts.is_empty() {
             return Err(wrong("it names nothing"));
         }
@@ -46,9 +53,11 @@ impl Filter {
 
     /// The patterns of a file: one on each line. Empty lines, and those that begin with `#`, count
     /// for nothing.
-    pub fn add_lines(&mut self, text: &str, ignore_case: bool) -> Result<()> {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        lines.into_iter().try_for_each(|line| self.add(line, ignore_case))
+    pub fn add_lines(&mut self, text: impl AsRef<[u8]>, ignore_case: bool) -> Result<()> {
+        let text = text.as_ref();
+        let lines = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).split(|byte| *byte == b'\n');
+        let mut lines = lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+        lines.try_for_each(|line| self.add(line, ignore_case))
     }
 
     pub fn is_empty(&self) -> bool {

@@ -17,6 +17,15 @@ const ESCROW: &str = "stele-backup-escrow-1";
 pub const LABEL_MAX: usize = 200;
 /// Bytes of the longest object of a key.
 pub const KEY_BYTES_MAX: u64 = 1024;
+/// Bytes of the name of a key. Keys of earlier versions have random names of 8 bytes.
+pub const NAME_BYTES: usize = 16;
+
+/// The name of a key: the beginning of the hash of its object.
+pub fn digest(bytes: &[u8]) -> [u8; NAME_BYTES] {
+    let mut name = [0; NAME_BYTES];
+    blake3::Hasher::new().update(bytes).finalize_xof().fill(&mut name);
+    name
+}
 
 /// The cost of one attempt at a password, with Argon2id. The defaults are RFC 9106's second
 /// recommendation.
@@ -35,20 +44,26 @@ impl Cost {
     /// reader.
     const MOST: Cost = Cost { memory_kib: 1 << 20, passes: 64, lanes: 16 };
 
-    fn derive(self, password: &[u8], salt: &Salt) -> Result<Secret> {
+    fn parameters(self) -> Result<Params> {
         let Cost { memory_kib, passes, lanes } = self;
         let most = Cost::MOST;
         if memory_kib > most.memory_kib || passes > most.passes || lanes > most.lanes {
             return Err(BackupError::damaged("a key demands more memory or time than any writer sets"));
         }
-        let failed = |error: argon2::Error| BackupError::Damaged(format!("a key has impossible parameters: {error}"));
-        let parameters = Params::new(memory_kib, passes, lanes, Some(32)).map_err(failed)?;
+        Params::new(memory_kib, passes, lanes, Some(32)).map_err(impossible)
+    }
+
+    fn derive(self, password: &[u8], salt: &Salt) -> Result<Secret> {
         let mut key = Zeroizing::new([0; 32]);
-        Argon2::new(Algorithm::Argon2id, Version::V0x13, parameters)
+        Argon2::new(Algorithm::Argon2id, Version::V0x13, self.parameters()?)
             .hash_password_into(password, salt, key.as_mut())
-            .map_err(failed)?;
+            .map_err(impossible)?;
         Ok(key)
     }
+}
+
+fn impossible(error: argon2::Error) -> BackupError {
+    BackupError::Damaged(format!("a key has impossible parameters: {error}"))
 }
 
 /// The secret wrapped with a password.
@@ -76,6 +91,11 @@ impl WrappedKey {
         text.copy_from_slice(secret.as_ref());
         tag.copy_from_slice(&key.seal(0, label.as_bytes(), text)?);
         Ok(WrappedKey { label: label.to_owned(), cost, salt, sealed })
+    }
+
+    /// Whether a password could open the key, as far as its form tells.
+    pub fn check(&self) -> Result<()> {
+        self.cost.parameters().map(drop)
     }
 
     /// The secret. None: the password is another.

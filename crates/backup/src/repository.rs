@@ -2,6 +2,7 @@
 
 pub mod epochs;
 pub mod footers;
+pub mod keys;
 pub mod locks;
 pub mod trees;
 
@@ -13,10 +14,10 @@ use zeroize::Zeroizing;
 use crate::chunker::{LENGTHS, Lengths};
 use crate::codec::Decoder;
 use crate::compress::Decompressor;
-use crate::crypt::{ChunkId, Keys, Kind, Salt, Secret, check_value, hex};
+use crate::crypt::{ChunkId, Keys, Kind, Salt, Secret, check_value};
 use crate::error::{BackupError, Result};
 use crate::index::{Index, Location};
-use crate::keyring::{Cost, KEY_BYTES_MAX, WrappedKey, is_escrow, parse_escrow};
+use crate::keyring::{Cost, is_escrow, parse_escrow};
 use crate::references::References;
 use crate::segment::{SEGMENT_BYTES, SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{SNAPSHOT_BYTES_MAX, Snapshot, SnapshotId};
@@ -141,13 +142,17 @@ impl std::ops::Deref for Repository {
 
 impl Closed {
     pub fn open(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>) -> Result<Closed> {
-        let header = store.get(&Name::repository(), HEADER_BYTES as u64).map_err(|error| match error {
-            BackupError::Missing(_) => {
-                BackupError::NoRepository(format!("there is no repository in {}", store.place()))
+        let header = match store.get(&Name::repository(), HEADER_BYTES as u64) {
+            Err(BackupError::Missing(_)) => {
+                // A place that has backups gets no other repository.
+                if let Some(text) = lost_header(&*store)? {
+                    return Err(BackupError::Damaged(text));
+                }
+                return Err(BackupError::NoRepository(format!("there is no repository in {}", store.place())));
             }
-            other => other,
-        })?;
-        Ok(Closed { header: Header::decode(&header)?, store, surroundings })
+            read => Header::decode(&read?)?,
+        };
+        Ok(Closed { header, store, surroundings })
     }
 
     /// The snapshots, oldest first. Those of one second are in the order of their names; with the
@@ -189,50 +194,6 @@ impl Closed {
         Ok(found)
     }
 
-    /// The keys, oldest first, and no more than a repository may have.
-    fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
-        let mut names = Vec::new();
-        self.store.list(Folder::Keys, &mut |listed| {
-            // A longer object is no key, and each would cost a request.
-            if listed.size <= KEY_BYTES_MAX {
-                names.push((listed.stored, listed.name));
-            }
-            Ok(())
-        })?;
-        // The oldest first: keys that an intruder planted neither keep the others from opening nor
-        // cost attempts.
-        names.sort();
-        names.truncate(KEYS_MAX);
-        // A damaged key must not keep the others from opening.
-        let read = names.into_iter().filter_map(|(_, name)| {
-            let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
-            Some((name, WrappedKey::decode(&bytes).ok()?))
-        });
-        Ok(read.collect())
-    }
-
-    /// The names and labels of the keys.
-    pub fn key_labels(&self) -> Result<Vec<(String, String)>> {
-        Ok(self.wrapped_keys()?.into_iter().map(|(name, key)| (name.last().to_owned(), key.label)).collect())
-    }
-
-    /// The secret that the password opens, with the name of its key.
-    fn unwrap(&self, password: &[u8]) -> Result<(String, Secret)> {
-        for (name, key) in self.wrapped_keys()? {
-            if let Ok(Some(secret)) = key.open(password)
-                && check_value(&secret) == self.header.check
-            {
-                return Ok((name.last().to_owned(), secret));
-            }
-        }
-        Err(BackupError::WrongPassword)
-    }
-
-    fn open_by_password(self, password: &[u8]) -> Result<Repository> {
-        let (_, secret) = self.unwrap(password)?;
-        Ok(Repository { closed: self, keys: Arc::new(Keys::new(secret)) })
-    }
-
     pub fn salt(&self) -> Salt {
         let mut salt = Salt::default();
         self.surroundings.entropy(&mut salt);
@@ -270,14 +231,8 @@ impl Repository {
         }
         // With another secret no backup would open any more what the place has. Keys alone are
         // those of a making that was interrupted.
-        for folder in [Folder::Snapshots, Folder::Segments] {
-            if has_any(&*repository.store, folder)? {
-                let (place, folder) = (repository.store.place(), folder.name());
-                return Err(BackupError::Exists(format!(
-                    "{place} has {folder} of a repository, whose object 'repository' is lost: bring that back, or use \
-                     another place"
-                )));
-            }
+        if let Some(text) = lost_header(&*repository.store)? {
+            return Err(BackupError::Exists(format!("{text}, or use another place")));
         }
         // The key comes first: a crash between both leaves no repository, and a key that opens
         // nothing.
@@ -308,29 +263,6 @@ impl Repository {
             return Err(BackupError::WrongPassword);
         }
         Ok(Repository { closed, keys: Arc::new(Keys::new(secret)) })
-    }
-
-    /// Adds a password, and returns the name of its key.
-    pub fn add_key(&self, password: &[u8], label: &str, cost: Cost) -> Result<String> {
-        if self.wrapped_keys()?.len() >= KEYS_MAX {
-            return Err(BackupError::Full(format!("the repository has {KEYS_MAX} keys, the most that it may have")));
-        }
-        let wrapped = WrappedKey::new(self.keys.secret(), password, label, cost, self.salt())?;
-        let mut id = [0; 8];
-        self.surroundings.entropy(&mut id);
-        self.store.create(&Name::of(Folder::Keys, &id), &wrapped.encode())?;
-        Ok(hex(&id))
-    }
-
-    /// Removes a key, but never the last one.
-    pub fn remove_key(&self, name: &str) -> Result<()> {
-        let keys = self.wrapped_keys()?;
-        let found = keys.iter().find(|(found, _)| found.last() == name);
-        let (found, _) = found.ok_or_else(|| BackupError::Missing(format!("the repository has no key {name}")))?;
-        if keys.len() == 1 {
-            return Err(BackupError::Refused("this is the last key; add another one first".to_owned()));
-        }
-        self.store.remove(found)
     }
 
     /// The snapshots, oldest first. The store dates them in whole seconds; those of one second are
@@ -390,6 +322,20 @@ impl Repository {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a place without a header has backups. What to do then.
+fn lost_header(store: &dyn Store) -> Result<Option<String>> {
+    for folder in [Folder::Snapshots, Folder::Segments] {
+        if has_any(store, folder)? {
+            let (place, folder) = (store.place(), folder.name());
+            return Ok(Some(format!(
+                "{place} has {folder} of a repository, whose object 'repository' is lost: bring that back from a copy \
+                 or an earlier version"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 fn has_any(store: &dyn Store, folder: Folder) -> Result<bool> {

@@ -1,5 +1,5 @@
-//! Checks: that everything a snapshot needs is there and, on request, that every stored byte is
-//! what was written.
+//! Checks: that everything a snapshot needs is there, that the keys are whole and, on request, that
+//! every stored byte is what was written.
 //!
 //! A chunk that is damaged is marked in the store, so that the next backup which has its content
 //! stores it again. Then old snapshots that need it are whole again too. A mark goes when its
@@ -62,6 +62,19 @@ pub struct Lost {
     pub text: String,
 }
 
+/// A key that no password opens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedKey {
+    pub name: String,
+    pub text: String,
+}
+
+/// Reads every key, and gives the damaged ones. Needs no password.
+pub fn damaged_keys(repository: &Closed) -> Result<Vec<DamagedKey>> {
+    let keys = repository.keys_listed()?.into_iter();
+    Ok(keys.filter_map(|key| Some(DamagedKey { name: key.name, text: key.damage? })).collect())
+}
+
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Verified {
     pub snapshots: u64,
@@ -73,6 +86,8 @@ pub struct Verified {
     /// Segments with damage, with its place.
     pub damaged: Vec<(SegmentId, String)>,
     pub damaged_chunks: u64,
+    /// Keys that are damaged, as far as that shows without their passwords.
+    pub damaged_keys: Vec<DamagedKey>,
     /// Snapshots that cannot be read at all.
     pub unreadable: Vec<(SnapshotId, String)>,
     /// Files that are affected, and their number.
@@ -81,19 +96,28 @@ pub struct Verified {
     /// Files that live from chunks in segments that their snapshot does not reference, because the
     /// referenced place is damaged. Prune keeps these segments.
     pub repaired_files: u64,
+    /// Snapshots of which a file, or a part of the tree, lives from such chunks.
+    pub repaired_snapshots: u64,
     /// Why the store took no mark of what was found. None: it took all of them.
     pub unmarked: Option<String>,
 }
 
 impl Verified {
     pub fn is_good(&self) -> bool {
-        self.damaged.is_empty() && self.unreadable.is_empty() && self.lost_files == 0
+        self.damaged.is_empty() && self.damaged_keys.is_empty() && self.is_whole()
+    }
+
+    /// Whether every snapshot has all that it needs: damage is in content that is stored again, or
+    /// that no snapshot needs.
+    pub fn is_whole(&self) -> bool {
+        self.unreadable.is_empty() && self.lost_files == 0
     }
 }
 
 /// Checks all snapshots. With `data`, reads every segment too.
 pub fn run(repository: &Repository, data: bool, workers: usize, progress: &VerifyProgress) -> Result<Verified> {
     let (mut verified, mut faults) = (Verified::default(), BTreeMap::new());
+    verified.damaged_keys = damaged_keys(repository)?;
     let segments = repository.segments()?;
     verified.segments = segments.len() as u64;
     if data {
@@ -137,7 +161,7 @@ fn check_snapshot(
     verified: &mut Verified,
 ) -> Result<()> {
     let (places, description) = (Places::of(indexed, &snapshot.references), &snapshot.description);
-    let mut repaired = 0;
+    let (mut repaired, mut is_repaired) = (0, false);
     let mut lose = |path: &[u8], text: String| {
         verified.lost_files += 1;
         if verified.lost.len() < FAULTS_MAX {
@@ -145,9 +169,10 @@ fn check_snapshot(
         }
     };
     for (chunk, first) in &description.tree {
-        // A chunk that is nowhere is found by the walk.
-        if places.find(indexed, chunk) == Found::Unreferenced {
-            lose(first, format!("a part of the tree {UNREFERENCED}"));
+        match places.find(indexed, chunk) {
+            Found::Unreferenced => lose(first, format!("a part of the tree {UNREFERENCED}")),
+            found => is_repaired |= found == Found::Repaired,
+            // A chunk that is nowhere is found by the walk.
         }
     }
     let mut files = 0;
@@ -178,7 +203,9 @@ fn check_snapshot(
             Content::File { lists, .. } => lists.as_slice(),
             _ => &[],
         };
-        if lists.iter().any(|list| places.find(indexed, list) == Found::Unreferenced) {
+        let lists: Vec<Found> = lists.iter().map(|list| places.find(indexed, list)).collect();
+        is_repaired |= lists.contains(&Found::Repaired);
+        if lists.contains(&Found::Unreferenced) {
             lose(&found.path, format!("the list of its content {UNREFERENCED}"));
             continue;
         }
@@ -202,6 +229,7 @@ fn check_snapshot(
         repaired += u64::from(elsewhere);
     }
     verified.repaired_files += repaired;
+    verified.repaired_snapshots += u64::from(is_repaired || repaired > 0);
     verified.files += files;
     Ok(())
 }

@@ -2,24 +2,25 @@
 //! reports, policies, locks.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{Place, content, wait_for};
 use serde_json::Value;
 
-struct Desk {
-    place: Place,
+pub struct Desk {
+    pub place: Place,
     repository: String,
-    files: String,
+    pub files: String,
     keys: Option<(String, String)>,
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[track_caller]
-fn code(output: &Output, expected: i32) -> Value {
+pub fn code(output: &Output, expected: i32) -> Value {
     let (said, errors) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(expected), "{said}\n{errors}");
     said.lines().next().map_or(Value::Null, |line| serde_json::from_str(line).unwrap_or(Value::Null))
@@ -27,7 +28,7 @@ fn code(output: &Output, expected: i32) -> Value {
 
 impl Desk {
     /// A place with a password and some files.
-    fn new(name: &str) -> Desk {
+    pub fn new(name: &str) -> Desk {
         let place = Place::new(name);
         std::fs::write(place.path("password"), "correct horse\n").unwrap();
         for (number, length) in [10, 5000, 300_000].into_iter().enumerate() {
@@ -39,7 +40,7 @@ impl Desk {
         Desk { place, repository, files, keys: None }
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.command(&[&["backup"], arguments].concat());
         command.env("STELE_BACKUP_REPOSITORY", &self.repository);
         command.env("STELE_BACKUP_PASSWORD_FILE", self.place.path("password"));
@@ -51,13 +52,13 @@ impl Desk {
     }
 
     #[track_caller]
-    fn run(&self, expected: i32, arguments: &[&str]) -> Value {
+    pub fn run(&self, expected: i32, arguments: &[&str]) -> Value {
         code(&self.command(arguments).output().unwrap(), expected)
     }
 
     /// The command says this on standard error.
     #[track_caller]
-    fn says(&self, expected: i32, words: &[&str], arguments: &[&str]) {
+    pub fn says(&self, expected: i32, words: &[&str], arguments: &[&str]) {
         let output = self.command(arguments).output().unwrap();
         code(&output, expected);
         let said = text(&output.stderr);
@@ -66,7 +67,7 @@ impl Desk {
 
     /// The new snapshot, in a second of its own.
     #[track_caller]
-    fn save(&self, more: &[&str]) -> String {
+    pub fn save(&self, more: &[&str]) -> String {
         next_second();
         let saved = self.run(0, &[&["run", &self.files, "--json"], more].concat());
         saved["snapshot"].as_str().unwrap().to_owned()
@@ -76,7 +77,12 @@ impl Desk {
         self.run(0, &["snapshots", "--json"]).as_array().unwrap().clone()
     }
 
-    fn write(&self, name: &str, text: &str) -> String {
+    pub fn segments(&self) -> Vec<PathBuf> {
+        let list = |folder: PathBuf| std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        list(self.place.path("repository/segments").into()).flat_map(list).collect()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.place.path(name);
         std::fs::write(&path, text).unwrap();
         path
@@ -88,6 +94,12 @@ fn next_second() {
     let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let before = now();
     wait_for("the next second", || (now() > before).then_some(()));
+}
+
+pub fn damage(path: &PathBuf, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(path, bytes).unwrap();
 }
 
 fn signal(name: &str, child: &Child) {
@@ -430,18 +442,11 @@ fn find_goes_on_behind_a_snapshot_that_is_lost() {
     let desk = Desk::new("commands-find");
     desk.run(0, &["init"]);
     let lost = desk.save(&["--host", "a"]);
-    let mut segments = Vec::new();
-    for folder in std::fs::read_dir(desk.place.path("repository/segments")).unwrap().flatten() {
-        segments.extend(std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path()));
-    }
+    let segments = desk.segments();
     // Another tree, in a segment of its own.
     desk.write("files/1/file 1", "changed");
     let good = desk.save(&["--host", "b"]);
-    for path in &segments {
-        let mut bytes = std::fs::read(path).unwrap();
-        bytes[60] ^= 1;
-        std::fs::write(path, bytes).unwrap();
-    }
+    segments.iter().for_each(|path| damage(path, 60));
     let output = desk.command(&["find", "file 1"]).output().unwrap();
     code(&output, 5);
     let (found, said) = (text(&output.stdout), text(&output.stderr));
@@ -451,9 +456,6 @@ fn find_goes_on_behind_a_snapshot_that_is_lost() {
     desk.says(4, &["nohost"], &["ls", "latest", "--host", "nohost"]);
     desk.says(4, &["nohost"], &["find", "file 1", "--host", "nohost"]);
     desk.run(0, &["find", "file 1", "--host", "b"]);
-    let path = desk.place.path(&format!("repository/snapshots/{lost}"));
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[60] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
+    damage(&desk.place.path(&format!("repository/snapshots/{lost}")).into(), 60);
     desk.says(5, &[&lost[..8]], &["find", "file 1", "--host", "b"]);
 }

@@ -205,7 +205,7 @@ impl Scan<'_, '_> {
     /// Whether the directory's content is left out because of a file in it.
     fn is_marked(&self, folder: &DirectoryHandle) -> bool {
         let options = self.job.options;
-        let present = options.exclude_if_present.iter().any(|name| walk::stat(folder, name.as_bytes()).is_ok());
+        let present = options.exclude_if_present.iter().any(|name| walk::stat(folder, name.as_encoded_bytes()).is_ok());
         present || (options.exclude_caches && is_cache(folder))
     }
 

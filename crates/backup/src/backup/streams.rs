@@ -87,7 +87,8 @@ pub struct Stream {
 
 /// Whether the repository was made by this code, and for it alone.
 pub fn is_made(repository: &crate::repository::Closed) -> Result<bool> {
-    Ok(repository.key_labels()?.iter().map(|(_, label)| label.as_str()).eq([LABEL]))
+    // A damaged key may be that of an operator.
+    Ok(repository.keys_listed()?.iter().map(|key| key.label.as_str()).eq([LABEL]))
 }
 
 /// Whether the repository has a snapshot. One that this code made may have become the repository of

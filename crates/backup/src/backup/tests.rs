@@ -264,7 +264,7 @@ fn excluded_and_marked_directories_are_left_out() {
     options.filter.add("*.o", false).unwrap();
     options.filter.add("/**/build", false).unwrap();
     options.exclude_caches = true;
-    options.exclude_if_present = vec![".nobackup".to_owned()];
+    options.exclude_if_present = vec![".nobackup".into()];
     let saved = run(&repository, Source::Files, &options, &BackupProgress::default()).unwrap();
     let target = Temporary::new();
     restore(&repository, &saved, &folder.0, &target.0).unwrap();

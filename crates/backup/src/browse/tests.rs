@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::{Folder, Store};
 use crate::testing::{Temporary, random, repository, save};
 
 /// All paths below a directory, each with its entry, as a file system would list them page by page.
@@ -103,4 +104,23 @@ fn any_part_of_a_file_is_read_as_it_was_saved() {
     assert!(browser.attributes(u64::MAX).is_err());
     assert!(browser.attributes(5).is_err());
     drop(saved);
+}
+
+#[test]
+fn a_segment_that_has_gone_is_damage_of_its_files() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 100_000));
+    save(&repository, &folder.0).unwrap();
+    let browse = || Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0, None).unwrap();
+    let (browser, fresh) = (browse(), browse());
+    let file = browser.find(0, &crate::backup::tree_path(&folder.join("file")).unwrap()).unwrap().unwrap().number;
+    store.names(Folder::Segments).iter().for_each(|name| store.remove(name).unwrap());
+    // The file is there, and only its content is not.
+    assert!(browser.attributes(file).is_ok());
+    assert!(matches!(browser.read(file, 0, 10), Err(BackupError::Damaged(_))));
+    assert!(matches!(fresh.attributes(file), Err(BackupError::Damaged(_))));
+    // A snapshot that was forgotten is there no more.
+    store.names(Folder::Snapshots).iter().for_each(|name| store.remove(name).unwrap());
+    assert!(matches!(browse().attributes(file), Err(BackupError::Missing(_))));
 }

@@ -22,15 +22,15 @@ fn differences_are_named_in_order() {
         let within = crate::tree::join(&top, within.as_bytes());
         let within = within.strip_suffix(b"/").unwrap_or(&within);
         let mut found = Vec::new();
-        run(&indexed, &first.description, &second.description, within, &mut |change, entry| {
+        let is_there = run(&indexed, &first.description, &second.description, within, &mut |change, entry| {
             let path = String::from_utf8(entry.path[top.len()..].to_vec()).unwrap();
             // Directories change with their content.
             if entry.entry.content != Content::Directory {
                 found.push((change, path));
             }
             Ok(())
-        })
-        .unwrap();
+        });
+        assert_eq!(is_there, Ok(true));
         let expected: Vec<(Change, String)> =
             expected.iter().map(|(change, path)| (*change, path.to_string())).collect();
         assert_eq!(found, expected, "{}", String::from_utf8_lossy(within));
@@ -41,4 +41,6 @@ fn differences_are_named_in_order() {
     );
     check("c", &[(Change::Metadata, "/c/d"), (Change::Added, "/c/new")]);
     check("f", &[]);
+    let nowhere = run(&indexed, &first.description, &second.description, b"nowhere", &mut |_, _| Ok(()));
+    assert_eq!(nowhere, Ok(false));
 }

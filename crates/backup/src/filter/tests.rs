@@ -29,6 +29,11 @@ fn patterns_match_as_in_restic() {
     check(&["[]x]"], "]", true);
     check(&["a\\*b"], "a*b", true);
     check(&["a\\*b"], "axb", false);
+    check(&["./foo"], "a/foo", true);
+    check(&["/./home/./a"], "home/a", true);
+    check(&["/./home/./a"], "x/home/a", false);
+    check(&["*", "!./keep"], "keep", false);
+    check(&[".foo"], ".foo", true);
     check(&["a*b*c"], "aXbXbXc", true);
     check(&["a*b*c"], "aXbXbX", false);
 }
@@ -46,16 +51,36 @@ fn patterns_without_case_and_from_files() {
     assert!(filter.excludes("k\u{130}".as_bytes()));
     filter.add("[A-C]?", true).unwrap();
     assert!(filter.excludes(b"b\xff") && filter.excludes(b"Bx"));
-    for wrong in ["", "/", "!", "a[b", &"x".repeat(5000)] {
+    for wrong in ["", "/", "!", ".", "./", "a[b", &"x".repeat(5000)] {
         assert!(filter.add(wrong, false).is_err(), "{wrong:?}");
     }
 }
 
 #[test]
+fn a_pattern_has_any_bytes_that_a_name_has() {
+    let mut filter = Filter::default();
+    filter.add_lines(b"n\xffx\r\n# \xff\n*.\xfe", false).unwrap();
+    assert!(filter.excludes(b"a/n\xffx") && filter.excludes(b"b.\xfe"));
+    assert!(!filter.excludes("n\u{fffd}x".as_bytes()) && !filter.excludes(b"# \xff"));
+    let Err(BackupError::Invalid(told)) = filter.add(b"[\xff", false) else { panic!("an open class") };
+    assert!(told.contains("'[\u{fffd}'"), "{told}");
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_pattern() {
+    let mut filter = Filter::default();
+    filter.add_lines("\u{feff}/home/tmp\r\n*.o\r\n", false).unwrap();
+    assert!(filter.excludes(b"home/tmp") && filter.excludes(b"a.o"));
+    // Behind the beginning it is one of a name.
+    filter.add_lines("x\n\u{feff}y\n", false).unwrap();
+    assert!(!filter.excludes(b"y"));
+}
+
+#[test]
 fn no_pattern_takes_exponential_time() {
     let mut filter = Filter::default();
-    filter.add(&"a*".repeat(500), false).unwrap();
-    filter.add(&"**/a/".repeat(200), false).unwrap();
+    filter.add("a*".repeat(500), false).unwrap();
+    filter.add("**/a/".repeat(200), false).unwrap();
     assert!(!filter.excludes("a".repeat(499).as_bytes()));
     assert!(!filter.excludes("a/".repeat(199).as_bytes()));
 }

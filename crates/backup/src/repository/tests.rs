@@ -1,24 +1,7 @@
 use super::*;
-use crate::keyring::{escrow, parse_escrow};
+use crate::keyring::{KEY_BYTES_MAX, WrappedKey, escrow, parse_escrow};
 use crate::store::memory::Memory;
 use crate::testing::{PASSWORD, SMALL, Temporary, repository, save, stage};
-
-#[test]
-fn only_a_password_of_the_repository_opens_it() {
-    let (made, store) = repository(1);
-    let open = |password: &[u8]| {
-        Repository::open(store.clone(), stage(2), password).map(|opened| opened.keys.secret().clone())
-    };
-    assert_eq!(open(PASSWORD), Ok(made.keys.secret().clone()));
-    assert_eq!(open(b"other"), Err(BackupError::WrongPassword));
-    let key = made.add_key(b"other", "second", Cost::LEAST).unwrap();
-    assert_eq!(open(b"other"), Ok(made.keys.secret().clone()));
-    made.remove_key(&key).unwrap();
-    assert_eq!(open(b"other"), Err(BackupError::WrongPassword));
-    let (last, _) = made.key_labels().unwrap().pop().unwrap();
-    assert!(matches!(made.remove_key(&last), Err(BackupError::Refused(_))));
-    assert!(matches!(made.remove_key("00"), Err(BackupError::Missing(_))));
-}
 
 #[test]
 fn a_repository_is_made_once() {
@@ -146,6 +129,11 @@ fn a_place_with_snapshots_or_segments_gets_no_other_repository() {
             panic!("another repository was made");
         };
         assert!(told.contains("is lost"), "{told}");
+        // Nor does a command that opens it advise to make one.
+        let Err(BackupError::Damaged(told)) = Closed::open(store.clone(), stage(2)).map(drop) else {
+            panic!("the place passed for empty");
+        };
+        assert!(told.contains("'repository' is lost: bring that back"), "{told}");
         assert_eq!(store.names(Folder::Keys).len(), 1);
     }
     // Keys are what an interrupted making leaves.

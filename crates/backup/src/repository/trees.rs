@@ -38,6 +38,7 @@ impl Walk {
         Walk { indexed: indexed.clone(), chunks, entries: Vec::new(), within: within.to_vec() }
     }
 
+    /// The next entry. Behind an error the walk goes on with the next chunk.
     pub fn step(&mut self) -> Result<Option<Found>> {
         loop {
             if let Some(found) = self.entries.pop() {
@@ -45,14 +46,15 @@ impl Walk {
             }
             let Some(id) = self.chunks.pop() else { return Ok(None) };
             let bytes = self.indexed.chunk(Kind::Tree, &id)?;
-            let mut reader = TreeReader::new(&bytes)?;
+            let (mut reader, mut entries) = (TreeReader::new(&bytes)?, Vec::new());
             while let Some((directory, entry)) = reader.step()? {
                 let path = join(directory, &entry.name);
                 if is_within(&path, &self.within) {
-                    self.entries.push(Found { path, entry });
+                    entries.push(Found { path, entry });
                 }
             }
-            self.entries.reverse();
+            entries.reverse();
+            self.entries = entries;
         }
     }
 

@@ -97,8 +97,10 @@ fn the_next_backup_repairs_what_was_lost() {
         assert_eq!(picture(&target.0), picture(&folder.0));
     }
     let repaired = check(&repository);
+    // The damaged segments are there until the first snapshot goes, and no snapshot lacks anything.
+    assert!(!repaired.is_good() && repaired.is_whole(), "{repaired:?}");
     assert_eq!(repaired.lost_files, 0);
-    assert!(repaired.repaired_files > 0, "{repaired:?}");
+    assert!(repaired.repaired_files > 0 && repaired.repaired_snapshots == 1, "{repaired:?}");
 }
 
 #[test]
@@ -111,6 +113,21 @@ fn a_scrub_needs_no_key() {
     let found = scrub(&repository, &VerifyProgress::default()).unwrap();
     assert_eq!(found.iter().map(|(id, _)| Name::segment(id)).collect::<Vec<_>>(), [name]);
     let _: &Memory = &store;
+}
+
+#[test]
+fn a_damaged_key_is_damage_with_and_without_a_password() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    let key = repository.add_key(b"other", "", crate::keyring::Cost::LEAST).unwrap();
+    assert!(check(&repository).is_good() && damaged_keys(&repository) == Ok(Vec::new()));
+    let name = store.names(Folder::Keys).into_iter().find(|name| name.last() == key).unwrap();
+    // A byte of the salt.
+    store.damage(&name, |bytes| bytes[30] ^= 1);
+    let found = check(&repository);
+    assert!(!found.is_good() && found.is_whole(), "{found:?}");
+    assert_eq!(found.damaged_keys.iter().map(|found| &found.name).collect::<Vec<_>>(), [&key]);
+    assert_eq!(damaged_keys(&repository), Ok(found.damaged_keys));
 }
 
 #[test]

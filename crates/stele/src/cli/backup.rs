@@ -2,6 +2,7 @@
 
 mod key;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -58,7 +59,7 @@ Examples:
         #[command(flatten)]
         place: RepositoryArgs,
         /// SNAPSHOT or SNAPSHOT:PATH; a snapshot is `latest` or the first digits of its id
-        snapshot: String,
+        snapshot: OsString,
         #[command(flatten)]
         latest: LatestArgs,
     },
@@ -74,7 +75,7 @@ Without --snapshot, --host and --at leave only the snapshots of that host, and t
         #[command(flatten)]
         place: RepositoryArgs,
         /// Pattern as for --exclude
-        pattern: String,
+        pattern: OsString,
         /// Only in this snapshot
         #[arg(long)]
         snapshot: Option<String>,
@@ -114,7 +115,7 @@ It shows the snapshots that exist now, and reads only what is opened. Only the u
     Mount {
         #[command(flatten)]
         place: RepositoryArgs,
-        /// A directory that exists
+        /// An empty directory
         directory: PathBuf,
         #[command(flatten)]
         latest: LatestArgs,
@@ -206,7 +207,7 @@ The file belongs to the job that may delete, not to the machines that are saved.
     Policy {
         file: PathBuf,
         /// Absolute paths
-        paths: Vec<String>,
+        paths: Vec<OsString>,
     },
     /// Run the schedules of this machine
     Schedule(Schedule),
@@ -229,7 +230,7 @@ pub struct Telling {
 #[derive(Args, Clone, PartialEq, Eq, Default, Debug)]
 pub struct LatestArgs {
     /// The latest of this host [default: this machine, or the only host there is]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", value_parser = word)]
     pub host: Option<String>,
     /// The latest stored by this date, by the store's clock: 2027-01-31 or 2027-01-31T08:00:00Z
     #[arg(long, value_name = "DATE", value_parser = date)]
@@ -273,6 +274,14 @@ fn period(text: &str) -> Result<u64, String> {
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(days * 86_400));
     seconds.filter(|seconds| (86_400..=100 * 365 * 86_400).contains(seconds)).ok_or_else(wrong)
+}
+
+/// A name of a host, or a tag.
+fn word(text: &str) -> Result<String, String> {
+    match text.is_empty() {
+        true => Err("an empty word chooses nothing; leave the option out".to_owned()),
+        false => Ok(text.to_owned()),
+    }
 }
 
 /// Each of them takes memory, so there is a bound.
@@ -362,13 +371,13 @@ pub struct BackupRun {
     pub volume: Option<String>,
     /// Save standard input as a file of this name
     #[arg(long, value_name = "NAME", conflicts_with = "paths")]
-    pub stdin_name: Option<String>,
+    pub stdin_name: Option<OsString>,
     /// Leave out what matches
     #[arg(long, short = 'e', value_name = "PATTERN")]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     /// Leave out what matches, whatever its case
     #[arg(long, value_name = "PATTERN")]
-    pub iexclude: Vec<String>,
+    pub iexclude: Vec<OsString>,
     /// File with patterns, one on each line
     #[arg(long, value_name = "FILE")]
     pub exclude_file: Vec<PathBuf>,
@@ -377,7 +386,7 @@ pub struct BackupRun {
     pub exclude_caches: bool,
     /// Leave out the content of directories with a file of this name
     #[arg(long, value_name = "NAME")]
-    pub exclude_if_present: Vec<String>,
+    pub exclude_if_present: Vec<OsString>,
     /// Stay on the file system of each path
     #[arg(long, short = 'x')]
     pub one_file_system: bool,
@@ -385,13 +394,13 @@ pub struct BackupRun {
     #[arg(long)]
     pub read_all: bool,
     /// A word by which rules and people find the snapshot
-    #[arg(long)]
+    #[arg(long, value_parser = word)]
     pub tag: Vec<String>,
     /// Lock the snapshot: until a date (2027-01-31), for a period (30d, 12w, 7y), or `none`
     #[arg(long, env = "STELE_BACKUP_KEEP_UNTIL", value_name = "DATE|PERIOD", value_parser = keep_until)]
     pub keep_until: Option<KeepUntil>,
     /// Name of the host [default: that of this machine]
-    #[arg(long)]
+    #[arg(long, value_parser = word)]
     pub host: Option<String>,
     /// Segments that are stored at the same time, from 1 to 16; each takes 64 MiB
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = sessions, allow_negative_numbers = true)]
@@ -435,7 +444,7 @@ pub struct Restore {
     #[command(flatten)]
     pub place: RepositoryArgs,
     /// SNAPSHOT or SNAPSHOT:PATH
-    pub snapshot: String,
+    pub snapshot: OsString,
     #[command(flatten)]
     pub latest: LatestArgs,
     /// The directory to restore into
@@ -445,17 +454,17 @@ pub struct Restore {
     #[arg(long, value_name = "VOLUME", conflicts_with_all = ["to", "include", "exclude"])]
     pub to_volume: Option<String>,
     /// Code of the new volume [default: that of the saved one]
-    #[arg(long, value_name = "CODE", requires = "to_volume")]
+    #[arg(long, value_name = "CODE", requires = "to_volume", conflicts_with = "to")]
     pub code: Option<stele_codes::Code>,
     /// Write over a volume that exists; its content is kept as a snapshot
-    #[arg(long, requires = "to_volume")]
+    #[arg(long, requires = "to_volume", conflicts_with = "to")]
     pub overwrite: bool,
     /// Restore only what matches
     #[arg(long, value_name = "PATTERN")]
-    pub include: Vec<String>,
+    pub include: Vec<OsString>,
     /// Leave out what matches
     #[arg(long, value_name = "PATTERN")]
-    pub exclude: Vec<String>,
+    pub exclude: Vec<OsString>,
     /// Compare the content with the snapshot
     #[arg(long)]
     pub verify: bool,
@@ -508,7 +517,7 @@ pub struct BackupForget {
     #[arg(long, default_value_t = 0, value_name = "DAYS", conflicts_with = "snapshots", allow_negative_numbers = true, value_parser = days)]
     pub keep_within_days: u64,
     /// Keep all with this tag
-    #[arg(long, value_name = "TAG", conflicts_with = "snapshots")]
+    #[arg(long, value_name = "TAG", conflicts_with = "snapshots", value_parser = word)]
     pub keep_tag: Vec<String>,
     /// Also where the rules keep no snapshot of a series (a host's paths); it is refused otherwise,
     /// since a mistyped tag keeps nothing

@@ -2,6 +2,7 @@
 //! the entropy, the password and the words.
 
 mod bucket;
+mod check;
 mod forget;
 mod key;
 mod mount;
@@ -17,17 +18,17 @@ mod waiting;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use stele_backup::prune;
 use stele_backup::repository::epochs::Epoch;
 use stele_backup::repository::locks::Defaults;
 use stele_backup::repository::{Closed, Indexed, Making, Repository, Surroundings};
 use stele_backup::snapshot::{Issue, Snapshot};
 use stele_backup::store::Store;
 use stele_backup::store::directory::Directory;
-use stele_backup::{prune, verify};
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted, counted_are};
 use stele_server::config::Site;
@@ -67,8 +68,10 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
             None => run::restore(Watch::begin(json, command.telling), &open(&command.place)?, &command),
         },
         Backup::Mount { place, directory, latest } => mount::run(json, &open(&place)?, &directory, &latest),
-        Backup::Verify { place, without_password: true, telling, .. } => scrub(Watch::begin(json, telling), &place),
-        Backup::Verify { place, data, telling, .. } => verify(Watch::begin(json, telling), &open(&place)?, data),
+        Backup::Verify { place, without_password: true, telling, .. } => {
+            check::scrub(Watch::begin(json, telling), &place)
+        }
+        Backup::Verify { place, data, telling, .. } => check::verify(Watch::begin(json, telling), &open(&place)?, data),
         Backup::Lock { place, snapshot, latest, until } => lock(json, &open(&place)?, &snapshot, &latest, until),
         Backup::Forget(command) => forget::forget(json, &command),
         Backup::Prune { place, dry_run, telling } => prune(Watch::begin(json, telling), &place, dry_run),
@@ -238,7 +241,7 @@ fn init(json: bool, place: &RepositoryArgs, label: &str, keep_for: Option<u64>) 
     }
     let id = stele_backup::crypt::hex(&made.header.id);
     if json {
-        return print_json(&json!({ "repository": id, "place": place.repository }));
+        return print_json(&json!({ "repository": id, "place": place.repository.display().to_string() }));
     }
     println!("Repository {id} made in {}.", Shown(&place.repository.display().to_string()));
     println!("Losing the password loses every backup: write the key with `stele backup key export --to FILE`.");
@@ -247,10 +250,7 @@ fn init(json: bool, place: &RepositoryArgs, label: &str, keep_for: Option<u64>) 
 
 /// Locks a stored snapshot, and says until when it is locked then.
 fn lock(json: bool, repository: &Repository, name: &str, latest: &LatestArgs, until: KeepUntil) -> Outcome<()> {
-    let chosen = select::chosen(repository, name, latest)?;
-    if !chosen.within.is_empty() {
-        return Err(Failure::usage(format!("'{name}' has a path: a snapshot is locked as a whole")));
-    }
+    let chosen = select::whole(repository, name, latest, "a snapshot is locked as a whole")?;
     let asked = run::locked_until(repository, Some(until))?;
     let asked = asked.ok_or_else(|| Failure::usage("--until needs a date or a period"))?;
     let locked = repository.lock_stored(&chosen.dated.id, asked)?;
@@ -282,103 +282,6 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
         eprintln!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text));
     }
     Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", counted_are(problems, "problem"))))
-}
-
-fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> {
-    let progress = Arc::new(verify::VerifyProgress::default());
-    let shown = Arc::clone(&progress);
-    let stop = Arc::clone(&progress);
-    let done = watch.during(
-        move || shown.so_far(),
-        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
-        || verify::run(repository, data, run::workers(), &progress),
-    );
-    let done = done.inspect_err(|_| tell_damaged(&progress))?;
-    let faults = done.damaged.len() as u64 + done.unreadable.len() as u64 + done.lost_files;
-    if watch.json {
-        print_json(&json!({
-            "snapshots": done.snapshots, "entries": done.files, "segments": done.segments, "chunks": done.chunks,
-            "read_bytes": done.bytes, "damaged_chunks": done.damaged_chunks,
-            "damaged": done.damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
-            "unreadable": done.unreadable.iter().map(|(id, text)| json!({ "snapshot": id.to_string(), "error": text })).collect::<Vec<_>>(),
-            "repaired_files": done.repaired_files, "lost_files": done.lost_files,
-            "lost": done.lost.iter().map(|lost| json!({
-                "snapshot": lost.snapshot.to_string(), "path": shown_path(&lost.path), "error": lost.text,
-            })).collect::<Vec<_>>(),
-        }))?;
-    } else {
-        for (id, text) in &done.damaged {
-            println!("segment {id:?}: {}", Shown(text));
-        }
-        for (id, text) in &done.unreadable {
-            println!("snapshot {}: {}", id.short(), Shown(text));
-        }
-        for lost in &done.lost {
-            println!("snapshot {}: {}: {}", lost.snapshot.short(), Shown(&shown_path(&lost.path)), Shown(&lost.text));
-        }
-        if done.repaired_files > 0 {
-            println!(
-                "{} content that was stored again; prune keeps it.",
-                match done.repaired_files {
-                    1 => "1 file has".to_owned(),
-                    several => format!("{several} files have"),
-                }
-            );
-        }
-        println!(
-            "{} with {}, {} with {}: {}.",
-            counted(done.snapshots, "snapshot"),
-            counted(done.files, "entry"),
-            counted(done.segments, "segment"),
-            counted(done.chunks, "chunk"),
-            counted(faults, "fault")
-        );
-    }
-    if let Some(cause) = &done.unmarked {
-        eprintln!("stele: marks of damage could not be changed in the repository: {}", Shown(cause));
-    }
-    if done.is_good() {
-        return Ok(());
-    }
-    let failure = Failure::new(Kind::Damaged, format!("the repository has {}", counted(faults, "fault")));
-    Err(failure.next(match done.unmarked {
-        None => "save the same files again with `stele backup run`: chunks that are marked as damaged are stored anew",
-        Some(_) => "run `stele backup verify --data` with the right to write: a backup stores marked chunks anew",
-    }))
-}
-
-/// Lists the damage that a check found before it failed.
-fn tell_damaged(progress: &verify::VerifyProgress) {
-    for (id, text) in &*progress.damaged.lock().unwrap_or_else(PoisonError::into_inner) {
-        eprintln!("stele: segment {id:?}: {}", Shown(text));
-    }
-}
-
-fn scrub(watch: Watch, place: &RepositoryArgs) -> Outcome<()> {
-    let progress = Arc::new(verify::VerifyProgress::default());
-    let repository = closed(place)?;
-    let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
-    let damaged = watch.during(
-        move || shown.so_far(),
-        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
-        || verify::scrub(&repository, &progress),
-    );
-    let damaged = damaged.inspect_err(|_| tell_damaged(&progress))?;
-    let segments = progress.segments.load(std::sync::atomic::Ordering::Relaxed);
-    if watch.json {
-        print_json(&json!({
-            "segments": segments,
-            "damaged": damaged.iter().map(|(id, text)| json!({ "segment": format!("{id:?}"), "error": text })).collect::<Vec<_>>(),
-        }))?;
-    } else {
-        damaged.iter().for_each(|(id, text)| println!("segment {id:?}: {}", Shown(text)));
-        println!("{}: {} damaged.", counted(segments, "segment"), damaged.len());
-    }
-    if damaged.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::new(Kind::Damaged, format!("{} damaged", counted_are(damaged.len() as u64, "segment")))
-        .next("`stele backup verify --data` names the files, and marks the chunks"))
 }
 
 fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {

@@ -26,8 +26,12 @@ pub enum BackupKey {
         #[arg(long, default_value = "")]
         label: String,
     },
-    /// Remove a password; the last one stays
-    #[command(after_help = "Example:\n  stele backup key remove 5be1d7a09c3344ff")]
+    /// Remove a password, or a damaged key; the last one stays
+    #[command(after_help = "\
+Example:
+  stele backup key remove 5be1d7a09c3344ff8c01e2f4b6a79d30 --password-file second
+
+Give a password that stays: it must open another key, so that no damaged key is the last one.")]
     Remove {
         #[command(flatten)]
         place: RepositoryArgs,

@@ -9,21 +9,26 @@ use stele_ground::Shown;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files;
 
-use super::{check_label, closed, open, password_file};
-use crate::cli::backup::BackupKey;
+use super::{check_label, closed, machine, open, password, password_file, store};
+use crate::cli::backup::{BackupKey, RepositoryArgs};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
 
 pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
     match command {
         BackupKey::List { place } => {
-            let labels = closed(&place)?.key_labels()?;
+            let keys = closed(&place)?.keys_listed()?;
             if json {
-                let rows = labels.iter().map(|(key, label)| json!({ "key": key, "label": label }));
+                let rows = keys.iter().map(|is| json!({ "key": is.name, "label": is.label, "error": is.damage }));
                 return print_json(&rows.collect::<Vec<_>>());
             }
             let mut table = Table::new(&[("KEY", Align::Whole), ("LABEL", Align::Left)]);
-            labels.iter().for_each(|(key, label)| table.row(vec![key.clone(), Shown(label).to_string()]));
+            for is in &keys {
+                match &is.damage {
+                    None => table.row(vec![is.name.clone(), Shown(&is.label).to_string()]),
+                    Some(text) => eprintln!("stele: key {} opens nothing: {}", Shown(&is.name), Shown(text)),
+                }
+            }
             print!("{}", table.render());
             Ok(())
         }
@@ -38,7 +43,7 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
             Ok(())
         }
         BackupKey::Remove { place, key } => {
-            open(&place)?.remove_key(&key)?;
+            remove(&place, &key)?;
             if json {
                 return print_json(&json!({ "removed": key }));
             }
@@ -62,11 +67,19 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
     }
 }
 
+/// Removes a key, if the password opens another one.
+fn remove(place: &RepositoryArgs, key: &str) -> Outcome<()> {
+    closed(place)?;
+    let password = password(place)?;
+    let repository = Repository::open(store(place)?, machine(), &password)?;
+    Ok(repository.remove_key(key, &password)?)
+}
+
 fn write_escrow(json: bool, repository: &Repository, to: &Path) -> Outcome<()> {
     let text = escrow(&repository.header.id, repository.keys.secret());
     files::create_private(to, text.as_bytes())?;
     if json {
-        return print_json(&json!({ "file": to }));
+        return print_json(&json!({ "file": to.display().to_string() }));
     }
     println!(
         "The key is in {}. It opens the repository in the place of a password (--password-file): keep it offline.",

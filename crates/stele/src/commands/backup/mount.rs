@@ -3,6 +3,7 @@
 //! The tree is [`Browser`]'s; FUSE is that of the file gateway. Only the user who mounts may use
 //! it, since nothing compares the users of a backup with those of this machine.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use stele_file::{
     Listing, Moment, Node, Removal, Result, Space, Stability,
 };
 use stele_ground::Shown;
-use stele_server::failure::{Failure, Kind as Fault, Outcome};
+use stele_server::failure::{Failure, Kind as Fault, Outcome, io_failure};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -43,6 +44,7 @@ struct Snapshots(Arc<Browser>);
 
 /// Mounts the snapshots, and serves them until a signal or an unmounting.
 pub fn run(json: bool, repository: &Repository, directory: &Path, which: &LatestArgs) -> Outcome<()> {
+    check_place(directory)?;
     let browser = Browser::new(index(repository)?, latest(repository, which)?)?;
     let options = MountOptions {
         name: "stele-backup".to_owned(),
@@ -59,7 +61,7 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
         .map_err(|error| failed(error).next("mounting needs root, an empty directory and the kernel's module fuse"))?;
     let place = mounted.directory().to_owned();
     if json {
-        print_json(&json!({ "mounted": place }))?;
+        print_json(&json!({ "mounted": place.display().to_string() }))?;
     } else {
         println!("The snapshots are in {}. Ctrl-C unmounts them.", Shown(&place.display().to_string()));
     }
@@ -82,6 +84,18 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
         }
         _ => Err(failed(error)),
     })
+}
+
+/// Refuses a place whose content the mount would hide.
+fn check_place(directory: &Path) -> Outcome<()> {
+    let why = match std::fs::read_dir(directory).map(|mut members| members.next()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(io_failure("mount at", directory, &error)),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => "is no directory",
+        Ok(Some(Ok(_))) => "is not empty, and a mount would hide what is in it",
+        // What a mount that died left there, mounting takes away or names.
+        Ok(_) | Err(_) => return Ok(()),
+    };
+    Err(Failure::usage(format!("{} {why}", directory.display())).next("name an empty directory"))
 }
 
 /// The snapshot that `latest` links to. Without options a mount does without that link, and says

@@ -3,6 +3,8 @@
 //! The file belongs to the job that may delete. It is not in the repository, where an agent could
 //! change it.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -13,6 +15,7 @@ use stele_ground::{Shown, counted};
 use stele_lab::error::toml_cause;
 use stele_server::failure::{Failure, Outcome, io_failure};
 
+use super::select::within;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
 
@@ -84,7 +87,7 @@ pub fn policy(path: &Path) -> Outcome<VersionPolicy> {
 }
 
 /// Shows the classes of a file, or the classes of paths.
-pub fn show(json: bool, path: &Path, paths: &[String]) -> Outcome<()> {
+pub fn show(json: bool, path: &Path, paths: &[OsString]) -> Outcome<()> {
     let file = read(path)?;
     let policy = policy_of(&file)?;
     let limit = |number: Option<u64>| number.map_or_else(|| "all".to_owned(), |number| number.to_string());
@@ -128,7 +131,8 @@ pub fn show(json: bool, path: &Path, paths: &[String]) -> Outcome<()> {
     let mut table = Table::new(&[("CLASS", Align::Left), ("PATH", Align::Left)]);
     let mut rows = Vec::new();
     for path in paths {
-        let class = policy.class_of(path.trim_matches('/').as_bytes()).map(|class| class.name.clone());
+        let class = policy.class_of(&within(path.as_bytes())).map(|class| class.name.clone());
+        let path = &*path.to_string_lossy();
         rows.push(json!({ "path": path, "class": class }));
         table.row(vec![class.unwrap_or_else(|| "none: all versions stay".to_owned()), Shown(path).to_string()]);
     }

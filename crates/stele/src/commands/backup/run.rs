@@ -1,6 +1,7 @@
 //! `stele backup run` and `stele backup restore`.
 
 use std::num::NonZeroUsize;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -126,10 +127,10 @@ fn after_hook(command: &str, json: bool, code: u8) -> Outcome<()> {
 
 fn filter(command: &BackupRun) -> Outcome<Filter> {
     let mut filter = Filter::default();
-    command.exclude.iter().try_for_each(|pattern| filter.add(pattern, false))?;
-    command.iexclude.iter().try_for_each(|pattern| filter.add(pattern, true))?;
+    command.exclude.iter().try_for_each(|pattern| filter.add(pattern.as_bytes(), false))?;
+    command.iexclude.iter().try_for_each(|pattern| filter.add(pattern.as_bytes(), true))?;
     for path in &command.exclude_file {
-        let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the patterns of", path, &error))?;
+        let text = std::fs::read(path).map_err(|error| io_failure("read the patterns of", path, &error))?;
         filter.add_lines(&text, false)?;
     }
     Ok(filter)
@@ -180,7 +181,8 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
         user: std::env::var("USER").unwrap_or_default(),
         program: format!("stele {}", env!("CARGO_PKG_VERSION")),
         tags: command.tag.clone(),
-        excludes: command.exclude.clone(),
+        // For people: the description has texts alone.
+        excludes: command.exclude.iter().map(|pattern| pattern.to_string_lossy().into_owned()).collect(),
         begun: now(),
         locked_until,
     };
@@ -198,10 +200,11 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
         eprintln!("stele: {failure}");
     }
     let source = match &command.stdin_name {
-        Some(name) if name.is_empty() || name.contains('/') || name == "." || name == ".." => {
+        Some(name) if name.is_empty() || name.as_bytes().contains(&b'/') || name == "." || name == ".." => {
+            let name = name.display();
             return Err(Failure::usage(format!("--stdin-name {name}: it must be the name of a file, without a path")));
         }
-        Some(name) => Source::Stream { name: name.clone().into_bytes(), reader: &mut input },
+        Some(name) => Source::Stream { name: name.as_bytes().to_vec(), reader: &mut input },
         None => match &taken {
             Some(taken) => Source::Volume { name: taken.volume().to_owned(), reader: taken },
             None => Source::Files,
@@ -283,13 +286,22 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }
 
+/// What a restore says of files that it did not write. Those that it wrote are others.
+fn there_already(files: u64) -> String {
+    match files {
+        0 => String::new(),
+        1 => "; 1 more file was there already".to_owned(),
+        _ => format!("; {} were there already", counted(files, "more file")),
+    }
+}
+
 pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outcome<()> {
     let Restore { snapshot: name, include, exclude, verify, .. } = command;
     let Some(to) = &command.to else { return Err(Failure::usage("--to DIRECTORY or --to-volume NAME is needed")) };
     let chosen = select::chosen(repository, name, &command.latest)?;
     let (mut included, mut excluded) = (Filter::default(), Filter::default());
-    include.iter().try_for_each(|pattern| included.add(pattern, false))?;
-    exclude.iter().try_for_each(|pattern| excluded.add(pattern, false))?;
+    include.iter().try_for_each(|pattern| included.add(pattern.as_bytes(), false))?;
+    exclude.iter().try_for_each(|pattern| excluded.add(pattern.as_bytes(), false))?;
     let options = restore::RestoreOptions {
         target: to.to_owned(),
         within: chosen.within.clone(),
@@ -316,11 +328,11 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
     } else {
         println!("{}.", chosen.line());
         println!(
-            "{}, {}, restored to {}; {} of them there already.",
+            "{}, {}, restored to {}{}.",
             counted(done.files, "file"),
             Bytes(done.bytes),
             Shown(&to.display().to_string()),
-            done.files_kept
+            there_already(done.files_kept)
         );
     }
     incomplete("the restore is incomplete", done.problems, &done.issues)
@@ -336,6 +348,13 @@ mod tests {
         assert_eq!(exit(BackupError::Refused("this key may not write".to_owned()).into()), 1);
         assert_eq!(exit(BackupError::Full("the quota is used up".to_owned()).into()), 6);
         assert_eq!(exit(incomplete("snapshot 1 is incomplete", 1, &[]).unwrap_err()), 3);
+    }
+
+    #[test]
+    fn files_that_were_there_are_not_among_the_restored() {
+        assert_eq!(there_already(0), "");
+        assert_eq!(there_already(1), "; 1 more file was there already");
+        assert_eq!(there_already(4), "; 4 more files were there already");
     }
 
     #[test]

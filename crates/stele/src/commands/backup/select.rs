@@ -7,6 +7,8 @@
 //! nothing is chosen.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use stele_backup::BackupError;
 use stele_backup::repository::{Dated, Repository};
@@ -41,10 +43,21 @@ impl Chosen {
     }
 }
 
+/// A path as snapshots have it: without slashes around it. It may have any bytes.
+pub fn within(path: &[u8]) -> Vec<u8> {
+    let behind = path.iter().skip_while(|byte| **byte == b'/').copied();
+    let mut within: Vec<u8> = behind.collect();
+    let length = within.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    within.truncate(length);
+    within
+}
+
 /// The snapshot that an argument names, SNAPSHOT or SNAPSHOT:PATH.
-pub fn chosen(repository: &Repository, text: &str, which: &LatestArgs) -> Outcome<Chosen> {
-    let (name, path) = text.split_once(':').unwrap_or((text, ""));
-    let within = path.trim_matches('/').as_bytes().to_vec();
+pub fn chosen(repository: &Repository, text: impl AsRef<OsStr>, which: &LatestArgs) -> Outcome<Chosen> {
+    let text = text.as_ref().as_bytes();
+    let end = text.iter().position(|byte| *byte == b':').unwrap_or(text.len());
+    let (name, path) = text.split_at(end);
+    let (name, within) = (&*String::from_utf8_lossy(name), within(path.get(1..).unwrap_or_default()));
     let (dated, snapshot) = if name == LATEST {
         latest(repository, which, Some(&this_host()))?
     } else {
@@ -58,6 +71,15 @@ pub fn chosen(repository: &Repository, text: &str, which: &LatestArgs) -> Outcom
     Ok(Chosen { dated, snapshot, within })
 }
 
+/// The snapshot that an argument names, where a path would be without effect.
+pub fn whole(repository: &Repository, name: &str, which: &LatestArgs, why: &str) -> Outcome<Chosen> {
+    let chosen = chosen(repository, name, which)?;
+    match chosen.within.is_empty() {
+        true => Ok(chosen),
+        false => Err(Failure::usage(format!("'{name}' has a path: {why}"))),
+    }
+}
+
 /// Two snapshots, of which at least one is `latest` if there are options for it.
 pub fn pair(repository: &Repository, first: &str, second: &str, which: &LatestArgs) -> Outcome<(Chosen, Chosen)> {
     let is_latest = |name: &str| name.split(':').next() == Some(LATEST);
@@ -66,7 +88,8 @@ pub fn pair(repository: &Repository, first: &str, second: &str, which: &LatestAr
     }
     let none = LatestArgs::default();
     let which_of = |name: &str| if is_latest(name) { which } else { &none };
-    Ok((chosen(repository, first, which_of(first))?, chosen(repository, second, which_of(second))?))
+    let of = |name: &str| whole(repository, name, which_of(name), "--path compares a part of both snapshots");
+    Ok((of(first)?, of(second)?))
 }
 
 /// The snapshot to be removed. There `latest` stands only where it can mean nothing else.

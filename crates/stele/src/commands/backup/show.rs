@@ -1,5 +1,7 @@
 //! Snapshots and their files, as tables and lines.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::json;
@@ -140,75 +142,86 @@ fn entry_line(found: &Found) -> String {
     format!("{letter}{:04o} {:>6} {:>6} {size:>10} {} {}", is.mode, is.user, is.group, modified(found), Shown(&path))
 }
 
+/// Calls `each` for all entries at and below `within`. Where a part of the tree is lost, it says so
+/// and goes on. Gives the number of entries, and whether these were all.
 fn walk(
     indexed: &Indexed,
+    id: &SnapshotId,
     description: &Description,
     within: &[u8],
     each: &mut dyn FnMut(&Found) -> Outcome<()>,
-) -> Outcome<u64> {
-    let (mut walk, mut count) = (Walk::new(indexed, description, within), 0);
-    while let Some(found) = walk.step()? {
-        count += 1;
-        each(&found)?;
+) -> Outcome<(u64, bool)> {
+    let (mut walk, mut count, mut is_whole) = (Walk::new(indexed, description, within), 0, true);
+    loop {
+        match walk.step() {
+            Ok(Some(found)) => {
+                count += 1;
+                each(&found)?;
+            }
+            Ok(None) => return Ok((count, is_whole)),
+            // The walk goes on with the next part of the tree.
+            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
+                let (id, error) = (id.short(), error.to_string());
+                eprintln!("stele: snapshot {id}: a part of the tree is lost: {}", Shown(&error));
+                is_whole = false;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    Ok(count)
 }
 
-pub fn ls(json: bool, repository: &Repository, name: &str, latest: &LatestArgs) -> Outcome<()> {
-    let Chosen { snapshot: chosen, within, .. } = select::chosen(repository, name, latest)?;
-    let count = walk(&index_for(repository, &chosen)?, &chosen.description, &within, &mut |found| match json {
+pub fn ls(json: bool, repository: &Repository, name: &OsStr, latest: &LatestArgs) -> Outcome<()> {
+    let Chosen { dated, snapshot: chosen, within } = select::chosen(repository, name, latest)?;
+    let indexed = index_for(repository, &chosen)?;
+    let mut print = |found: &Found| match json {
         true => print_json(&entry_json(found)),
         false => {
             println!("{}", entry_line(found));
             Ok(())
         }
-    })?;
-    if count == 0 && !within.is_empty() {
-        return Err(Failure::missing(format!("the snapshot has no {}", shown_path(&within))));
+    };
+    match walk(&indexed, &dated.id, &chosen.description, &within, &mut print)? {
+        (_, false) => Err(Failure::new(Kind::Damaged, "the snapshot could not be listed as a whole").next(LOST)),
+        (0, true) if !within.is_empty() => {
+            Err(Failure::missing(format!("the snapshot has no {}", shown_path(&within))))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }
+
+const LOST: &str = "`stele backup verify` names what is lost";
 
 pub fn find(
     json: bool,
     repository: &Repository,
-    pattern: &str,
+    pattern: &OsStr,
     only: Option<&str>,
     latest: &LatestArgs,
 ) -> Outcome<()> {
     let mut filter = Filter::default();
-    filter.add(pattern, false)?;
+    filter.add(pattern.as_bytes(), false)?;
     let (wanted, mut lost) = match only {
         Some(name) => {
-            let Chosen { dated, snapshot, .. } = select::chosen(repository, name, latest)?;
+            let why = "--snapshot takes a whole snapshot";
+            let Chosen { dated, snapshot, .. } = select::whole(repository, name, latest, why)?;
             (vec![(dated.id, snapshot.description)], 0)
         }
         None => admitted(repository, latest)?,
     };
     let indexed = index(repository)?;
     for (id, description) in &wanted {
-        let (mut walk, mut is_whole) = (Walk::new(&indexed, description, b""), true);
-        loop {
-            match walk.step() {
-                Ok(Some(found)) if filter.excludes(&found.path) => found_line(json, id, &found)?,
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                // The walk goes on with the next part of the tree.
-                Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
-                    let (id, error) = (id.short(), error.to_string());
-                    eprintln!("stele: snapshot {id}: a part of the tree is lost: {}", Shown(&error));
-                    is_whole = false;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let mut print = |found: &Found| match filter.excludes(&found.path) {
+            true => found_line(json, id, found),
+            false => Ok(()),
+        };
+        let (_, is_whole) = walk(&indexed, id, description, b"", &mut print)?;
         lost += u64::from(!is_whole);
     }
     if lost == 0 {
         return Ok(());
     }
     let text = format!("{} could not be searched as a whole", counted(lost, "snapshot"));
-    Err(Failure::new(Kind::Damaged, text).next("`stele backup verify` names what is lost"))
+    Err(Failure::new(Kind::Damaged, text).next(LOST))
 }
 
 /// The snapshots that the options let pass. With the number of those that cannot be read, which are
@@ -254,24 +267,31 @@ pub fn diff(
     second: &Snapshot,
     path: Option<&Path>,
 ) -> Outcome<()> {
-    let within = path.map(|path| path.to_string_lossy().trim_matches('/').as_bytes().to_vec()).unwrap_or_default();
+    let within = path.map(|path| select::within(path.as_os_str().as_bytes())).unwrap_or_default();
     let mut failed = None;
-    diff::run(&index(repository)?, &first.description, &second.description, &within, &mut |change, found| {
-        let (letter, word) = match change {
-            Change::Added => ('+', "added"),
-            Change::Removed => ('-', "removed"),
-            Change::Content => ('M', "content"),
-            Change::Metadata => ('U', "metadata"),
-        };
-        let path = shown_path(&found.path);
-        if !json {
-            println!("{letter} {}", Shown(&path));
-        } else if let Err(failure) = print_json(&json!({ "change": word, "path": path })) {
-            failed.get_or_insert(failure);
+    let is_there =
+        diff::run(&index(repository)?, &first.description, &second.description, &within, &mut |change, found| {
+            let (letter, word) = match change {
+                Change::Added => ('+', "added"),
+                Change::Removed => ('-', "removed"),
+                Change::Content => ('M', "content"),
+                Change::Metadata => ('U', "metadata"),
+            };
+            let path = shown_path(&found.path);
+            if !json {
+                println!("{letter} {}", Shown(&path));
+            } else if let Err(failure) = print_json(&json!({ "change": word, "path": path })) {
+                failed.get_or_insert(failure);
+            }
+            Ok(())
+        })?;
+    match failed {
+        Some(failure) => Err(failure),
+        None if !is_there && !within.is_empty() => {
+            Err(Failure::missing(format!("neither snapshot has {}", shown_path(&within))))
         }
-        Ok(())
-    })?;
-    failed.map_or(Ok(()), Err)
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

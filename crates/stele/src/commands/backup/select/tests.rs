@@ -1,3 +1,4 @@
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -111,18 +112,36 @@ fn latest_is_that_of_one_host() {
 }
 
 #[test]
+fn a_path_has_any_bytes_that_a_name_has() {
+    let stage = Stage::new("latest-bytes");
+    let id = stage.save("a", 1, 1_000_000).to_string();
+    let check = |path: &[u8], within: &[u8]| {
+        let text = std::ffi::OsString::from_vec([id.as_bytes(), path].concat());
+        assert_eq!(chosen(&stage.repository, text, &LatestArgs::default()).unwrap().within, within);
+    };
+    check(b"", b"");
+    check(b":", b"");
+    check(b"://", b"");
+    check(b":/a/n\xffx//", b"a/n\xffx");
+    check(b":a:b", b"a:b");
+    let wrong = chosen(&stage.repository, std::ffi::OsStr::from_bytes(b"\xff:/a"), &LatestArgs::default());
+    assert_eq!(kind(wrong.map(|_| ())), Kind::Missing);
+}
+
+#[test]
 fn options_for_latest_are_refused_beside_an_id() {
     let stage = Stage::new("latest-options");
     let id = stage.save("a", 1, 1_000_000).to_string();
     let which = LatestArgs { host: Some("a".to_owned()), at: None };
-    assert_eq!(chosen(&stage.repository, &format!("{id}:/etc/"), &LatestArgs::default()).unwrap().within, b"etc");
+    assert_eq!(chosen(&stage.repository, format!("{id}:/etc/"), &LatestArgs::default()).unwrap().within, b"etc");
     assert_eq!(chosen(&stage.repository, "latest:/etc", &which).unwrap().host(), "a");
     let refused = |name: &str| chosen(&stage.repository, name, &which).map(|_| ());
     assert_eq!(kind(refused(&id)), Kind::Usage);
     let pair = |first: &str, second: &str| pair(&stage.repository, first, second, &which).map(|_| ());
     assert_eq!(kind(pair(&id, &id)), Kind::Usage);
     pair(&id, "latest").unwrap();
-    pair("latest:/etc", &id).unwrap();
+    // A path beside one of them would be without effect.
+    assert_eq!(kind(pair("latest:/etc", &id)), Kind::Usage);
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! The passwords of a repository. Each has a key object of its own.
+//!
+//! A damaged key keeps no other one from opening. It is found by its form, and a newer one by its
+//! name, which is the beginning of its hash. Older ones have random names: there a changed salt or
+//! a changed secret shows only when the password opens nothing. So the removal of a key takes a
+//! password that opens another one.
+
+use std::sync::Arc;
+
+use super::{Closed, KEYS_MAX, Repository};
+use crate::crypt::{Keys, Secret, check_value, hex};
+use crate::error::{BackupError, Result};
+use crate::keyring::{Cost, KEY_BYTES_MAX, NAME_BYTES, WrappedKey, digest};
+use crate::store::{Folder, Name};
+
+/// A key in the list of a repository.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedKey {
+    pub name: String,
+    /// Empty if the key is damaged.
+    pub label: String,
+    /// Why no password opens the key. None: its form is right.
+    pub damage: Option<String>,
+}
+
+impl Closed {
+    /// The objects in the folder of the keys with their sizes, oldest first.
+    fn key_objects(&self) -> Result<Vec<(Name, u64)>> {
+        let mut found = Vec::new();
+        self.store.list(Folder::Keys, &mut |listed| {
+            found.push((listed.stored, listed.name, listed.size));
+            Ok(())
+        })?;
+        found.sort();
+        Ok(found.into_iter().map(|(_, name, size)| (name, size)).collect())
+    }
+
+    /// The keys that can be read.
+    fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
+        // A damaged key must not keep the others from opening.
+        let read = tried(&self.key_objects()?).into_iter().filter_map(|name| {
+            let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
+            Some((name, WrappedKey::decode(&bytes).ok()?))
+        });
+        Ok(read.collect())
+    }
+
+    /// All keys that can open the repository and the damaged ones beside them. Reads and checks
+    /// each, as far as that goes without its password.
+    pub fn keys_listed(&self) -> Result<Vec<ListedKey>> {
+        let (mut keys, objects) = (Vec::new(), self.key_objects()?);
+        for name in tried(&objects) {
+            let read = self.store.get(&name, KEY_BYTES_MAX);
+            let (label, damage) = match read.and_then(|bytes| check_key(&name, &bytes)) {
+                Ok(label) => (label, None),
+                // It was removed meanwhile.
+                Err(BackupError::Missing(_)) => continue,
+                Err(BackupError::Damaged(text)) => (String::new(), Some(text)),
+                Err(error) => return Err(error),
+            };
+            keys.push(ListedKey { name: name.last().to_owned(), label, damage });
+        }
+        let long = objects.iter().filter(|(_, size)| *size > KEY_BYTES_MAX).take(KEYS_MAX);
+        keys.extend(long.map(|(name, size)| ListedKey {
+            name: name.last().to_owned(),
+            label: String::new(),
+            damage: Some(format!("it has {size} bytes, and a key has at most {KEY_BYTES_MAX}")),
+        }));
+        Ok(keys)
+    }
+
+    /// The first key that the password opens, with its secret.
+    fn unwrap(&self, password: &[u8], is_tried: impl Fn(&Name) -> bool) -> Result<Secret> {
+        let mut keys = self.wrapped_keys()?.into_iter().filter(|(name, _)| is_tried(name));
+        let opened = keys.find_map(|(_, key)| {
+            let secret = key.open(password).ok()??;
+            (check_value(&secret) == self.header.check).then_some(secret)
+        });
+        opened.ok_or(BackupError::WrongPassword)
+    }
+
+    pub(super) fn open_by_password(self, password: &[u8]) -> Result<Repository> {
+        let secret = self.unwrap(password, |_| true)?;
+        Ok(Repository { closed: self, keys: Arc::new(Keys::new(secret)) })
+    }
+
+    /// Removes a key, also a damaged one. The password must open another key, so that no damaged
+    /// key is the last one.
+    pub fn remove_key(&self, key: &str, staying: &[u8]) -> Result<()> {
+        let objects = self.key_objects()?;
+        let found = objects.iter().map(|(name, _)| name).find(|name| name.last() == key);
+        let found = found.ok_or_else(|| BackupError::Missing(format!("the repository has no key {key}")))?;
+        match self.unwrap(staying, |name| name != found) {
+            Ok(_) => self.store.remove(found),
+            Err(BackupError::WrongPassword) if objects.len() == 1 => {
+                Err(BackupError::Refused("this is the last key; add another one first".to_owned()))
+            }
+            Err(BackupError::WrongPassword) => Err(BackupError::Refused(format!(
+                "the password opens no key but {key}, so all others may be damaged: give the password of a key that \
+                 stays, or add one first"
+            ))),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The names of the oldest keys, no more than a repository may have: keys that an intruder planted
+/// neither keep the others from opening nor cost attempts. A longer object is no key, and each
+/// would cost a request.
+fn tried(objects: &[(Name, u64)]) -> Vec<Name> {
+    objects.iter().filter(|(_, size)| *size <= KEY_BYTES_MAX).take(KEYS_MAX).map(|(name, _)| name.clone()).collect()
+}
+
+/// The label of a key whose form is right, and whose name if that is the beginning of its hash.
+fn check_key(name: &Name, bytes: &[u8]) -> Result<String> {
+    let key = WrappedKey::decode(bytes)?;
+    key.check()?;
+    match name.id::<NAME_BYTES>() {
+        Some(expected) if expected != digest(bytes) => Err(BackupError::damaged("its hash differs")),
+        _ => Ok(key.label),
+    }
+}
+
+impl Repository {
+    /// Adds a password, and returns the name of its key.
+    pub fn add_key(&self, password: &[u8], label: &str, cost: Cost) -> Result<String> {
+        if tried(&self.key_objects()?).len() >= KEYS_MAX {
+            return Err(BackupError::Full(format!("the repository has {KEYS_MAX} keys, the most that it may have")));
+        }
+        let bytes = WrappedKey::new(self.keys.secret(), password, label, cost, self.salt())?.encode();
+        let id = digest(&bytes);
+        self.store.create(&Name::of(Folder::Keys, &id), &bytes)?;
+        Ok(hex(&id))
+    }
+}
+
+#[cfg(test)]
+mod tests;

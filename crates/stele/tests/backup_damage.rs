@@ -1,0 +1,130 @@
+//! Damage of a repository and its remedies, names with any bytes, and arguments without effect.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::backup_commands::{Desk, code, damage, text};
+
+#[test]
+fn damaged_keys_are_named_and_the_last_good_one_stays() {
+    let desk = Desk::new("commands-keys");
+    desk.run(0, &["init"]);
+    let first = desk.run(0, &["key", "list", "--json"])[0]["key"].as_str().unwrap().to_owned();
+    let new = desk.write("new", "battery staple\n");
+    let second = desk.run(0, &["key", "add", "--new-password-file", &new, "--json"]);
+    let second = second["key"].as_str().unwrap();
+    desk.run(0, &["verify"]);
+    let path = PathBuf::from(desk.place.path(&format!("repository/keys/{second}")));
+    // A byte of the salt: the object has the form of a key.
+    damage(&path, 30);
+    let found = desk.run(5, &["verify", "--json"]);
+    let keys = found["damaged_keys"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[0]["key"]), (1, &second.into()));
+    let found = desk.run(5, &["verify", "--without-password", "--json"]);
+    assert_eq!(found["damaged_keys"][0]["key"], second);
+    desk.says(5, &["1 fault", "stele backup key remove"], &["verify"]);
+    desk.says(0, &[second, "opens nothing"], &["key", "list"]);
+    // The password of the only good key takes that away under no circumstances.
+    desk.says(3, &["a key that stays"], &["key", "remove", &first]);
+    desk.run(0, &["key", "remove", second]);
+    desk.says(3, &["the last key"], &["key", "remove", &first]);
+    desk.run(0, &["verify"]);
+    desk.run(0, &["key", "add", "--new-password-file", &new]);
+    desk.run(0, &["key", "remove", &first, "--password-file", &new]);
+    desk.run(12, &["snapshots"]);
+}
+
+#[test]
+fn repaired_damage_and_a_lost_snapshot_have_their_own_remedies() {
+    let desk = Desk::new("commands-remedies");
+    desk.run(0, &["init"]);
+    desk.save(&[]);
+    // Content alone: the tree has times of directories that other tests change.
+    let is_content = |path: &PathBuf| std::fs::read(path).unwrap()[8] == 0;
+    let content: Vec<PathBuf> = desk.segments().into_iter().filter(is_content).collect();
+    content.iter().for_each(|path| damage(path, 60));
+    desk.says(5, &["save the same files again with `stele backup run`"], &["verify", "--data"]);
+    let second = desk.save(&[]);
+    desk.says(5, &["content of 1 snapshot again", "nothing is to be repaired"], &["verify", "--data"]);
+    desk.run(0, &["verify"]);
+    damage(&desk.place.path(&format!("repository/snapshots/{second}")).into(), 60);
+    let output = desk.command(&["verify"]).output().unwrap();
+    code(&output, 5);
+    let said = text(&output.stderr);
+    assert!(said.contains("stele backup forget ID") && !said.contains("stele backup run"), "{said}");
+}
+
+#[test]
+fn names_that_are_no_utf_8_are_saved_found_and_restored() {
+    let desk = Desk::new("commands-bytes");
+    desk.run(0, &["init"]);
+    let odd = |before: &str, after: &str| OsString::from_vec([before.as_bytes(), b"n\xffx", after.as_bytes()].concat());
+    let path = odd(&format!("{}/", desk.files), "");
+    std::fs::write(&path, "odd").unwrap();
+    let run = |arguments: &[&str], odd: &[OsString]| {
+        let output = desk.command(arguments).args(odd).output().unwrap();
+        code(&output, 0);
+        text(&output.stdout)
+    };
+    run(&["run"], std::slice::from_ref(&path));
+    let from = odd(&format!("latest:{}/", desk.files), "");
+    assert!(run(&["ls"], std::slice::from_ref(&from)).lines().count() == 1);
+    run(&["restore", "--to", &desk.place.path("restored")], &[from]);
+    assert_eq!(std::fs::read(odd(&format!("{}/", desk.place.path("restored")), "")).unwrap(), b"odd");
+    assert!(run(&["find"], &[odd("", "")]).lines().count() == 1);
+    let excludes = desk.place.path("excludes");
+    std::fs::write(&excludes, odd("\u{feff}", "\r\n").into_vec()).unwrap();
+    for more in [&["--exclude".into(), odd("./", "")], &["--exclude-file".into(), excludes.into()]] {
+        let saved: Value = serde_json::from_str(&run(&["run", &desk.files, "--json"], more)).unwrap();
+        assert_eq!(saved["files"], 3);
+    }
+}
+
+#[test]
+fn a_listing_goes_on_behind_a_part_of_the_tree_that_is_lost() {
+    let desk = Desk::new("commands-ls");
+    desk.run(0, &["init"]);
+    // Links with long targets make a tree of several chunks.
+    let target = "x".repeat(3900);
+    for number in 0..900 {
+        std::os::unix::fs::symlink(&target, desk.place.path(&format!("files/{number:04}"))).unwrap();
+    }
+    let id = desk.save(&[]);
+    let is_tree = |path: &PathBuf| std::fs::read(path).unwrap()[8] == 1;
+    desk.segments().iter().filter(|path| is_tree(path)).for_each(|path| damage(path, 60));
+    let output = desk.command(&["ls", &id]).output().unwrap();
+    code(&output, 5);
+    let (listed, said) = (text(&output.stdout).lines().count(), text(&output.stderr));
+    assert!((1..900).contains(&listed), "{listed}");
+    assert!(said.contains("a part of the tree is lost") && said.contains("stele backup verify"), "{said}");
+}
+
+#[test]
+fn arguments_without_effect_are_refused() {
+    let desk = Desk::new("commands-refused");
+    desk.run(0, &["init"]);
+    let id = desk.save(&[]);
+    let to = desk.place.path("restored");
+    desk.says(4, &["neither snapshot has /typo"], &["diff", &id, "latest", "--path", "/typo"]);
+    desk.run(0, &["diff", &id, "latest", "--path", &desk.files]);
+    desk.says(2, &["--path"], &["diff", &format!("{id}:/etc"), "latest"]);
+    desk.says(2, &["--snapshot"], &["find", "file 1", "--snapshot", &format!("{id}:/etc")]);
+    desk.run(2, &["restore", &id, "--to", &to, "--code", "8+2"]);
+    desk.run(2, &["restore", &id, "--to", &to, "--overwrite"]);
+    desk.says(2, &["empty word"], &["run", &desk.files, "--tag", ""]);
+    desk.says(2, &["empty word"], &["run", &desk.files, "--host", ""]);
+    desk.says(2, &["empty word"], &["ls", "latest", "--host", ""]);
+    desk.says(2, &["empty word"], &["forget", "--keep-tag", ""]);
+    desk.says(4, &["nodir"], &["mount", &desk.place.path("nodir")]);
+    desk.says(2, &["not empty"], &["mount", &desk.files]);
+    desk.says(2, &["no directory"], &["mount", &desk.place.path("password")]);
+    // A place that lost its header is damaged, and no place for another repository.
+    std::fs::remove_file(desk.place.path("repository/repository")).unwrap();
+    let output = desk.command(&["snapshots"]).output().unwrap();
+    code(&output, 5);
+    let said = text(&output.stderr);
+    assert!(said.contains("'repository' is lost: bring that back") && !said.contains("backup init"), "{said}");
+}
