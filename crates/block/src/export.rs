@@ -199,7 +199,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '?' | '#' | '%');
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
         return Err(format!(
-            "'{name}' cannot name an export: 1 to {NAME_MAX} printable characters without quotes, ?, # and %"
+            "'{name}' cannot name an export: 1 to {NAME_MAX} characters of ASCII without spaces, quotes, \\, ?, # and %"
         ));
     }
     Ok(())

@@ -19,6 +19,7 @@ use stele_block::{Directory, Export, Limits, Protocol};
 use stele_ground::PoolId;
 
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::volumes::carried;
 use crate::reservations::ReservationFiles;
 
 /// `exports.json`, version 1; FORMAT/exports.md describes it.
@@ -57,8 +58,7 @@ impl Exports {
         let path = dir.join("exports.json");
         let list = match std::fs::read(&path) {
             Ok(bytes) => {
-                let stored: Stored = serde_json::from_slice(&bytes)
-                    .map_err(|error| Failure::usage(format!("{} cannot be understood: {error}", path.display())))?;
+                let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| not_understood(&path, &error))?;
                 if stored.version != VERSION {
                     return Err(Failure::usage(format!(
                         "{} is of version {}, and this program knows version {VERSION}",
@@ -91,7 +91,8 @@ impl Exports {
         self.list().into_iter().filter(|export| export.volume == volume).collect()
     }
 
-    /// Keeps an export; it replaces one with the same protocol and name for the same volume.
+    /// Keeps an export; it replaces one with the same protocol and name for the same volume. The
+    /// caller has made sure that this is meant.
     fn keep(&self, export: &Export) -> Outcome<()> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |other: &&Export| other.protocol == export.protocol && other.name == export.name;
@@ -159,7 +160,7 @@ impl Changing<'_> {
         let stays = |export: &&Export| export.protocol != protocol || export.name != name;
         let changed: Vec<Export> = list.iter().filter(stays).cloned().collect();
         if changed.len() == list.len() {
-            return Err(missing(protocol, name));
+            return Err(missing(protocol, name, &list));
         }
         self.exports.write(&changed)?;
         *list = changed;
@@ -180,19 +181,30 @@ impl Changing<'_> {
     }
 }
 
-/// The failure of a command on an export that does not exist.
-pub fn missing(protocol: Protocol, name: &str) -> Failure {
-    Failure::missing(format!("no {protocol} export is called '{name}'")).next("`stele export list` shows all")
+fn not_understood(path: &Path, error: &serde_json::Error) -> Failure {
+    Failure::usage(format!("{} cannot be understood: {error}", path.display())).next(
+        "bring the file back from a backup of the data directory; without the file the server starts with no \
+         exports, and `stele volume export` makes them anew, each with its restrictions",
+    )
+}
+
+/// The failure of a command on an export that is not among `known`. The command may be meant for
+/// one of the other protocol, by its name or by the name of its volume.
+pub fn missing(protocol: Protocol, name: &str, known: &[Export]) -> Failure {
+    let is_meant = |export: &&Export| export.protocol != protocol && (export.name == name || export.volume == name);
+    let next = match known.iter().find(is_meant) {
+        Some(other) => format!("if {} is meant, add --protocol {}", other.name, other.protocol),
+        None => "`stele export list` shows all".to_owned(),
+    };
+    Failure::missing(format!("no {protocol} export is called '{name}'")).next(next)
 }
 
 /// Refuses an export that its volume does not allow.
 pub fn check(export: &Export, volume: &VolumeStatus) -> Outcome<()> {
     if let (Some(owner), false) = (&volume.spec.owner, export.read_only) {
-        return Err(Failure::new(
-            Kind::Refused,
-            format!("volume '{}' carries the {owner} of this pool and is never exported for writing", volume.spec.name),
-        )
-        .next("make a volume of its own with `stele volume create`"));
+        let name = &volume.spec.name;
+        let message = format!("volume '{name}' carries {} and is never exported for writing", carried(name, owner));
+        return Err(Failure::new(Kind::Refused, message).next("make a volume of its own with `stele volume create`"));
     }
     if volume.snapshot && !export.read_only {
         return Err(Failure::new(Kind::Refused, format!("snapshot '{}' is never written", volume.spec.name))

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, io_failure};
@@ -184,7 +184,17 @@ pub fn remove(path: &Path) -> Outcome<()> {
 
 /// Makes a directory durably; it may exist already.
 pub fn folder(path: &Path) -> Outcome<()> {
-    match fs::create_dir(path) {
+    folder_for(path, 0o777)
+}
+
+/// Makes a directory that no other user can enter, durably. It may exist already, and keeps its
+/// mode then.
+pub fn private_folder(path: &Path) -> Outcome<()> {
+    folder_for(path, 0o700)
+}
+
+fn folder_for(path: &Path, mode: u32) -> Outcome<()> {
+    match fs::DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         made => made.and_then(|()| sync_folder(path)).map_err(|error| io_failure("make", path, &error)),
     }

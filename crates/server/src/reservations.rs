@@ -88,7 +88,7 @@ fn write_all(waiting: &Receiver<Change>) {
 
 fn write(path: &Path, reservations: Option<&[u8]>) -> Result<(), String> {
     let written = match (reservations, path.parent()) {
-        (Some(_), Some(dir)) => files::folder(dir).and_then(|()| files::change_private(path, reservations)),
+        (Some(_), Some(dir)) => files::private_folder(dir).and_then(|()| files::change_private(path, reservations)),
         _ => files::change_private(path, None),
     };
     written.map_err(|failure| failure.to_string())
@@ -106,6 +106,9 @@ mod tests {
         let files = ReservationFiles::at(&dir).unwrap();
         let path = files.path("vm");
         write(&path, Some(b"one")).unwrap();
+        // `stele doctor` reports a folder that others than the owner may enter.
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path.parent().unwrap()).unwrap());
+        assert_eq!(mode & 0o077, 0, "{mode:o}");
         for change in [Some(&b"two"[..]), None] {
             files::failing::set(&[true]);
             write(&path, change).unwrap_err();

@@ -13,6 +13,8 @@ pub const CHALLENGE: usize = 32;
 const CHALLENGE_MAX: usize = 1024;
 /// Bytes of the shortest secret that is accepted: 96 bits (RFC 7143, 9.2.1).
 pub const SECRET_MIN: usize = 12;
+/// Bytes of the longest user and of the longest secret: initiators take no more of either.
+pub const CREDENTIAL_MAX: usize = 255;
 
 /// A name with its secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +54,19 @@ impl Terms {
     /// Returns the reason if the terms are invalid.
     pub fn check(&self) -> Result<(), String> {
         for Credentials { user, secret } in self.chap.iter().chain(&self.mutual) {
-            if user.is_empty() || secret.len() < SECRET_MIN {
-                return Err(format!("a CHAP secret has at least {SECRET_MIN} characters, and a user's name"));
+            let is_line = |text: &str, min: usize| {
+                (min..=CREDENTIAL_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
+            };
+            if !is_line(user, 1) {
+                return Err(format!(
+                    "the user of CHAP has 1 to {CREDENTIAL_MAX} characters, and no control characters"
+                ));
+            }
+            if !is_line(secret, SECRET_MIN) {
+                return Err(format!(
+                    "a CHAP secret is one line of at least {SECRET_MIN} characters and at most {CREDENTIAL_MAX}, without \
+                     control characters"
+                ));
             }
         }
         match (&self.chap, &self.mutual) {

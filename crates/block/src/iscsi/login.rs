@@ -29,6 +29,8 @@ impl std::fmt::Display for Refusal {
             Refusal::NOT_FOUND => f.write_str("there is no such target for it"),
             Refusal::MISSING => f.write_str("it gave no name or no target"),
             Refusal::TOO_MANY => f.write_str("too many connections are there"),
+            Refusal::UNAVAILABLE => f.write_str("the target takes no login now"),
+            Refusal::RESOURCES => f.write_str("no connection is free for it"),
             Refusal(class, detail) => write!(f, "status {class:02x}{detail:02x}"),
         }
     }
@@ -229,8 +231,13 @@ impl Login {
             return Ok(());
         }
         let target = value("TargetName").ok_or(Refusal::MISSING)?.to_ascii_lowercase();
-        self.rules = Some(targets.rules(&target)?);
+        if target.len() > NAME_MAX {
+            return Err(Refusal::NOT_FOUND);
+        }
+        // Kept before it is looked up: the report on a refused login names it.
+        let rules = targets.rules(&target);
         self.target = Some(target);
+        self.rules = Some(rules?);
         out.add("TargetPortalGroupTag", PORTAL_GROUP);
         Ok(())
     }

@@ -68,6 +68,8 @@ pub struct Handshake {
     form: Form,
     /// The contexts chosen for an export, with its name as the client gave it.
     contexts: Option<(String, Vec<Context>)>,
+    /// The log names a client in the clear once, however many options it tries.
+    told: bool,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
 }
@@ -88,6 +90,7 @@ impl Handshake {
             options: 0,
             form: Form::Simple,
             contexts: None,
+            told: false,
             incoming: Vec::new(),
             outgoing,
         }
@@ -172,6 +175,10 @@ impl Handshake {
 
     fn obey(&mut self, number: u32, option: Opt) -> Option<HandshakeStep> {
         let secure_first = self.tls == Tls::Required && !self.peer.tls;
+        if secure_first && !self.told && !matches!(option, Opt::Abort | Opt::StartTls) {
+            self.told = true;
+            tracing::warn!("{} is refused: this server speaks TLS only, and it began without", self.peer.name);
+        }
         match option {
             Opt::Abort => {
                 self.reply(number, rep::ACK, b"");

@@ -8,7 +8,7 @@ use stele_block::{Access, Export, Protocol};
 
 use super::{Actor, Call, Done};
 use crate::exports::{Changing, missing};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
 /// An export, for an operator.
@@ -21,7 +21,8 @@ pub struct ExportView {
     /// All URLs.
     pub urls: Vec<String>,
     pub connections: usize,
-    /// Whether a server serves it now; if not, its volume may be gone.
+    /// Whether a server serves it now; if not, its volume may be gone, or its protocol has no
+    /// listener.
     pub served: bool,
     /// Warnings for the operator.
     #[serde(default)]
@@ -52,16 +53,25 @@ impl Call for AddExport {
         let export = Export { name, volume, protocol, read_only, access, iscsi };
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
         let changing = node.exports.changing().await;
-        let added = node.audited(actor, AddExport::NAME, &place, put(node, &changing, export.clone())).await?;
-        added?;
+        let adding = put(node, &changing, export.clone(), Purpose::Add);
+        node.audited(actor, AddExport::NAME, &place, adding).await??;
         Ok(view(node, export))
     }
 }
 
-async fn put(node: &Node, changing: &Changing<'_>, export: Export) -> Outcome<()> {
-    stele_block::export::check_name(&export.name).map_err(Failure::usage)?;
-    if export.protocol == Protocol::Iscsi {
-        stele_block::iscsi::check_target(&export.name).map_err(Failure::usage)?;
+/// Whether an export is made, or one that is there is changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Add,
+    Change,
+}
+
+async fn put(node: &Node, changing: &Changing<'_>, export: Export, purpose: Purpose) -> Outcome<()> {
+    check_name(&export).map_err(|message| Failure::usage(message).next("name it with --name"))?;
+    let is_it = |other: &Export| other.protocol == export.protocol && other.name == export.name;
+    let known = node.exports.list().into_iter().find(is_it);
+    // What was accepted once is no obstacle to another change.
+    if known.as_ref().is_none_or(|known| known.iscsi != export.iscsi) {
         export.iscsi.check().map_err(Failure::usage)?;
     }
     check_tls(node, &export)?;
@@ -75,12 +85,37 @@ async fn put(node: &Node, changing: &Changing<'_>, export: Export) -> Outcome<()
             .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
     }
     let pool = node.pool_id().await?;
+    if let Some(known) = known.filter(|known| purpose == Purpose::Add && known.volume == export.volume) {
+        if known != export {
+            return Err(is_there(&known));
+        }
+        // A repeated command ends no connection.
+        if node.exports.directory.find(known.protocol, &known.name).is_some() {
+            return Ok(());
+        }
+    }
     // A restore looks for exports and holds its volume under the same right. From here on nothing
     // waits.
     node.restores.check(&export.volume)?;
     changing.put(export, &node.pool, pool, volume)?;
     changing.note_snapshots(&volumes);
     Ok(())
+}
+
+fn check_name(export: &Export) -> Result<(), String> {
+    match export.protocol {
+        Protocol::Nbd => stele_block::export::check_name(&export.name),
+        Protocol::Iscsi => stele_block::iscsi::check_target(&export.name),
+    }
+}
+
+/// The refusal to export a volume again under other rules. What the second command does not name,
+/// such as CHAP or `--read-only`, would go without a word.
+fn is_there(known: &Export) -> Failure {
+    let Export { protocol, name, volume, .. } = known;
+    let message = format!("the {protocol} export '{name}' of volume '{volume}' is there, with other settings");
+    Failure::new(Kind::Exists, message)
+        .next("change it with `stele export set`, or `stele export remove` it first and export the volume anew")
 }
 
 /// Refuses an export that asks for TLS where the server has none: no host could connect.
@@ -149,7 +184,7 @@ impl Call for SetExport {
         let changing = node.exports.changing().await;
         let known =
             node.exports.list().into_iter().find(|export| export.protocol == self.protocol && export.name == self.name);
-        let mut export = known.ok_or_else(|| missing(self.protocol, &self.name))?;
+        let mut export = known.ok_or_else(|| missing(self.protocol, &self.name, &node.exports.list()))?;
         export.read_only = self.read_only.unwrap_or(export.read_only);
         export.access.networks = self.networks.unwrap_or(export.access.networks);
         export.access.tls = self.tls.unwrap_or(export.access.tls);
@@ -159,7 +194,8 @@ impl Call for SetExport {
         }
         export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        node.audited(actor, SetExport::NAME, &place, put(node, &changing, export.clone())).await??;
+        let changed = put(node, &changing, export.clone(), Purpose::Change);
+        node.audited(actor, SetExport::NAME, &place, changed).await??;
         Ok(view(node, export))
     }
 }
@@ -182,9 +218,9 @@ fn view(node: &Node, export: Export) -> ExportView {
     ExportView {
         warnings: open_to_all(node, &export).into_iter().chain(written_beside(node, &export)).collect(),
         url: urls.first().cloned().unwrap_or_default(),
-        urls,
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
-        served: target.is_some(),
+        served: target.is_some() && !urls.is_empty(),
+        urls,
         // Secrets can be set but are never shown.
         export: Export { iscsi: export.iscsi.without_secrets(), ..export },
     }

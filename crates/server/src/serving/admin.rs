@@ -47,14 +47,18 @@ const IDLE_MAX: Duration = Duration::from_secs(600);
 const STRANGER_IDLE_MAX: Duration = Duration::from_secs(10);
 
 /// Makes a Unix socket that only this user and root may connect to. With `open`, every local user
-/// may connect, and the kernel then reports the user. The caller holds the drives, so an existing
-/// socket file is left over from a killed server. Anything else there stays, and is refused.
-/// `setting` names the configuration setting of its path.
+/// may connect, and the kernel then reports the user. A socket file without a listener is left over
+/// from a killed server. Anything else there stays, and is refused: also a socket that is served,
+/// by another program or by this one. `setting` names the configuration setting of its path.
 pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
             let message = format!("{setting} = '{}' is there already and is no socket", path.display());
             return Err(Failure::new(Kind::Refused, message).next(format!("set {setting} to a path of its own")));
+        }
+        Ok(_) if is_served(path) => {
+            let message = format!("{setting} = '{}' is a socket that is served already", path.display());
+            return Err(Failure::new(Kind::Busy, message).next(format!("set {setting} to a path of its own")));
         }
         Ok(_) => std::fs::remove_file(path).map_err(|error| io_failure("remove the old socket", path, &error))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -63,7 +67,9 @@ pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     // A bound socket accepts connections at once. It is therefore bound in a directory that no
     // other user can enter, gets its mode there, and then moves to its place.
     let hidden = path.with_file_name(format!(".stele-{:016x}", u64::from_ne_bytes(surroundings::random())));
-    std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| io_failure("make", &hidden, &error))?;
+    std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| {
+        io_failure("make the socket", path, &error).next(format!("set {setting} to a path in a folder that is there"))
+    })?;
     let new = hidden.join("s");
     let listener = bind(&new, path, setting, if open { 0o666 } else { 0o600 });
     if listener.is_err() {
@@ -71,6 +77,15 @@ pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     }
     let _ = std::fs::remove_dir(&hidden);
     listener
+}
+
+/// Whether a listener is behind a socket. A full queue of connections counts as one.
+fn is_served(path: &Path) -> bool {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    let Ok(probe) = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else { return false };
+    matches!(connect(&probe, &address), Ok(()) | Err(rustix::io::Errno::AGAIN))
 }
 
 /// Removes the socket of a server that stops. What another put there meanwhile stays.
@@ -427,6 +442,12 @@ mod tests {
         drop(listen(&socket, "[admin] socket", false).unwrap());
         let again = listen(&socket, "[admin] socket", false).unwrap();
         assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        // A socket that is served stays: both settings may name one, or one of another program.
+        let taken = listen(&socket, "[nbd] socket", false).unwrap_err();
+        assert!(taken.kind == Kind::Busy && taken.next.contains("[nbd] socket"), "{taken}");
+        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        let nowhere = listen(&dir.join("no/such.sock"), "[nbd] socket", false).unwrap_err();
+        assert!(nowhere.to_string().contains("no/such.sock") && nowhere.next.contains("[nbd] socket"), "{nowhere}");
         drop(again);
         remove(&socket);
         let mut left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();

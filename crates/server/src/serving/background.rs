@@ -70,7 +70,7 @@ async fn step(archive: Archive, node: Arc<Node>) {
         let pause = match archive.step().await {
             Ok(report) => {
                 for alarm in &report.alarms {
-                    node.note_alarm(alarm.kind(), &alarm.message);
+                    node.note_archive_alarm(alarm);
                 }
                 if report.more { Duration::from_millis(20) } else { STEP_EVERY }
             }

@@ -152,7 +152,8 @@ where
         HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
         HandshakeStep::StartTls => {
             let Some(acceptor) = &service.tls else { return Ok(None) };
-            let mut stream = acceptor.accept(stream).await?;
+            let name = &handshake.peer().name;
+            let mut stream = acceptor.accept(stream).await.inspect_err(|error| tell_refused(name, error))?;
             let certificate = secure::fingerprint(stream.get_ref().1);
             handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });
             match converse(&mut stream, &mut handshake).await? {
@@ -164,6 +165,14 @@ where
             }
         }
         _ => Ok(None),
+    }
+}
+
+/// Logs a client that did not pass the TLS handshake, such as one without a certificate of the
+/// authority. One that hung up meanwhile is no news.
+fn tell_refused(name: &str, error: &std::io::Error) {
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        tracing::warn!("{name} is refused: its TLS handshake failed: {error}");
     }
 }
 

@@ -221,7 +221,7 @@ impl Lack {
     /// an alarm.
     fn note(&mut self, every: Duration, now: Instant) -> Option<u64> {
         let since = *self.since.get_or_insert(now);
-        let is_due = now.duration_since(since) >= every * TURNS_MISSED && !self.is_told;
+        let is_due = now.duration_since(since) >= every.saturating_mul(TURNS_MISSED) && !self.is_told;
         self.is_told |= is_due;
         is_due.then(|| now.duration_since(since).as_secs() / 60)
     }

@@ -28,7 +28,7 @@ use super::{admin, background, block, iscsi, nfs, notifications, notify, s3, smb
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
-use crate::node::{Node, RunningInterfaces, smart};
+use crate::node::{Node, RunningInterfaces, beneath, smart};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -348,6 +348,7 @@ impl Services {
         background::start(&mut self.unattended, node, Arc::clone(&self.head_places));
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
+        self.unattended.spawn(beneath::keep_looking(Arc::clone(node)));
     }
 }
 

@@ -13,7 +13,9 @@ Examples:
   stele volume export vm1 --nbd
   stele volume export vm1-monday --nbd --read-only --json
   stele volume export vm1 --nbd --name web --allow 10.1.0.0/16 --tls
-  stele volume export db --iscsi --allow 10.1.0.0/16 --chap-user host1 --chap-secret host1.secret")]
+  stele volume export db --iscsi --allow 10.1.0.0/16 --chap-user host1 --chap-secret host1.secret
+
+An export that is there is changed with `stele export set`. The same command again changes nothing.")]
 pub struct VolumeExport {
     /// The volume or snapshot
     pub volume: String,
@@ -45,7 +47,7 @@ pub struct VolumeExport {
     #[arg(long, requires_all = ["iscsi", "chap_secret"], conflicts_with = "nbd")]
     pub chap_user: Option<String>,
     /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
-    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    #[arg(long, value_name = "FILE", requires = "chap_user", conflicts_with = "nbd")]
     pub chap_secret: Option<PathBuf>,
     /// iSCSI: the name with which the target authenticates itself to initiators that ask
     #[arg(long, requires_all = ["chap_user", "mutual_secret"])]
@@ -71,9 +73,14 @@ pub enum Export {
     /// under the new settings
     Set(ExportSet),
     /// Remove an export; its connections end
-    #[command(after_help = "Example:\n  stele export remove vm1")]
+    #[command(after_help = "\
+Examples:
+  stele export remove vm1
+  stele export remove iqn.2026-01.local.stele:db --protocol iscsi")]
     Remove {
+        /// The export, as `stele export list` shows it
         name: String,
+        /// The protocol of the export
         #[arg(long, value_enum, default_value_t = ProtocolArg::Nbd)]
         protocol: ProtocolArg,
     },
@@ -90,7 +97,9 @@ Examples:
 Settings that are not given keep their value. --allow and --client-certificate replace the whole list; `any` empties
 it.")]
 pub struct ExportSet {
+    /// The export, as `stele export list` shows it
     pub name: String,
+    /// The protocol of the export
     #[arg(long, value_enum, default_value_t = ProtocolArg::Nbd)]
     pub protocol: ProtocolArg,
     /// Whether the export refuses every write
@@ -109,7 +118,7 @@ pub struct ExportSet {
     #[arg(long, requires = "chap_secret", conflicts_with = "no_chap")]
     pub chap_user: Option<String>,
     /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
-    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    #[arg(long, value_name = "FILE", requires = "chap_user", conflicts_with = "no_chap")]
     pub chap_secret: Option<PathBuf>,
     /// iSCSI: no longer ask initiators for CHAP
     #[arg(long)]

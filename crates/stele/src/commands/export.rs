@@ -49,7 +49,12 @@ pub async fn add(connection: &Connection, json: bool, add: VolumeExport) -> Outc
 /// Reads a user with a secret from a file; a newline at its end does not count.
 fn credentials(user: Option<String>, file: Option<PathBuf>) -> Outcome<Option<Credentials>> {
     let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
-    let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
+    let text = std::fs::read_to_string(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::InvalidData => {
+            Failure::usage(format!("{} holds no text", file.display())).next("a CHAP secret is one line of text")
+        }
+        _ => io_failure("read", &file, &error),
+    })?;
     let secret = text.strip_suffix('\n').unwrap_or(&text).to_owned();
     Ok(Some(Credentials { user, secret }))
 }
@@ -110,7 +115,12 @@ fn list<T: FromStr<Err: std::fmt::Display>>(words: &[String]) -> Outcome<Option<
         [] => Ok(None),
         [any] if any == "any" => Ok(Some(Vec::new())),
         words => {
-            let read = |word: &String| word.parse().map_err(|error| Failure::usage(format!("'{word}': {error}")));
+            let read = |word: &String| {
+                word.parse().map_err(|error: T::Err| match word.as_str() {
+                    "any" => Failure::usage("`any` empties the list, and stands alone"),
+                    _ => Failure::usage(error.to_string()),
+                })
+            };
             words.iter().map(read).collect::<Outcome<_>>().map(Some)
         }
     }

@@ -170,3 +170,45 @@ fn digests_are_those_of_the_standard_and_damage_is_noticed() {
     framing.feed(&whole);
     assert_eq!(framing.frame().err(), Some(Broken::TooLong(5)));
 }
+
+#[test]
+fn a_refusal_names_the_target_that_was_asked_for() {
+    struct NoTarget;
+    impl Targets for NoTarget {
+        fn rules(&self, _: &str) -> Result<LoginRules, Refusal> {
+            Err(Refusal::NOT_FOUND)
+        }
+    }
+    let long = format!("iqn.a:{}", "x".repeat(300));
+    for (asked, named) in [(TARGET, Some(TARGET)), (long.as_str(), None)] {
+        let mut login = Login::new([9; 32]);
+        let next =
+            login.receive(request(1, Some(3), &[("InitiatorName", "iqn.a:b"), ("TargetName", asked)]), &NoTarget);
+        assert_eq!(refused(&mut login, next), (2, 3));
+        assert_eq!(login.refused().unwrap().target.as_deref(), named, "{asked}");
+    }
+}
+
+#[test]
+fn a_secret_is_one_line_that_an_initiator_can_hold() {
+    let check = |user: &str, secret: &str| {
+        let chap = Some(Credentials { user: user.into(), secret: secret.into() });
+        Terms { chap, ..Terms::default() }.check()
+    };
+    let long = |length: usize| "x".repeat(length);
+    for (user, secret) in [("host", "a long secret"), (&long(255), &long(255)), ("host", "päßwörter sind lang")] {
+        check(user, secret).unwrap();
+    }
+    for (user, secret, reason) in [
+        ("host", "short", "at least 12"),
+        ("host", &long(256), "at most 255"),
+        ("host", "the first line\nthe second one", "one line"),
+        ("host", "of another system\r", "control characters"),
+        ("", "a long secret", "user of CHAP"),
+        (&long(256), "a long secret", "user of CHAP"),
+        ("ho\nst", "a long secret", "user of CHAP"),
+    ] {
+        let said = check(user, secret).unwrap_err();
+        assert!(said.contains(reason), "{user:?} {secret:?}: {said}");
+    }
+}

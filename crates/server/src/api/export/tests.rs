@@ -154,3 +154,92 @@ async fn a_note_of_snapshots_is_from_after_the_one_before() {
     note.await.unwrap();
     assert_eq!(snapshots(), ["one", "two"]);
 }
+
+#[test]
+fn an_export_of_the_other_protocol_is_named_if_it_may_be_meant() {
+    let known = [Export {
+        name: "iqn.2026-01.local.stele:db".into(),
+        volume: "db".into(),
+        protocol: Protocol::Iscsi,
+        read_only: false,
+        access: Access::default(),
+        iscsi: Terms::default(),
+    }];
+    for name in ["db", "iqn.2026-01.local.stele:db"] {
+        let next = missing(Protocol::Nbd, name, &known).next;
+        assert_eq!(next, "if iqn.2026-01.local.stele:db is meant, add --protocol iscsi");
+    }
+    for (protocol, name) in [(Protocol::Nbd, "vm1"), (Protocol::Iscsi, "db")] {
+        assert!(missing(protocol, name, &known).next.contains("stele export list"), "{protocol} {name}");
+    }
+}
+
+#[tokio::test]
+async fn an_export_that_is_there_is_changed_by_set_only() {
+    let scene = Scene::new("exports-again");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    let guarded = || AddExport {
+        read_only: true,
+        access: Access { networks: vec!["10.0.0.0/8".parse().unwrap()], ..Access::default() },
+        ..adding("vm")
+    };
+    guarded().perform(node, &ACTOR).await.unwrap();
+    let target = || node.exports.directory.find(Protocol::Nbd, "vm").unwrap();
+    let served = target();
+    // Without its options the command would drop what protects the volume.
+    let refused = adding("vm").perform(node, &ACTOR).await.unwrap_err();
+    assert!(refused.kind == Kind::Exists && refused.next.contains("stele export set"), "{refused}");
+    // The same command again does nothing, and ends no connection.
+    guarded().perform(node, &ACTOR).await.unwrap();
+    assert!(std::sync::Arc::ptr_eq(&served, &target()));
+    let list = node.exports.list();
+    let [kept] = &list[..] else { panic!("one export") };
+    assert!(kept.read_only && kept.access.networks.len() == 1, "{kept:?}");
+    let open = SetExport { read_only: Some(false), networks: Some(Vec::new()), ..setting("vm") };
+    open.perform(node, &ACTOR).await.unwrap();
+    adding("vm").perform(node, &ACTOR).await.unwrap();
+    assert_agreement(node, scene.dir());
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_name_an_export_has_advice() {
+    let scene = Scene::new("exports-names");
+    let node = &*scene.node;
+    for (protocol, name, word) in
+        [(Protocol::Nbd, "two words", "without spaces"), (Protocol::Iscsi, "two words", "iqn.YYYY-MM")]
+    {
+        let add = AddExport { name: Some(name.to_owned()), protocol, ..adding("vm") };
+        let refused = add.perform(node, &ACTOR).await.unwrap_err();
+        assert!(refused.error.contains(word) && refused.next.contains("--name"), "{protocol}: {refused}");
+    }
+}
+
+#[test]
+fn a_list_of_exports_that_cannot_be_read_has_advice() {
+    let dir = std::env::temp_dir().join(format!("stele-exports-damaged-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).unwrap();
+    for text in ["", "[]", "{\"version\": 1, \"exports\": [{\"name\""] {
+        std::fs::write(dir.join("exports.json"), text).unwrap();
+        let refused = crate::exports::Exports::read(&dir, Default::default()).err().unwrap();
+        assert!(refused.error.contains("exports.json") && refused.next.contains("backup"), "{text}: {refused}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn an_export_without_a_listener_is_not_served() {
+    let scene = Scene::new("exports-unheard");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    let added = adding("vm").perform(node, &ACTOR).await.unwrap();
+    assert!(added.served && !added.urls.is_empty());
+    // An export of iSCSI from before `[iscsi] listen` went from the configuration.
+    let unheard = Export { protocol: Protocol::Iscsi, name: target_name("vm"), ..added.export };
+    let changing = node.exports.changing().await;
+    let volumes = node.volumes().await.unwrap();
+    changing.put(unheard.clone(), &node.pool, node.pool_id().await.unwrap(), find(&volumes, "vm").unwrap()).unwrap();
+    let seen = view(node, unheard);
+    assert!(!seen.served && seen.url.is_empty(), "{seen:?}");
+}

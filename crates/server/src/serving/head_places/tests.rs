@@ -244,3 +244,10 @@ async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
     }
     assert!(!told.contains('\n'), "an alarm is one line: {told}");
 }
+
+#[tokio::test]
+async fn the_longest_pause_between_two_turns_raises_no_alarm() {
+    let mut lack = Lack::default();
+    assert_eq!(lack.note(Duration::MAX, Instant::now()), None);
+    assert_eq!(lack.note(Duration::from_secs(u64::MAX), Instant::now() + Duration::from_secs(3600)), None);
+}
