@@ -24,7 +24,7 @@ const ADDED: [&str; 3] = ["side", "block", "turn"];
 /// Each cell as so many blocks of four runs, in an order that the seed decides.
 pub fn expanded(cells: &[JobCell], blocks: u32, seed: u64) -> Result<Vec<JobCell>, LabError> {
     if !(BLOCKS_MIN..=BLOCKS_MAX).contains(&blocks) {
-        return Err(LabError::Usage(format!("{blocks} blocks: from {BLOCKS_MIN} to {BLOCKS_MAX} can be compared")));
+        return Err(LabError::Usage(format!("--blocks {blocks}: from {BLOCKS_MIN} to {BLOCKS_MAX} can be compared")));
     }
     if cells.iter().any(|cell| cell.goal.is_some()) {
         return Err(LabError::Usage(

@@ -91,10 +91,13 @@ pub struct JobPlan {
     pub writes: bool,
     /// Its files are removed when all jobs are over.
     pub removes: bool,
+    /// Why it would not begin.
+    pub refused: Option<String>,
 }
 
-pub fn plan(jobs: &[Options]) -> Result<Vec<JobPlan>, LabError> {
+pub fn plan(jobs: &[Options], destroy: bool) -> Result<Vec<JobPlan>, LabError> {
     let planned = |copy: Copy<'_>| JobPlan {
+        refused: layout::admit(copy.options, &copy.layout, destroy).err().map(|error| error.to_string()),
         name: copy.options.name.clone(),
         copy: copy.number,
         turn: copy.group,

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use stele_ground::Instant;
+use stele_ground::{Instant, counted};
 
 use crate::error::LabError;
 use crate::histogram::Histogram;
@@ -140,7 +140,8 @@ impl ReplayRecord {
             said.push_str(&format!("; {answered} of {} accesses were answered", self.accesses));
         }
         if self.moved > 0 {
-            said.push_str(&format!("; {} were carried out elsewhere or longer", self.moved));
+            let were = if self.moved == 1 { "was" } else { "were" };
+            said.push_str(&format!("; {} {were} carried out elsewhere or longer", counted(self.moved, "access")));
         }
         if self.disordered > 0 {
             said.push_str(&format!("; {} came out of order", self.disordered));

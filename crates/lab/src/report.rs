@@ -1,7 +1,7 @@
 //! What was measured as a report. `document` says what a report holds, `charts` what it draws,
 //! `html` makes a page of it.
 
-use stele_ground::{Bytes, Duration, calendar, counted};
+use stele_ground::{Bytes, Duration, are, calendar, counted};
 
 use crate::ab_test::{self, Judged};
 use crate::environment;
@@ -106,8 +106,9 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     if short > 0 {
         let of = counted(recorded.cells.len() as u64, "cell");
         document.paragraph(format!(
-            "{short} of {of} did not reach a steady state, are void, or are partial. Their figures hold for the measured time only, \
-             and are left out of the following sentences."
+            "{short} of {of} {} not steady, void or partial. Such figures hold for the measured time only, and are left out of the \
+             following sentences.",
+            are(short as u64)
         ));
     }
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));

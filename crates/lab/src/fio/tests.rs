@@ -344,6 +344,9 @@ fn a_file_of_somebody_else_is_removed_only_where_that_is_allowed() {
     let error = run("", false).unwrap_err();
     assert!(matches!(error, LabError::Refused(_)), "{error:?}");
     assert!(path.exists());
+    // The plan says so before.
+    let refused = |destroy| plan(&jobs(&text("")).unwrap(), destroy).unwrap()[0].refused.clone();
+    assert_eq!((refused(false), refused(true)), (Some(error.to_string()), None));
     run("ioengine=null\nsize=64k\n", false).unwrap();
     assert!(path.exists(), "an engine that reads nothing removes nothing");
     run("", true).unwrap();

@@ -134,7 +134,7 @@ impl History {
         }
         let unusable = series.points.iter().filter(|point| point.unusable.is_some()).count();
         if unusable > 0 {
-            remarks.push(format!("{unusable} do not count"));
+            remarks.push(format!("{unusable} {} not count", if unusable == 1 { "does" } else { "do" }));
         }
         remarks.join("; ")
     }

@@ -51,7 +51,7 @@ fn a_result_that_does_not_count_keeps_its_place_and_changes_nothing() {
     let series = &history.series[0];
     assert_eq!((series.points.len(), series.usable().len()), (4, 3));
     assert_eq!(series.standing().unwrap().newest, 1000.0);
-    assert_eq!(history.remark(series), "the last one does not count: it is partial; 1 do not count");
+    assert_eq!(history.remark(series), "the last one does not count: it is partial; 1 does not count");
     // It is drawn apart from the others; the legend has a mark of each.
     let svg = trend(&history, series).svg().unwrap();
     let marks = |start: &str| svg.matches(start).count();

@@ -40,6 +40,11 @@ impl Hosts {
         destroy: bool,
         stop: &AtomicBool,
     ) -> Result<Hosts, LabError> {
+        let is_named_before =
+            |(number, name): &(usize, &String)| names.iter().take(*number).any(|other| other == *name);
+        if let Some((_, name)) = names.iter().enumerate().find(is_named_before) {
+            return Err(LabError::Usage(format!("host {name}: is named twice, and a host serves one run at a time")));
+        }
         // Every host runs for the same time: what is steady is seen in the sum.
         let mut job = job.clone();
         job.time.most = job.time.least.clone().or(job.time.most);
@@ -296,10 +301,19 @@ impl Host {
 fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -> Result<(Link, Say), String> {
     let stream = connect(name, stream::PATIENCE).map_err(|error| error.to_string())?;
     let mut link = Link::new(stream, LINE_MAX).map_err(|error| error.to_string())?;
-    let hear = |link: &mut Link| match link.hear(Instant::now() + PATIENCE) {
-        Ok(Say::Failed { why, .. }) | Err(Silence::Ended(why)) => Err(why),
-        Ok(say) => Ok(say),
-        Err(Silence::Late) => Err("it does not answer".to_owned()),
+    let hear = |link: &mut Link| {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match link.hear(Instant::now() + LOOK) {
+                Ok(Say::Failed { why, .. }) | Err(Silence::Ended(why)) => return Err(why),
+                Ok(say) => return Ok(say),
+                Err(Silence::Late) if stop.load(Ordering::Relaxed) => {
+                    return Err("stopped before it answered".to_owned());
+                }
+                Err(Silence::Late) if Instant::now() >= until => return Err("it does not answer".to_owned()),
+                Err(Silence::Late) => {}
+            }
+        }
     };
     match hear(&mut link)? {
         Say::Challenge { version: VERSION, nonce } => link.say(&Ask::Prove { proof: proof(secret, &nonce) })?,

@@ -321,6 +321,22 @@ fn a_host_that_is_told_to_end_does_not_fill_its_target_first() {
 }
 
 #[test]
+fn a_host_that_is_named_twice_is_refused_and_a_silent_one_ends_with_the_stop() {
+    let job = crate::job::Job::parse(JOB).unwrap();
+    // It lets itself be connected to, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = silent.local_addr().unwrap().to_string();
+    let opened = |names: &[String], is_stopped: bool| {
+        let stop = std::sync::atomic::AtomicBool::new(is_stopped);
+        super::client::Hosts::open(names, SECRET, &job, false, &stop).map(drop).unwrap_err()
+    };
+    let error = opened(&[name.clone(), name.clone()], false);
+    assert!(matches!(&error, crate::error::LabError::Usage(text) if text.contains("named twice")), "{error:?}");
+    let error = opened(&[name], true).to_string();
+    assert!(error.contains("stopped before it answered"), "{error}");
+}
+
+#[test]
 fn what_becomes_of_each_of_several_targets_is_kept() {
     use crate::error::LabError;
     use crate::record::CellRecord;

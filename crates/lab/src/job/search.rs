@@ -49,14 +49,11 @@ impl SearchPart {
         if load_max == 0 {
             return Err(bad("search.outstanding-max", load_max, "at least one access"));
         }
-        Ok(Goal {
-            response: duration("search.response", &self.response, Duration::from_millis(20))?,
-            statistic,
-            start: 8,
-            load_max,
-            probes_max: PROBES_MAX,
-            of_rates: false,
-        })
+        let response = duration("search.response", &self.response, Duration::from_millis(20))?;
+        if response == Duration(0) {
+            return Err(bad("search.response", "0", "longer than no time: no access has such a response"));
+        }
+        Ok(Goal { response, statistic, start: 8, load_max, probes_max: PROBES_MAX, of_rates: false })
     }
 
     fn goal_of_rates(&self, objective: Objective) -> Result<Goal, LabError> {

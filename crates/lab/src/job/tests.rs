@@ -57,6 +57,7 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[time]\nround = '600000h'", "time.round = 600000h: at most 100000h"),
         ("[time]\nwarm-up = '5000000h'", "time.warm-up = 5000000h: at most"),
         ("[load]\npause = '5000000h'", "load.pause = 5000000h: at most"),
+        ("[search]\nresponse = '0ms'", "search.response = 0: "),
         ("[search]\noutstanding-max = 0", "search.outstanding-max = 0"),
         ("[search]\nobjective = 'p99=1ms'\nrate-max = 0", "search.rate-max = 0"),
         ("[content]\ncompress = 0.5", "content.compress"),

@@ -148,8 +148,8 @@ fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
         let read = file.read_at(&mut block[..], at).map_err(|error| LabError::of(&error, "cannot be read", path))?;
         if read == block.len() && label::is_label(&block[..]) {
             return Err(LabError::Refused(format!(
-                "{}: carries the label of a Stele pool; a drive that has left its pool for good is free once its first and \
-                 last 128 KiB are zeros",
+                "{}: carries the label of a Stele pool; `stele drive wipe` removes the labels of a drive that has left its pool \
+                 for good",
                 path.display()
             )));
         }

@@ -156,6 +156,13 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
             "{address}: holds objects below {PREFIX} that the laboratory did not put; name another bucket, or give --destroy"
         )));
     }
+    let has_versions = client.has_versions(&bucket);
+    if has_versions && !opening.destroy {
+        return Err(LabError::Refused(format!(
+            "{address}: the bucket keeps each version of an object, so all that a run puts stays there, and under retention it \
+             cannot be removed; name a bucket without versioning, or give --destroy"
+        )));
+    }
     let failed = |error| LabError::Failed(format!("{address}: {error}"));
     client.ask(&bucket, "PUT", &bucket.path(MARK), "", &[], &mut []).map_err(failed)?;
     Ok(Ready {
@@ -166,9 +173,10 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
         versions: bucket.versions.clone(),
         patience: opening.patience,
         description: format!(
-            "S3 bucket {address}, {} of each length, {} TLS",
+            "S3 bucket {address}, {} of each length, {} TLS{}",
             counted(opening.files.into(), "object"),
-            if address.secure { "with" } else { "without" }
+            if address.secure { "with" } else { "without" },
+            if has_versions { ", with versioning: what is put stays" } else { "" }
         ),
         way: AccessMethod::S3(Arc::new(bucket)),
     })
@@ -317,6 +325,14 @@ impl Client {
                 Err(format!("the server answers {status}{}", why.unwrap_or_default()))
             }
         }
+    }
+
+    /// A put adds a version, and a delete removes none. A server that does not say is taken for one
+    /// without versioning.
+    fn has_versions(&mut self, bucket: &Bucket) -> bool {
+        let path = format!("/{}", bucket.address.bucket);
+        let said = self.ask(bucket, "GET", &path, "versioning=", &[], &mut []);
+        said.is_ok_and(|answer| answer.text.contains("<Status>Enabled</Status>"))
     }
 
     /// The first page of what the laboratory has there.

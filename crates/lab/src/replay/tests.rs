@@ -145,6 +145,8 @@ fn a_trace_is_carried_out_whole_by_its_own_clock_or_faster() {
     assert!(beyond.contains("--map wrap"), "{beyond}");
     let cell = replayed(&trace_file("beyond", "0,5000,512,r,0\n"), "map = 'wrap'").unwrap();
     assert_eq!(cell.runs[0].replay.as_ref().unwrap().moved, 1);
+    let remark = crate::report::remark(&cell);
+    assert!(remark.contains("; 1 access was carried out elsewhere or longer"), "{remark}");
 }
 
 #[test]

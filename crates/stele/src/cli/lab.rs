@@ -319,7 +319,7 @@ pub struct LabHistory {
     #[arg(long, short, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Title of the page
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", conflicts_with = "cell")]
     pub title: Option<String>,
 }
 
@@ -365,6 +365,9 @@ pub enum ExportFormat {
     Rounds,
 }
 
+/// Options of a search without an objective, which raises the outstanding accesses and no rate.
+const OF_A_CLOSED_LOOP: [&str; 6] = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"];
+
 #[derive(Args, Debug)]
 pub struct Search {
     /// Hosts that share the load, each on its own target of that name: HOST:PORT of each host's
@@ -377,17 +380,17 @@ pub struct Search {
     pub what: What,
     /// Raise the rate of an open loop while it meets this objective, for example p99=2ms,
     /// p99.9=10ms or mean=5ms
-    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"], display_order = 35)]
+    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = OF_A_CLOSED_LOOP, display_order = 35)]
     pub objective: Option<String>,
     /// With an objective: rate to begin with, in accesses a second [default: 1000]
-    #[arg(long, requires = "objective", display_order = 42, allow_negative_numbers = true)]
+    #[arg(long, requires = "objective", conflicts_with_all = OF_A_CLOSED_LOOP, display_order = 42, allow_negative_numbers = true)]
     pub rate: Option<f64>,
     /// With an objective: largest rate, in accesses a second [default: 100000000]
-    #[arg(long, requires = "objective", display_order = 43, allow_negative_numbers = true, value_parser = from_one)]
+    #[arg(long, requires = "objective", conflicts_with_all = OF_A_CLOSED_LOOP, display_order = 43, allow_negative_numbers = true, value_parser = from_one)]
     pub rate_max: Option<u64>,
     /// With an objective: equal gaps between accesses, or gaps drawn from the exponential
     /// distribution [default: even]
-    #[arg(long, value_enum, requires = "objective", display_order = 47)]
+    #[arg(long, value_enum, requires = "objective", conflicts_with_all = OF_A_CLOSED_LOOP, display_order = 47)]
     pub arrivals: Option<ArrivalsArg>,
     /// The response time that must not be exceeded [default: 20ms]
     #[arg(long, display_order = 36, allow_hyphen_values = true, value_parser = time)]

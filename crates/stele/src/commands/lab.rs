@@ -393,7 +393,11 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
         (Kind::Damaged, count(&is_damaged), "damaged"),
         (Kind::Partial, count(&is_partial), "partial"),
         (Kind::Void, count(&is_void), "void"),
-        (Kind::Regressed, count(&is_missed), "missed their objective"),
+        (
+            Kind::Regressed,
+            count(&is_missed),
+            if count(&is_missed) == 1 { "missed its objective" } else { "missed their objective" },
+        ),
         (Kind::Unsteady, count(&is_unsteady), "not steady"),
     ] {
         if count > 0 {
@@ -473,6 +477,8 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
             let margin = search.margin().map_or(String::new(), |margin| format!(" ± {margin:.0}"));
             let load = match search.rate_asked {
                 Some(asked) => format!("{asked:.0} a second"),
+                // No rate kept the objective.
+                None if search.beyond.is_some() => "-".into(),
                 None => format!("{:.1} outstanding", search.outstanding),
             };
             (format!("{:.0}{margin}", search.rate), load)
@@ -491,8 +497,14 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         said(response.percentile(0.99)),
         said(response.percentile(0.999)),
         said(response.longest()),
-        format!("{:.2}", total.cpu_own),
+        microseconds(total.cpu_own),
     ]
+}
+
+/// Processor time of an access. It is not known of modelled arrays, nor of all tenants but the
+/// first.
+fn microseconds(cpu: f64) -> String {
+    if cpu > 0.0 { format!("{cpu:.2}") } else { "-".into() }
 }
 
 /// Operations on names move no bytes.

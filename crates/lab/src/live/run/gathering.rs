@@ -73,7 +73,7 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
     let begun = all_ready(workers, reports, end);
     meeting.arrive();
     match begun.map(|begun| begun && met(meeting, end)) {
-        Ok(true) => gate.open(WallInstant::now()),
+        Ok(true) => {}
         Ok(false) => {
             gathered.stopped = true;
             return gathered;
@@ -83,23 +83,28 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
             return gathered;
         }
     }
+    let origin = WallInstant::now();
+    gate.open(origin);
     // Parts of the rounds that not all workers have ended yet.
     let mut parts: BTreeMap<u64, Vec<WorkerRound>> = BTreeMap::new();
     let mut usage = Usage::now();
-    let mut heard = vec![WallInstant::now(); workers as usize];
+    // A worker that is answered says so once a round.
+    let mut heard = Heard::of(workers, Duration(ready.patience.0.saturating_add(timing.round.0)));
     loop {
         let part = match reports.recv_timeout(LOOK) {
             _ if end.load(Ordering::Relaxed) => {
                 gathered.stopped = true;
                 return gathered;
             }
-            Err(RecvTimeoutError::Timeout) => match silence(&heard, ready, setup) {
-                None => continue,
-                said => {
-                    gathered.failed = said;
+            Err(RecvTimeoutError::Timeout) => {
+                // All that was said is known.
+                heard.until(Instant(origin.elapsed().as_nanos() as u64));
+                if heard.is_silent() {
+                    gathered.failed = Some(silent(ready));
                     return gathered;
                 }
-            },
+                continue;
+            }
             Ok(Report::Ready | Report::Settled { .. }) => continue,
             // It fails, and says why next.
             Ok(Report::Left(_)) => continue,
@@ -118,14 +123,9 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
             }
         };
         let number = part.round;
-        let answered = part.read.count() + part.write.count() > 0;
-        if let Some(heard) = heard.get_mut(part.worker as usize)
-            && (answered || !part.awaits)
-        {
-            *heard = WallInstant::now();
-        }
-        gathered.failed = silence(&heard, ready, setup);
-        if gathered.failed.is_some() {
+        heard.part(&part, timing.round);
+        if heard.is_silent() {
+            gathered.failed = Some(silent(ready));
             return gathered;
         }
         let so_far = parts.entry(number).or_default();
@@ -164,16 +164,49 @@ pub fn shortfall(rounds: &[Round]) -> Option<String> {
 }
 
 /// Why a target is given up that lets a worker wait for longer than its patience.
-fn silence(heard: &[WallInstant], ready: &Ready, setup: &Setup) -> Option<String> {
-    let silent = heard.iter().map(WallInstant::elapsed).max().unwrap_or_default();
-    // A worker that is answered says so once a round.
-    let most = Duration(ready.patience.0 + setup.timing.round.0);
-    (silent.as_nanos() > u128::from(most.0)).then(|| {
-        format!(
-            "the target has answered nothing to a worker for {}; a slower one is waited for with --patience",
-            ready.patience
-        )
-    })
+fn silent(ready: &Ready) -> String {
+    format!(
+        "the target has answered nothing to a worker for {}; a slower one is waited for with --patience",
+        ready.patience
+    )
+}
+
+/// When each worker was last answered, by the clock of the run.
+///
+/// Many workers on few processors say more than is read at once. What they say is read late, and
+/// in its order. So the time is that of the latest round that was read of, and the clock's only
+/// where nothing is left to read: the reader's own delay is no silence of the target.
+struct Heard {
+    answered: Vec<Instant>,
+    now: Instant,
+    /// A longer silence is a failure.
+    most: Duration,
+}
+
+impl Heard {
+    fn of(workers: u32, most: Duration) -> Heard {
+        Heard { answered: vec![Instant(0); workers as usize], now: Instant(0), most }
+    }
+
+    /// A round that a worker ended.
+    fn part(&mut self, part: &WorkerRound, round: Duration) {
+        let end = Instant(part.round.saturating_add(1).saturating_mul(round.0));
+        let is_answered = part.read.count() + part.write.count() > 0;
+        if let Some(answered) = self.answered.get_mut(part.worker as usize)
+            && (is_answered || !part.awaits)
+        {
+            *answered = end.max(*answered);
+        }
+        self.until(end);
+    }
+
+    fn until(&mut self, now: Instant) {
+        self.now = now.max(self.now);
+    }
+
+    fn is_silent(&self) -> bool {
+        self.answered.iter().any(|answered| self.now.since(*answered) > self.most)
+    }
 }
 
 pub fn merged(parts: Vec<WorkerRound>, length: Duration, before: Usage, after: Usage) -> Round {
@@ -218,3 +251,6 @@ pub fn gap(parts: &[WorkerRound]) -> Duration {
     let spans = common.unwrap_or_default().into_iter().map(|(begin, end)| end.since(begin));
     spans.max().unwrap_or(Duration(0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,12 +94,16 @@ impl Write for Channel {
     }
 }
 
-/// What to do about a certificate that does not verify. None: it is something else.
+/// What to do about a certificate that does not verify, or a server without TLS. None: it is
+/// something else.
 pub fn said(error: &io::Error) -> Option<String> {
     match error.get_ref()?.downcast_ref()? {
         rustls::Error::InvalidCertificate(why) => Some(format!(
             "the server's certificate is not trusted ({why}); give its authority's, or its own where it signed itself, with --ca FILE"
         )),
+        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+            Some("the server does not answer with TLS; reach one without by s3+http://".to_owned())
+        }
         _ => None,
     }
 }

@@ -113,6 +113,8 @@ enum Puts {
     Lost,
     /// Every fifth goes to the key of another object too.
     Misplaced,
+    /// The bucket has versioning.
+    Versions,
 }
 
 type Stored = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
@@ -173,6 +175,10 @@ fn answer(stream: &TcpStream, objects: &Stored, puts: Puts) -> Option<()> {
             objects.remove(&key);
             status = "204 No Content";
         }
+        _ if target.contains("?versioning= ") => {
+            let status = if puts == Puts::Versions { "<Status>Enabled</Status>" } else { "" };
+            content = format!("<VersioningConfiguration>{status}</VersioningConfiguration>").into_bytes();
+        }
         _ if key.is_empty() => {
             let given = |name: &str| {
                 let (_, query) = target.split_once(' ')?.0.split_once('?')?;
@@ -229,6 +235,26 @@ fn what_a_server_forgets_or_puts_elsewhere_is_found() {
         let error = checked(&server(puts).0, 4096, u64::MAX).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
+}
+
+#[test]
+fn a_server_without_tls_is_told_from_one_with_it() {
+    let error = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+    let said = secure::said(&std::io::Error::new(std::io::ErrorKind::InvalidData, error)).unwrap();
+    assert!(said.contains("s3+http://"), "{said}");
+}
+
+#[test]
+fn a_bucket_that_keeps_versions_is_written_only_with_destroy() {
+    let (address, objects) = server(Puts::Versions);
+    let opened = |destroy| open_with(&address, keys(), Opening { destroy, ..Opening::default() });
+    let error = opened(false).unwrap_err();
+    assert!(matches!(&error, LabError::Refused(text) if text.contains("keeps each version")), "{error}");
+    assert!(objects.lock().unwrap().is_empty(), "not even the mark is put");
+    assert!(opened(true).unwrap().description.contains("what is put stays"));
+    // A server that says nothing of versions is no reason to refuse.
+    let ready = open_with(&server(Puts::Kept).0, keys(), Opening::default()).unwrap();
+    assert!(!ready.description.contains("version"), "{}", ready.description);
 }
 
 #[test]

@@ -8,6 +8,8 @@ use super::words::{count, time, time_to_measure};
 
 #[derive(Args, Debug)]
 pub struct Paper {
+    // The parser passes over a requirement that another option rules out: what belongs to a recipe
+    // also has to conflict with the file.
     /// The .lab file
     #[arg(required_unless_present = "recipe", conflicts_with = "recipe")]
     pub file: Option<PathBuf>,
@@ -17,16 +19,16 @@ pub struct Paper {
     pub recipe: Option<String>,
     /// Measure modelled arrays in virtual time: Stele's own code, and the profile of the published
     /// machine
-    #[arg(long = "virtual", requires = "recipe", conflicts_with = "on")]
+    #[arg(long = "virtual", requires = "recipe", conflicts_with_all = ["file", "on"])]
     pub modelled: bool,
     /// Measure this target; gnr-tsm takes a second target, which stands for a second server, and
     /// dr550 one that stands for the first one with its cache
-    #[arg(long, value_name = "TARGET", requires = "recipe")]
+    #[arg(long, value_name = "TARGET", requires = "recipe", conflicts_with = "file")]
     pub on: Vec<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
     /// Measure fewer cells, or shorter ones; the paper lists the cells that it leaves out
-    #[arg(long, requires = "recipe")]
+    #[arg(long, requires = "recipe", conflicts_with = "file")]
     pub quick: bool,
     /// Show the published figures beside the measured ones
     #[arg(long, value_enum)]
@@ -45,13 +47,13 @@ pub struct Paper {
     #[arg(long)]
     pub pdf: bool,
     /// File in which a recipe keeps its measurements [default: beside the page]
-    #[arg(long, value_name = "FILE", requires = "recipe")]
+    #[arg(long, value_name = "FILE", requires = "recipe", conflicts_with = "file")]
     pub lab: Option<PathBuf>,
     /// Resume a recipe that was stopped
-    #[arg(long, requires = "recipe")]
+    #[arg(long, requires = "recipe", conflicts_with = "file")]
     pub resume: bool,
     /// Show the cells that would run and their duration, and run nothing
-    #[arg(long, requires = "recipe")]
+    #[arg(long, requires = "recipe", conflicts_with = "file")]
     pub plan: bool,
 }
 

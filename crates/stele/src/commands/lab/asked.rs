@@ -28,6 +28,11 @@ pub fn kept_in_directory(what: What) -> Outcome<What> {
 
 /// The file inside the directory, if `out` names a directory.
 pub fn in_directory(out: Option<PathBuf>, resume: bool) -> Outcome<Option<PathBuf>> {
+    let is_missing = |out: &&PathBuf| out.as_os_str().as_encoded_bytes().ends_with(b"/") && !out.exists();
+    if let Some(missing) = out.as_ref().filter(is_missing) {
+        return Err(Failure::missing(format!("{}: there is no such directory", missing.display()))
+            .next("make it first, as with mkdir; without the / it is the name of a file"));
+    }
     let Some(directory) = out.as_ref().filter(|out| out.is_dir()) else { return Ok(out) };
     if resume {
         return Err(Failure::usage(format!("{}: is a directory", directory.display()))
@@ -87,6 +92,10 @@ pub fn job_of(what: &What) -> Outcome<Job> {
     set(&mut job.content.dedupe, what.dedupe);
     set(&mut job.content.seed, what.seed);
     job.content.verify |= what.verify;
+    // Every read there would count as damage.
+    if job.content.verify && job.on.as_deref() == Some("null") {
+        return Err(Failure::usage("null: keeps nothing, so no data can be checked").next("leave --verify out"));
+    }
     Ok(job)
 }
 

@@ -5,6 +5,7 @@
 //! password it has a fixed one: it holds only generated data, and a later run must be able to
 //! remove it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,7 @@ struct Repositories;
 
 impl Opener for Repositories {
     fn open(&self, address: &BackupAddress, takes_over: bool) -> Result<Arc<dyn backup::Repository>, LabError> {
+        let folders = address.path().and_then(Folders::before);
         let (repository, is_new) = repository(address, takes_over).map_err(|failure| of_failure(address, failure))?;
         let program = concat!("stele lab ", env!("CARGO_PKG_VERSION"));
         let begun = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -38,7 +40,8 @@ impl Opener for Repositories {
         let streams = streams.map_err(|error| of_failure(address, error.into()))?;
         let kind = if is_new { "a repository made for this run" } else { "a repository" };
         let description = format!("{kind} at {address}, through the code of backups");
-        Ok(Arc::new(Opened { streams: Arc::new(streams), address: address.clone(), description }))
+        let folders = folders.filter(|_| is_new);
+        Ok(Arc::new(Opened { streams: Arc::new(streams), address: address.clone(), description, folders }))
     }
 }
 
@@ -98,6 +101,36 @@ struct Opened {
     streams: Arc<Streams>,
     address: BackupAddress,
     description: String,
+    /// To remove with a repository that was made in an empty place.
+    folders: Option<Folders>,
+}
+
+/// A directory that was empty, or missing, before the repository was made in it.
+struct Folders {
+    path: PathBuf,
+    was_missing: bool,
+}
+
+impl Folders {
+    /// None: there is something that is not the run's.
+    fn before(path: &Path) -> Option<Folders> {
+        let was_missing = !path.exists();
+        let is_empty = was_missing || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        is_empty.then(|| Folders { path: path.to_owned(), was_missing })
+    }
+
+    /// Removes what is left of the repository: folders without a file.
+    fn remove(&self) {
+        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            for within in std::fs::read_dir(entry.path()).into_iter().flatten().flatten() {
+                let _ = std::fs::remove_dir(within.path());
+            }
+            let _ = std::fs::remove_dir(entry.path());
+        }
+        if self.was_missing {
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
 }
 
 impl Opened {
@@ -117,7 +150,11 @@ impl backup::Repository for Opened {
     }
 
     fn remove(&self) -> Result<(), LabError> {
-        self.done(self.streams.remove())
+        self.done(self.streams.remove())?;
+        if let Some(folders) = &self.folders {
+            folders.remove();
+        }
+        Ok(())
     }
 
     fn keep(&self) -> Result<(), LabError> {

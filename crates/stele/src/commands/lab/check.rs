@@ -1,7 +1,7 @@
 //! `stele lab check`: compares a result with a baseline and ends with a verdict, for scripts.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use stele_lab::baseline::{self, Checked, Metric, Verdict};
@@ -42,10 +42,10 @@ pub fn run(json: bool, asked: &Check) -> Outcome<()> {
         println!("{name} against {of}\n");
     }
     if let Some(path) = &asked.junit {
-        write(path, &baseline::junit(&checked, &name))?;
+        write("--junit", path, &baseline::junit(&checked, &name), JUNIT)?;
     }
     if let Some(path) = &asked.markdown {
-        write(path, &baseline::markdown(&checked, &name, &of, share))?;
+        write("--markdown", path, &baseline::markdown(&checked, &name, &of, share), MARKDOWN)?;
     }
     match json {
         true => print_json(&serde_json::json!({
@@ -106,16 +106,37 @@ fn verdict(checked: &[Checked]) -> Outcome<()> {
     Ok(())
 }
 
-/// Writes a file for other tools; it replaces an existing one.
-fn write(path: &Path, text: &str) -> Outcome<()> {
+/// A report of an earlier check has these words near its beginning.
+const JUNIT: &str = "<testsuite name=\"stele lab check\"";
+const MARKDOWN: &str = "Ratios above 1 are better.";
+/// Bytes in which they are looked for.
+const HEAD: u64 = 64 << 10;
+
+/// Writes a report for other tools. It replaces the report of an earlier check, and no other file.
+fn write(option: &str, path: &Path, text: &str, words: &str) -> Outcome<()> {
+    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be written", path);
+    // A pipe or a terminal holds nothing.
+    if std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() > 0) {
+        let mut head = Vec::new();
+        File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head)).map_err(cannot)?;
+        if !String::from_utf8_lossy(&head).contains(words) {
+            return Err(Failure::new(
+                Kind::Exists,
+                format!("{}: exists already, and is no report of an earlier check", path.display()),
+            )
+            .next(format!("name another file with {option}")));
+        }
+    }
     let written = OpenOptions::new().write(true).create(true).truncate(true).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-    Ok(written.map_err(|error| LabError::of(&error, "cannot be written", path))?)
+    Ok(written.map_err(cannot)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::tolerance;
+    use super::{JUNIT, MARKDOWN, tolerance, write};
+    use stele_lab::baseline;
+    use stele_server::failure::Kind;
 
     #[test]
     fn a_tolerance_is_a_percentage() {
@@ -125,5 +146,25 @@ mod tests {
         for text in ["", "100%", "-1", "5x", "NaN", "inf"] {
             assert!(tolerance(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_report_replaces_an_earlier_report_and_no_other_file() {
+        let path = std::env::temp_dir().join(format!("stele-lab-check-{}", std::process::id()));
+        for (option, words, text) in [
+            ("--junit", JUNIT, baseline::junit(&[], "a.lab")),
+            ("--markdown", MARKDOWN, baseline::markdown(&[], "a.lab", "b.lab", 0.05)),
+        ] {
+            std::fs::write(&path, "").unwrap();
+            for _ in 0..2 {
+                write(option, &path, &text, words).unwrap();
+                assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            }
+            std::fs::write(&path, "the result of a night").unwrap();
+            let failure = write(option, &path, &text, words).unwrap_err();
+            assert!(failure.kind == Kind::Exists && failure.next.contains(option), "{}", failure.error);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "the result of a night");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 }

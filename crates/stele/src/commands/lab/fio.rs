@@ -27,7 +27,7 @@ const LEFT: &str = "no figures are kept, accesses that the device has not answer
 pub async fn run(json: bool, asked: Fio) -> Outcome<()> {
     let jobs = jobs(&asked.file, &asked.section)?;
     if asked.plan {
-        return plan(&jobs, json);
+        return plan(&jobs, asked.destroy, json);
     }
     until_stopped_leaving(LEFT, move |stop| measure(json, &asked, &jobs, stop)).await
 }
@@ -45,15 +45,15 @@ fn jobs(file: &Path, sections: &[String]) -> Outcome<Vec<Options>> {
     found.iter().map(Options::of).collect::<Result<_, _>>().map_err(in_file)
 }
 
-fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
-    let planned = fio::plan(jobs)?;
+fn plan(jobs: &[Options], destroy: bool, json: bool) -> Outcome<()> {
+    let planned = fio::plan(jobs, destroy)?;
     if json {
         let file = |(path, offset, bytes, made): &(std::path::PathBuf, u64, u64, bool)| json!({ "path": path, "offset": offset, "bytes": bytes, "is_made": made });
         let rows: Vec<_> = planned
             .iter()
             .map(|one| {
                 let files: Vec<_> = one.files.iter().map(file).collect();
-                json!({ "job": one.name, "copy": one.copy, "turn": one.turn + 1, "writes": one.writes, "removes": one.removes, "files": files })
+                json!({ "job": one.name, "copy": one.copy, "turn": one.turn + 1, "writes": one.writes, "removes": one.removes, "refused": one.refused, "files": files })
             })
             .collect();
         return print_json(&rows);
@@ -68,7 +68,10 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
     ]);
     for one in &planned {
         for (path, offset, bytes, made) in &one.files {
+            let is_there = path.exists();
             let remark = match (made, one.writes, one.removes) {
+                (true, _, true) if is_there => "is made longer, and removed",
+                (true, _, false) if is_there => "is made longer",
                 (true, _, true) => "is made, and removed",
                 (true, _, false) => "is made",
                 (false, true, true) => "is written over, and removed",
@@ -87,6 +90,9 @@ fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
         }
     }
     print!("{}", table.render());
+    for (one, why) in planned.iter().filter_map(|one| Some((one, one.refused.as_ref()?))) {
+        println!("\njob {} would be refused: {why}", one.name);
+    }
     Ok(())
 }
 

@@ -74,10 +74,7 @@ impl<'a> Progress<'a> {
 
     /// The least and the largest time that the cells from this one on take.
     fn left(&self, from: usize) -> (Duration, Duration) {
-        self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
-            let expected = cell.expected();
-            (Duration(least.0.saturating_add(expected.0.0)), Duration(most.0.saturating_add(expected.1.0)))
-        })
+        lasting(self.cells.get(from..).unwrap_or_default())
     }
 
     /// Shows how a target that fell behind catches up when the time of the run is over.
@@ -184,6 +181,19 @@ fn caught_up(draining: Draining) -> String {
     format!("its time is over; the target still owes the answers to {accesses}, for {} so far", draining.waited)
 }
 
+/// The least and the largest time that cells take: one after another, or tenants side by side.
+pub fn lasting(cells: &[JobCell]) -> (Duration, Duration) {
+    cells.iter().fold((Duration(0), Duration(0)), |(least, most), cell| {
+        let (own_least, own_most) = cell.expected();
+        let is_beside = cell.axes.first().is_some_and(|(axis, _)| axis == "tenant");
+        let with = |all: Duration, own: Duration| match is_beside {
+            true => all.max(own),
+            false => Duration(all.0.saturating_add(own.0)),
+        };
+        (with(least, own_least), with(most, own_most))
+    })
+}
+
 pub fn cells(count: usize) -> String {
     counted(count as u64, "cell")
 }
@@ -191,6 +201,20 @@ pub fn cells(count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tenants_take_the_time_of_one_and_cells_that_of_all() {
+        let time = "[time]\nwarm-up = '0s'\nleast = '10s'\nmost = '10s'\n";
+        let of = |job: String| {
+            let cells = stele_lab::job::Job::parse(&job).unwrap().cells().unwrap();
+            (cells.len(), lasting(&cells))
+        };
+        let ten = Duration::from_secs(10);
+        let tenants = format!("on = 'null'\n[[tenant]]\nname = 'a'\n[[tenant]]\nname = 'b'\n{time}");
+        assert_eq!(of(tenants), (2, (ten, ten)));
+        let sizes = format!("on = 'null'\n[workload]\naccess = ['4KiB', '8KiB']\n{time}");
+        assert_eq!(of(sizes), (2, (Duration::from_secs(20), Duration::from_secs(20))));
+    }
 
     #[test]
     fn what_a_target_owes_is_told_when_the_time_is_over() {

@@ -113,8 +113,13 @@ fn said(planned: &ReplayPlan, json: bool) -> Outcome<()> {
     let seconds = Duration((survey.seconds() * 1e9) as u64);
     let rate = survey.accesses() as f64 / survey.seconds().max(1e-9);
     println!("format     {}", planned.format.name());
-    println!("accesses   {} reads, {} writes, {}", survey.reads, survey.writes, Bytes(survey.bytes));
-    println!("clock      {seconds}, {rate:.0} a second in the mean");
+    let (reads, writes) = (counted(survey.reads, "read"), counted(survey.writes, "write"));
+    println!("accesses   {reads}, {writes}, {}", Bytes(survey.bytes));
+    // One access, or several at one time, have no rate.
+    match survey.seconds() > 0.0 {
+        true => println!("clock      {seconds}, {rate:.0} a second in the mean"),
+        false => println!("clock      all at one time"),
+    }
     match planned.length() {
         Some(length) => println!("takes      {length}"),
         None => println!("takes      as long as the target needs"),

@@ -9,15 +9,12 @@ use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 use stele_server::failure::Outcome;
 
-use super::progress::cells as count_of;
+use super::progress::{cells as count_of, lasting};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
 
 pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {
-    let sum = |part: fn((Duration, Duration)) -> Duration| {
-        Duration(cells.iter().map(|cell| part(cell.expected()).0).fold(0, u64::saturating_add))
-    };
-    let (least, most) = (sum(|both| both.0), sum(|both| both.1));
+    let (least, most) = lasting(cells);
     if json {
         let rows: Vec<_> =
             cells.iter().map(|cell| serde_json::json!({ "cell": cell.name(), "axes": cell.axes })).collect();
@@ -143,13 +140,15 @@ fn rounds_of(cell: &CellRecord) -> String {
         for (number, round) in run.rounds.iter().enumerate() {
             let one = RunRecord { rounds: vec![round.clone()], ..run.clone() };
             let total = one.total();
+            // Without an answer there is no response.
+            let said = |span: Duration| if total.response.count() == 0 { "-".into() } else { span.to_string() };
             table.row(vec![
                 run.load(),
                 (number + 1).to_string(),
                 format!("{:.0}", round.rate),
                 format!("{:.1}", (round.read_bytes + round.written_bytes) / 1e6),
-                total.response.mean().to_string(),
-                total.response.percentile(0.99).to_string(),
+                said(total.response.mean()),
+                said(total.response.percentile(0.99)),
             ]);
         }
     }
