@@ -26,8 +26,8 @@ impl Bytes {
         self.0 / BLOCK as u64
     }
 
-    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T` (powers of 1024) and `12TB` (powers of 1000),
-    /// case-insensitive.
+    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T`, `2PiB` (powers of 1024) and `12TB` (powers of
+    /// 1000), case-insensitive.
     pub fn parse(text: &str) -> Option<Bytes> {
         let text = text.trim();
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -38,11 +38,13 @@ impl Bytes {
             "m" | "mib" => MIB,
             "g" | "gib" => GIB,
             "t" | "tib" => GIB * 1024,
+            "p" | "pib" => GIB * 1024 * 1024,
             // Decimal units, as drives are sold.
             "kb" => 1000,
             "mb" => 1_000_000,
             "gb" => 1_000_000_000,
             "tb" => 1_000_000_000_000,
+            "pb" => 1_000_000_000_000_000,
             _ => return None,
         };
         if let Ok(whole) = number.parse::<u64>() {

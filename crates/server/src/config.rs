@@ -3,6 +3,7 @@
 
 mod archive;
 pub mod machine;
+mod mistake;
 mod notification;
 mod site;
 mod size;
@@ -331,7 +332,7 @@ impl Memory {
     }
 }
 
-/// The longest time that a key in seconds may say: a hundred years.
+/// The longest time that a key may say, in seconds: a hundred years.
 const SECONDS_MAX: u64 = 100 * 365 * 86400;
 
 fn ten_minutes() -> u64 {
@@ -359,21 +360,8 @@ impl Config {
     }
 
     pub fn read(path: &Path) -> Outcome<Config> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let failure = io_failure("read the configuration", path, &error);
-            match error.kind() {
-                std::io::ErrorKind::NotFound => failure.next(
-                    "start one with `stele up --dir DIR`, make a pool with `stele pool create --dir DIR`, or name its directory with --dir or STELE_DIR",
-                ),
-                _ => failure,
-            }
-        })?;
-        let config: Config = toml::from_str(&text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            Failure::usage(format!("{}, line {line}: {}", path.display(), error.message().trim_end()))
-                .next("OPERATIONS.md lists every key; a comment in a packaged stele.toml explains each")
-        })?;
+        let text = std::fs::read_to_string(path).map_err(|error| mistake::unreadable(path, &error))?;
+        let config: Config = toml::from_str(&text).map_err(|error| mistake::misunderstood(path, &text, &error))?;
         if config.s3.tls_certificate.is_some() != config.s3.tls_key.is_some() {
             return Err(Failure::usage(format!(
                 "{}: [s3] has one of tls_certificate and tls_key; give both or neither",
@@ -403,12 +391,17 @@ impl Config {
                 return Err(Failure::usage(message).next("write 1 or more, or leave the key out"));
             }
         }
-        for (key, seconds) in
-            [("[pool] rebuild_after", config.pool.rebuild_after), ("[memory] flush_age", config.memory.flush_age)]
-        {
-            if seconds > SECONDS_MAX {
-                let message = format!("{}: {key} is {seconds} seconds", path.display());
-                return Err(Failure::usage(message).next(format!("write {SECONDS_MAX}, a hundred years, or less")));
+        let hours = SECONDS_MAX / 3600;
+        for (key, time, unit, most) in [
+            ("[pool] rebuild_after", config.pool.rebuild_after, "seconds", SECONDS_MAX),
+            ("[memory] flush_age", config.memory.flush_age, "seconds", SECONDS_MAX),
+            ("[archive] heads_every", config.archive.heads_every, "seconds", SECONDS_MAX),
+            ("[archive] self_test_hours", config.archive.self_test_hours, "hours", hours),
+            ("[s3] access_log_every", config.s3.access_log_every, "seconds", SECONDS_MAX),
+        ] {
+            if time > most {
+                let message = format!("{}: {key} is {time} {unit}", path.display());
+                return Err(Failure::usage(message).next(format!("write {most}, a hundred years, or less")));
             }
         }
         Ok(config)

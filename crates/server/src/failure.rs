@@ -241,7 +241,11 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::BrokenPipe => Kind::Unread,
         _ => Kind::Failed,
     };
-    let failure = Failure::new(kind, format!("cannot {what} {}: {error}", path.display()));
+    let said = match kind {
+        Kind::Exists => "it is there already".to_owned(),
+        _ => error.to_string(),
+    };
+    let failure = Failure::new(kind, format!("cannot {what} {}: {said}", path.display()));
     match error.kind() {
         std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
         _ => failure,
@@ -258,6 +262,18 @@ mod tests {
         let of_bucket = next("s3://host/vault: GET /vault was answered with 404 NoSuchBucket: there is none");
         assert!(of_bucket.contains("stele bucket create"), "{of_bucket}");
         assert!(next("there is no repository in s3://host/vault").contains("stele backup init"));
+    }
+
+    #[test]
+    fn a_file_that_is_there_already_is_told_in_words() {
+        use std::io::{Error, ErrorKind};
+        for error in [Error::from(ErrorKind::AlreadyExists), Error::from_raw_os_error(17)] {
+            let failure = io_failure("write", std::path::Path::new("a.key"), &error);
+            assert_eq!(
+                (failure.kind, failure.error.as_str()),
+                (Kind::Exists, "cannot write a.key: it is there already")
+            );
+        }
     }
 
     #[test]

@@ -132,33 +132,55 @@ impl Table {
     }
 }
 
-/// The text in at most `most` characters: beginning and end stay, since they distinguish names and
+/// The text in at most `most` columns: beginning and end stay, since they distinguish names and
 /// paths.
 fn elided(text: &str, most: usize) -> Cow<'_, str> {
     if width(text) <= most || text.contains('\u{1b}') {
         return text.into();
     }
-    let count = text.chars().count();
     let (head, tail) = (most.saturating_sub(1) / 3, most.saturating_sub(1) - most.saturating_sub(1) / 3);
-    let start: String = text.chars().take(head).collect();
-    let end: String = text.chars().skip(count.saturating_sub(tail)).collect();
+    let start: String = within(text.chars(), head).collect();
+    let end: Vec<char> = within(text.chars().rev(), tail).collect();
+    let end: String = end.into_iter().rev().collect();
     format!("{start}\u{2026}{end}").into()
 }
 
-/// Characters on screen, without escape sequences.
+/// The first of the characters, as many as fit into the columns.
+fn within(text: impl Iterator<Item = char>, columns: usize) -> impl Iterator<Item = char> {
+    text.scan(0, move |wide, c| {
+        *wide += columns_of(c);
+        (*wide <= columns).then_some(c)
+    })
+}
+
+/// Columns on screen, without escape sequences.
 fn width(text: &str) -> usize {
     let mut escaped = false;
     text.chars()
-        .filter(|&c| {
+        .map(|c| {
             match (escaped, c) {
                 (false, '\u{1b}') => escaped = true,
                 (true, 'm') => escaped = false,
-                (false, _) => return true,
+                (false, c) => return columns_of(c),
                 _ => {}
             }
-            false
+            0
         })
-        .count()
+        .sum()
+}
+
+/// The columns of a character on a terminal: none for marks that join the one before, two for the
+/// wide ones of East Asia and for pictures. Names are mostly of one column each.
+fn columns_of(c: char) -> usize {
+    match u32::from(c) {
+        0x300..=0x36f | 0x1ab0..=0x1aff | 0x1dc0..=0x1dff | 0x200b..=0x200f | 0x20d0..=0x20ff => 0,
+        0xfe00..=0xfe0f | 0xfe20..=0xfe2f | 0xfeff | 0xe0100..=0xe01ef => 0,
+        0x1100..=0x115f | 0x2e80..=0x303e | 0x3041..=0x33ff | 0x3400..=0x4dbf | 0x4e00..=0x9fff => 2,
+        0xa000..=0xa4cf | 0xa960..=0xa97f | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
+        0xff01..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1f64f | 0x1f680..=0x1f6ff | 0x1f900..=0x1faff => 2,
+        0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
 }
 
 /// Colours the text if standard output is a terminal and NO_COLOR is not set.
@@ -175,9 +197,9 @@ pub const YELLOW: &str = "33";
 pub const RED: &str = "31";
 pub const BOLD: &str = "1";
 
-/// A bar of twenty characters: `[#########.....]`.
+/// A bar of twenty characters: `[#########.....]`. It is empty while the total is not known.
 pub fn bar(done: u64, total: u64) -> String {
-    let filled = if total == 0 { 20 } else { (u128::from(done.min(total)) * 20 / u128::from(total)) as usize };
+    let filled = (u128::from(done.min(total)) * 20 / u128::from(total.max(1))) as usize;
     format!("[{}{}]", "#".repeat(filled), ".".repeat(20 - filled))
 }
 

@@ -37,7 +37,7 @@ fn safe(error: &clap::Error, arguments: &[String]) -> String {
             Ok(_) => format!("error: {}\n", error.kind()),
         },
     };
-    said(&text)
+    said(&as_typed(&text, arguments))
         .split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
             Some(line) => format!("{}\n", Shown(line)),
@@ -57,6 +57,20 @@ const SAID: [(&str, &str); 8] = [
     ("invalid socket address syntax", "write ADDRESS:PORT, as in 127.0.0.1:9000 or [::1]:9000"),
     ("invalid IP address syntax", "write an address, as in 127.0.0.1 or ::1"),
 ];
+
+/// The parser's usage names the options that are there. One whose value comes from a variable was
+/// not typed, and no line that the operator has to write needs it.
+fn as_typed(text: &str, arguments: &[String]) -> String {
+    const DIR: &str = " --dir <DIR>";
+    if arguments.iter().any(|word| word == "--dir" || word.starts_with("--dir=")) {
+        return text.to_owned();
+    }
+    let plain = |line: &str| match line.trim_start().starts_with("Usage: ") {
+        true => line.replace(DIR, ""),
+        false => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(plain).collect()
+}
 
 fn said(text: &str) -> String {
     // Behind the colon stands the cause; the value before it is the operator's own.
@@ -103,6 +117,20 @@ mod tests {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let seen = safe(&Cli::try_parse_from(&arguments).unwrap_err(), &arguments);
             assert!(seen.contains(told) && !seen.contains("in string") && !seen.contains("target type"), "{seen}");
+        }
+    }
+
+    #[test]
+    fn a_usage_names_no_option_that_a_variable_gave() {
+        let text = "error: an argument is missing: --dir <DIR>\n\nUsage: stele bucket create --dir <DIR> <NAME>\n";
+        let without = text.replace("create --dir <DIR>", "create");
+        for (line, expected) in [
+            ("stele bucket create", without.as_str()),
+            ("stele bucket create --dir x", text),
+            ("stele --dir=x bucket create", text),
+        ] {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(as_typed(text, &arguments), expected, "{line}");
         }
     }
 

@@ -404,4 +404,15 @@ fn tls_is_made_where_it_is_asked_for_and_certificates_decide_who_may_come() {
     let seen = good("nbdinfo", &[&with_certificate(&host.url)]);
     assert!(seen.contains("with TLS"), "{seen}");
     good("nbdinfo", &[&host.unix("vm")]);
+    // The log names each refused client, and the reason.
+    let bare = host.place.path("bare");
+    std::fs::create_dir(&bare).unwrap();
+    std::fs::copy(keys.path("ca-cert.pem"), format!("{bare}/ca-cert.pem")).unwrap();
+    bad("nbdinfo", &[&format!("{}?tls-certificates={bare}", host.url)]);
+    for reason in ["speaks TLS only", "TLS handshake failed"] {
+        let line = wait_for("the refusal in the log", || {
+            host.place.log().lines().find(|line| line.contains(reason)).map(str::to_owned)
+        });
+        assert!(line.contains("WARN") && line.contains("127.0.0.1:"), "{line}");
+    }
 }

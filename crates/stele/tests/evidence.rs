@@ -54,7 +54,7 @@ fn a_receipt_is_verified_elsewhere() {
     server.put("/records/2026/third", b"third");
     assert!(place.stele(&["audit", "prove", &receipt, "--to", &proof]).status.success());
     // No file is written over.
-    place.refused(9, &["exists"], &["audit", "key", "--to", &key]);
+    place.refused(9, &["it is there already"], &["audit", "key", "--to", &key]);
     // A receipt for another record, and one that is not about the object.
     place.refused(4, &["is not about"], &["receipt", "get", "records/2026/ledger", "--record", "1"]);
     place.refused(4, &["no record 999999"], &["receipt", "get", "records/2026/ledger", "--record", "999999"]);
@@ -123,7 +123,7 @@ fn a_retention_proof_is_verified_by_two_programs() {
     assert_eq!((json["versions"].as_u64(), json["key_given"].as_bool()), (Some(5), Some(false)), "{json}");
     let json = place.json(&["proof", "export", "--bucket", "records", "--matter", "s3", "--to", &held]);
     assert_eq!(json["versions"], 1, "{json}");
-    place.refused(9, &["exists"], &["proof", "export", "--bucket", "records", "--to", &proof]);
+    place.refused(9, &["it is there already"], &["proof", "export", "--bucket", "records", "--to", &proof]);
     place.refused(4, &["nothing"], &["proof", "export", "--bucket", "nothing", "--to", &place.path("nothing")]);
     server.stop();
 
@@ -177,8 +177,18 @@ fn copies_are_compared_where_they_can_be_files() {
     }
     let [proof, copies, none] = ["proof", "copies", "none"].map(|name| place.path(name));
     place.json(&["proof", "export", "--bucket", "records", "--to", &proof]);
+    // A bucket that is not there is told before a directory is made.
+    let above = std::fs::File::open(&place.0).unwrap();
+    above.set_modified(std::time::UNIX_EPOCH).unwrap();
     place.refused(4, &["nob"], &["proof", "export", "--bucket", "nob", "--to", &none]);
+    assert_eq!(above.metadata().unwrap().modified().unwrap(), std::time::UNIX_EPOCH);
     assert!(!Path::new(&none).exists(), "no directory is left");
+    // A place that cannot be one is told before the server records an export.
+    let records = || place.stele(&["audit", "show", "--json"]).stdout;
+    let before = records();
+    place.refused(9, &["it is there already"], &["proof", "export", "--bucket", "records", "--to", &proof]);
+    place.refused(4, &["No such file"], &["proof", "export", "--bucket", "records", "--to", &place.path("a/b")]);
+    assert_eq!(records(), before);
     server.stop();
     let compare = |dir: &str| elsewhere(&["proof", "verify", &proof, "--content", dir, "--json"]);
     let write = |keys: &[&str]| {

@@ -375,6 +375,15 @@ fn a_drive_that_the_pool_may_have_stays_in_the_configuration_and_the_command_is_
         assert_eq!(place.config(), before);
         drop(impostor);
     }
+    // Another process holds the drive, as the server found out: the pool does not have it, either.
+    let next = stele_server::node::membership::HELD_NEXT;
+    let held = json!({ "kind": "busy", "error": "d5.img: is in use by process 9", "next": next });
+    for command in [&add[..], &replace[..]] {
+        let impostor = Impostor::new(&place, status.clone(), Some(held.clone()));
+        place.refused(7, &["is in use by process 9", next], command);
+        assert_eq!(place.config(), before);
+        drop(impostor);
+    }
     // The answer is lost: the pool may take the drive still.
     for command in [&add[..], &replace[..]] {
         let impostor = Impostor::new(&place, status.clone(), None);

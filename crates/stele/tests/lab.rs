@@ -142,11 +142,14 @@ fn what_was_measured_before_an_error_is_shown() {
 fn a_run_in_which_nothing_was_answered_is_not_steady() {
     let place = Place::new("lab-silent");
     // The pause begins in the warm-up, and outlasts the run.
-    let run = ["lab", "run", "--on", "null", "--pause", "1h", "--time", "300ms", "--round", "30ms"];
+    let out = place.path("silent.lab");
+    let run = ["lab", "run", "--on", "null", "--pause", "1h", "--time", "300ms", "--round", "30ms", "--out", &out];
     let output = place.stele(&run);
     assert_eq!(output.status.code(), Some(10), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("nothing was answered") && !text.contains("0 ns"), "{text}");
+    let text = String::from_utf8(place.stele(&["lab", "show", &out, "--rounds"]).stdout).unwrap();
+    assert!(text.contains("round") && !text.contains("0 ns"), "{text}");
 }
 
 #[test]
@@ -390,7 +393,7 @@ fn two_targets_are_compared_in_blocks_and_the_record_says_so() {
     let page = place.json(&["lab", "paper", &out])["written"].as_str().unwrap().to_owned();
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("B's rate is") && page.contains("Rates of both"), "{page}");
-    place.refused(2, &["2 blocks"], &["lab", "compare", "--on", "null", "--against", "null", "--blocks", "2"]);
+    place.refused(2, &["--blocks 2"], &["lab", "compare", "--on", "null", "--against", "null", "--blocks", "2"]);
 }
 
 #[test]

@@ -83,6 +83,12 @@ fn sessions_save_and_restore_streams_and_leave_nothing() {
     // A directory of this machine.
     let directory = desk.place.path("here");
     desk.cells(&format!("backup:{directory}"), &["--read", "50", "--access", "1MiB", "--files", "8", "--verify"]);
+    assert!(!std::path::Path::new(&directory).exists(), "a directory that the run made is removed");
+    // What was there stays, and the folders of the repository go.
+    std::fs::create_dir_all(format!("{directory}/keys")).unwrap();
+    std::fs::write(format!("{directory}/keys/own"), "own").unwrap();
+    desk.cells(&format!("backup:{directory}"), &["--read", "50", "--access", "1MiB", "--files", "8"]);
+    assert_eq!(std::fs::read(format!("{directory}/keys/own")).unwrap(), b"own");
     assert!(!std::path::Path::new(&format!("{directory}/repository")).exists());
     desk.server.stop();
 }

@@ -30,6 +30,8 @@ fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
     assert!(names.len() == 1 && names[0].to_str().unwrap().ends_with("Z.lab"), "{names:?}");
     let slow = format!("{results}/slow.lab");
     assert!(place.stele(&[&run[..], &["drives=20", "--out", &slow]].concat()).status.success());
+    let none = place.path("none/");
+    place.refused(4, &["no such directory", "make it first"], &[&run[..], &["drives=40", "--out", &none]].concat());
     place.refused(2, &["is a directory"], &[&run[..], &["drives=40", "--out", &results, "--resume"]].concat());
 
     let history = place.json(&["lab", "history", &results]);
@@ -61,13 +63,20 @@ fn objectives_profiles_and_tenants_are_measured_and_judged() {
     assert_eq!(found[0]["search"]["rate_asked"], 1000.0, "{found:?}");
     let text = String::from_utf8(place.stele(&["lab", "show", &out]).stdout).unwrap();
     assert!(text.contains("1000 a second") && text.contains("the objective was never missed"), "{text}");
+    place.refused(2, &["keeps nothing", "leave --verify out"], &["lab", "run", "--on", "null", "--verify"]);
     place.refused(2, &["objective = fast", "p99=2ms"], &["lab", "search", "--objective", "fast", "--on", "null"]);
+
+    let never = ["lab", "search", "--objective", "mean=1ns", "--rate", "500"];
+    let text = String::from_utf8(place.stele(&[&never[..], &on, &SHORT].concat()).stdout).unwrap();
+    assert!(text.contains("the objective was always missed") && !text.contains("0.0 outstanding"), "{text}");
 
     let missed = ["lab", "run", "--rate", "500", "--objective", "mean=1ns"];
     let output = place.stele(&[&missed[..], &on, &SHORT].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     // On a busy machine the run may also be void, which takes precedence.
     assert!(matches!(output.status.code(), Some(11 | 13)), "{text}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(11) || said.contains("1 of 1 cell missed its objective"), "{said}");
     assert!(text.contains("objective missed: the mean within 1 ns"), "{text}");
 
     let ramp = ["lab", "run", "--profile", "0s=200,300ms=2000", "--round", "50ms", "--warm-up", "50ms", "--json"];
@@ -105,6 +114,8 @@ fn a_trace_is_replayed_by_its_clock_and_one_that_does_not_fit_is_refused() {
     let plan = place.json(&replay(&["--plan"]));
     assert_eq!((&plan["format"], &plan["reads"], &plan["step"]), (&"msr".into(), &50.into(), &4096.into()), "{plan}");
     std::fs::write(&trace, "0,h,0,Read,8388608,4096,9\n").unwrap();
+    let text = String::from_utf8(place.stele(&replay(&["--plan"])).stdout).unwrap();
+    assert!(text.contains("1 read, 0 writes") && text.contains("all at one time"), "one access has no rate: {text}");
     place.refused(2, &["reaches to", "--map wrap"], &replay(&[]));
     assert_eq!(place.cells(&replay(&["--map", "scale"])).len(), 1);
     place.refused(2, &["--speed fast"], &replay(&["--speed", "fast"]));

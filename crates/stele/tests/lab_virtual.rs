@@ -20,6 +20,8 @@ fn a_search_on_modelled_arrays_gives_the_same_file_twice() {
     let first = file("first.lab");
     assert_eq!(first, file("second.lab"));
     let shown = place.json(&["lab", "show", &place.path("first.lab")]);
+    let text = String::from_utf8(place.stele(&["lab", "show", &place.path("first.lab")]).stdout).unwrap();
+    assert!(text.contains("CPU us") && !text.contains("0.00"), "no processor was modelled: {text}");
     let rates: Vec<f64> = (0..2).map(|at| shown["cells"][at]["search"]["rate"].as_f64().unwrap()).collect();
     assert!(
         (2700.0..3200.0).contains(&rates[0]) && (4600.0..5200.0).contains(&rates[1]),

@@ -69,8 +69,11 @@ fn a_matter_holds_versions_until_it_is_released() {
     place.json(&["matter", "release", "trial", "--list", &place.path("odd"), "--yes"]);
     std::fs::write(place.path("wrong"), "mail/jones/3\n\njones\n").unwrap();
     place.refused(2, &["wrong, line 3: 'jones'"], &["matter", "put", "trial", "--list", &place.path("wrong")]);
-    let csv = String::from_utf8(place.stele(&["find", "--bucket", "mail", "--matter", "tax", "--csv"]).stdout).unwrap();
+    let read = ["find", "--bucket", "mail", "--matter", "tax", "--csv", "--officer", &anna];
+    let csv = String::from_utf8(place.stele(&read).stdout).unwrap();
     assert!(csv.starts_with("bucket,key,") && csv.lines().count() == 3, "{csv}");
+    let odd = place.stele(&["find", "--bucket", "mail", "--prefix", "odd/", "--csv"]).stdout;
+    assert!(String::from_utf8_lossy(&odd).contains("\nmail,\"odd/two\nlines\","), "{odd:?}");
 
     // Another person is needed for a close.
     place.refused(9, &["once"], &["matter", "open", "trial", "--reason", "again"]);
@@ -148,6 +151,9 @@ fn a_version_waits_for_the_event_of_its_class() {
             assert_eq!(server.send(bypass).status, 403, "{key}");
         }
     }
+    // No hold keeps it, and the answer speaks of none.
+    let text = String::from_utf8(place.stele(&["why", "records/named"]).stdout).unwrap();
+    assert!(text.contains("waits for the event") && !text.contains("hold is released"), "{text}");
     let told = place.json(&["event", "--bucket", "records", "--prefix", "hr/", "--at", "2020-01-01"]);
     assert_eq!((told["told"].as_u64(), told["failed"].as_u64()), (Some(1), Some(0)), "{told}");
     place.refused(2, &["once"], &["event", "records/hr/smith.pdf", "--at", "2030-01-01"]);

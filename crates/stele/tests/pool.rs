@@ -3,6 +3,7 @@
 
 use crate::support::server::good;
 use crate::support::{Place, content, is_whole};
+use serde_json::Value;
 
 #[test]
 fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
@@ -126,7 +127,36 @@ fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
     place.json(&["volume", "create", "disk", "--code", "mirror-2", "--size", "8MiB"]);
     place.refused(4, &["no archive"], &["bucket", "list"]);
     assert_eq!(place.json(&["pool", "scrub", "--wait"])["verified_versions"].as_u64(), Some(0));
+    let text = |words: &[&str]| String::from_utf8(place.stele(words).stdout).unwrap();
+    let scrubbed = text(&["pool", "scrub", "--wait"]);
+    assert!(scrubbed.contains("Scrub finished") && !scrubbed.contains("Archive"), "{scrubbed}");
     server.stop();
+    let dump = text(&["drive", "dump", &drives[0]]);
+    assert!(dump.contains(", 0 overrides\n") && dump.contains(" of log, 1 drive of spare space\n"), "{dump}");
+}
+
+#[test]
+fn a_pool_that_is_read_only_says_that_it_rebuilds_nothing() {
+    let place = Place::new("read-only");
+    place.pool(5);
+    let server = place.serve();
+    place.json(&["bucket", "create", "records"]);
+    server.put("/records/key", &[7; 1 << 20]);
+    server.stop();
+    let told: Vec<String> = (0..5)
+        .map(|number| {
+            let (here, away) = (place.path(&format!("d{number}.img")), place.path("away.img"));
+            std::fs::rename(&here, &away).unwrap();
+            let status = place.json(&["pool", "recover", "--read-only"]);
+            std::fs::rename(&away, &here).unwrap();
+            assert!(status["rebuild"].is_null() && status["state"] == "read-only", "{status}");
+            let is_missing = |told: &&Value| told["kind"] == "drive-missing";
+            let missing = status["standing"].as_array().unwrap().iter().find(is_missing).unwrap();
+            missing["done"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert!(told.iter().any(|done| done.starts_with("nothing is rebuilt")), "{told:?}");
+    assert!(!told.iter().any(|done| done.contains("into spare space")), "{told:?}");
 }
 
 /// `stele pool create` of drives, with a code for the archive.
@@ -172,6 +202,32 @@ fn a_pool_that_was_not_completed_leaves_its_drives_for_the_next_try() {
     assert_eq!(wipe(&nowhere, &[]).status.code(), Some(3));
     let wiped = wipe(&nowhere, &["--pool", &pool]);
     assert!(wiped.status.success() && is_blank(&drives[3]), "{wiped:?}");
+}
+
+/// Nothing was written: there is nothing to take back.
+#[test]
+fn a_pool_of_unusable_drives_is_refused_without_a_trace() {
+    let place = Place::new("unusable");
+    let drives: Vec<String> = (0..3).map(|number| place.path(&format!("d{number}.img"))).collect();
+    let device = |path: &str, size: u64| std::fs::File::create(path).unwrap().set_len(size).unwrap();
+    let refused = |code: i32, words: &str| {
+        let said = place.refused(code, &[words], &create(&drives, "2+1", &[]));
+        assert!(!said.contains("WARN") && !place.0.join("unfinished-pool").exists(), "{said}");
+    };
+    drives.iter().for_each(|drive| device(drive, 256 << 20));
+    let held = std::fs::File::open(&drives[1]).unwrap();
+    held.lock().unwrap();
+    refused(7, "is in use by process");
+    drop(held);
+    device(&drives[1], 0);
+    refused(2, "is empty");
+    std::fs::remove_file(&drives[1]).unwrap();
+    std::fs::create_dir(&drives[1]).unwrap();
+    refused(2, "is neither a file nor a block device");
+    place.refused(2, &["--name is blank"], &create(&drives, "2+1", &["--name", " "]));
+    std::fs::remove_dir(&drives[1]).unwrap();
+    device(&drives[1], 256 << 20);
+    place.json(&create(&drives, "2+1", &[]));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod support;
 
 mod backup;
 mod backup_commands;
+mod backup_damage;
 mod backup_two;
 mod backup_volume;
 mod block;

@@ -257,3 +257,44 @@ fn a_configuration_that_cannot_be_written_leaves_the_pool_right() {
     check(&server);
     server.stop();
 }
+
+/// The array lists it twice: as a drive of the pool without a path, and as one that is not used.
+#[test]
+fn a_drive_that_was_given_up_is_shown_once_after_a_restart() {
+    let place = Place::new("given-up-once");
+    place.pool(5);
+    let server = place.serve();
+    let keys = server.keys();
+    store(&place, &server);
+    let path = place.0.join("d3.img");
+    let whole = std::fs::read(&path).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+    wait_for("the drive to be given up", || {
+        let _ = place.stele(&["pool", "scrub", "--wait"]);
+        healths(&place.json(&["pool", "status"])).contains(&"failed").then_some(())
+    });
+    server.stop();
+    std::fs::write(&path, whole).unwrap();
+
+    let server = place.serve().with_keys(keys);
+    let status = place.json(&["pool", "status"]);
+    let drives = status["drives"].as_array().unwrap();
+    assert_eq!((drives.len(), &drives[3]["path"]), (5, &path.to_str().unwrap().into()), "{status}");
+    let told = |list: &str, kind: &str| -> Vec<Value> {
+        let of = |told: &&Value| told["kind"] == kind;
+        status[list].as_array().unwrap().iter().filter(of).cloned().collect()
+    };
+    let (standing, rejected) = (told("standing", "drive-failed"), told("alarms", "drive-rejected"));
+    assert_eq!((standing.len(), rejected.len()), (1, 1), "{status}");
+    assert!(told("standing", "drive-rejected").is_empty(), "{status}");
+    let next = &standing[0]["next"];
+    assert!(next.as_str().unwrap().contains("stele drive clear 3"), "{status}");
+    assert_eq!((next, &rejected[0]["drive"]), (&rejected[0]["next"], &3.into()), "one advice: {status}");
+    place.json(&["drive", "clear", "3"]);
+    wait_for("the drive to be filled", || {
+        let status = place.json(&["pool", "status"]);
+        (healths(&status)[3] != "failed" && healths(&status)[3] != "stale").then_some(())
+    });
+    check(&server);
+    server.stop();
+}

@@ -175,8 +175,11 @@ fn an_officers_user_reads_nothing_without_a_valid_key() {
     }
     let listed = |key: &str| as_user(&place, USER, Some(key), &["act", "list"]);
     assert!(listed(&anna).status.success(), "{:?}", listed(&anna));
-    let list = as_user(&place, USER, None, &["approve", "--officer", &anna]);
-    assert!(list.status.success(), "{list:?}");
+    // There is no bucket `records`: the search is admitted, and finds none.
+    for (arguments, code) in [(&["approve"][..], 0), (&["act", "list"], 0), (&["find", "--bucket", "records"], 4)] {
+        let read = as_user(&place, USER, None, &[arguments, &["--officer", &anna]].concat());
+        assert_eq!(read.status.code(), Some(code), "{arguments:?}: {read:?}");
+    }
     let approve = ["approve", "none", "--officer", &anna, "--yes"];
     let output = as_user(&place, USER, None, &approve);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -58,7 +58,7 @@ fn an_archive_on_two_shards_keeps_its_objects_through_kills_and_lost_drives() {
     let dump = place.json(&["drive", "dump", &place.path("d0.img")]);
     assert_eq!(dump["pool"]["shards"], 2, "{dump}");
     let told = String::from_utf8(place.stele(&["pool", "status"]).stdout).unwrap();
-    assert!(told.contains("shards  2, each with a part of every drive"), "{told}");
+    assert!(told.contains("shards   2, each with a part of every drive"), "{told}");
 }
 
 #[test]

@@ -144,6 +144,9 @@ fn a_share_that_is_refused_leaves_the_bucket_and_the_pool_as_they_were() {
     server.stop();
     let closed = shown(&["share", "show", "big"]);
     assert!(closed.contains("Only a running server opens shares"), "{closed}");
+    for change in [&["set", "big", "--archive-after", "5"][..], &["remove", "big", "--yes"]] {
+        place.refused(3, &["the store is open for reading only; start the server"], &[&["share"], change].concat());
+    }
     let states = shown(&["share", "status"]);
     let line: Vec<&str> = states.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(line, ["big", "not", "open", "-", "-", "-", "-", "-", "-"], "{states}");
@@ -421,8 +424,42 @@ fn a_pin_beyond_the_limit_is_refused_with_sizes() {
     place.json(&["share", "create", "home", "--cache", "16MiB", "--archive-after", "1"]);
     support::server::good(server.put("/home/large", &vec![1; 9 << 20]));
     place.refused(3, &["would take 9 MiB", "8 MiB are for them"], &["share", "pin", "home/large"]);
+    // A refusal about a file names it.
+    support::server::good(server.put("/home/folder/", b""));
+    for command in ["archive", "pin", "why"] {
+        place.refused(2, &["`home/folder`: "], &["share", command, "home/folder"]);
+    }
     place.json(&["share", "set", "home", "--caching", "off"]);
-    place.refused(3, &["the cache of the share is off"], &["share", "pin", "home/large"]);
+    place.refused(3, &["`home/large`: the cache of the share is off"], &["share", "pin", "home/large"]);
+    server.stop();
+}
+
+#[test]
+fn a_cache_volume_is_named_as_that_of_its_share() {
+    let place = Place::new("share-cache-volume");
+    place.pool(5);
+    let server = serve(&place);
+    // The pool has no room for a cache of this size, and says how much it would take.
+    place.refused(
+        2,
+        &["a cache of 1 TiB in mirror-2 takes 2 TiB on drives"],
+        &["share", "create", "home", "--cache", "1TiB"],
+    );
+    for name in ["global", "homes", "printers"] {
+        place.refused(2, &[name, "Samba"], &["share", "create", name, "--cache", "16MiB"]);
+    }
+    let lock = ["--retention", "governance:1d", "--retention-min", "2", "--retention-max", "30"];
+    place.json(&[&["share", "create", "home", "--cache", "16MiB"][..], &lock].concat());
+    let carries = "volume 'share-home' carries the cache of share 'home'";
+    place.refused(3, &[carries, "`stele share remove`"], &["volume", "delete", "share-home", "--yes"]);
+    place.refused(3, &[carries], &["volume", "resize", "share-home", "20MiB"]);
+    place.refused(3, &[carries], &["volume", "export", "share-home", "--nbd"]);
+    let open = place.json(&["share", "set", "home", "--retention-max", "0"]);
+    assert_eq!(
+        (&open["retention_min_days"], open["retention_max_days"].is_null()),
+        (&serde_json::json!(2), true),
+        "{open}"
+    );
     server.stop();
 }
 

@@ -64,9 +64,15 @@ fn drives_that_hold_a_pool_are_never_taken_for_leftovers() {
     server.put("/records/key", b"data");
     let keys = server.keys();
     server.stop();
-    // The configuration is lost: the labels on the drives prevent a new pool over them.
+    // The configuration is lost: what the server left prevents a new pool.
     let config = place.config();
     std::fs::remove_file(place.0.join("stele.toml")).unwrap();
+    place.refused(4, &["stele.toml is not there", "stele config import"], &UP);
+    // If that is lost too, the labels on the drives do.
+    for left in ["first-key.json", "alarms.jsonl", "exports.json", "history.json"] {
+        let _ = std::fs::remove_file(place.0.join(left));
+    }
+    std::fs::remove_dir_all(place.0.join("heads")).unwrap();
     let said = Server::start(&place, &UP).err().expect("a start over a pool's drives");
     assert!(said.contains("e0-0.img"), "{said}");
     // The same on a second try, after notes that the first may have left.
@@ -90,6 +96,11 @@ fn a_pool_that_came_to_the_place_of_an_unfinished_start_stays() {
     let refused = Server::start(&place, &[&UP[..], &["--drives", "4"]].concat()).err().expect("8+2 on 4 drives");
     assert!(refused.contains("needs 10 drives"), "{refused}");
     assert!(!place.0.join("first-start").exists(), "a failed start leaves no list");
+    assert!(!place.0.join("drives").exists() && place.0.exists(), "a failed start leaves no folder that it made");
+    let new = place.path("new");
+    let refused = place.command(&["up", "--drives", "0", "--listen", "127.0.0.1:0", "--dir", &new]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(!std::path::Path::new(&new).exists(), "nor the data directory");
     // As a kill leaves it.
     let drives: Vec<_> = std::fs::read_dir(source.0.join("drives")).unwrap().map(|entry| entry.unwrap()).collect();
     let names = drives.iter().map(|drive| format!("drives/{}\n", drive.file_name().display()));

@@ -20,6 +20,13 @@ fn snapshots_are_taken_cloned_rolled_back_to_and_deleted() {
     let listed = names(place.json(&["volume", "list"]));
     assert!(["vm1", "monday", "test"].iter().all(|name| listed.iter().any(|have| have == name)), "{listed:?}");
 
+    let table = String::from_utf8(place.stele(&["volume", "list"]).stdout).unwrap();
+    assert!(table.contains("snapshot of vm1") && table.contains("clone of monday"), "{table}");
+    let head = String::from_utf8(place.stele(&["pool", "status"]).stdout).unwrap();
+    assert!(head.contains(", 1 snapshot; "), "{head}");
+    let missing = ["volume 'vm1' has no snapshot 'nope'", "its snapshots: monday"];
+    place.refused(4, &missing, &["volume", "rollback", "vm1", "nope", "--yes"]);
+    place.refused(4, &["no volume is called 'nope'"], &["volume", "rollback", "nope", "monday", "--yes"]);
     place.refused(3, &["has snapshots", "monday"], &["volume", "delete", "vm1", "--yes"]);
     place.refused(3, &["has clones", "test"], &["volume", "delete", "monday", "--yes"]);
     place.refused(3, &["its owner"], &["volume", "snapshot", "data", "s"]);

@@ -12,6 +12,10 @@ fn sizes_are_read_and_shown_as_people_write_them() {
     check("12TB", Some(12_000_000_000_000));
     check("1.5 gb", Some(1_500_000_000));
     check("12TiB", Some(12 << 40));
+    check("2PiB", Some(2 << 50));
+    check("1.5p", Some(3 << 49));
+    check("3PB", Some(3_000_000_000_000_000));
+    check("20000PiB", None);
     check("-1", None);
     check("lots", None);
     check("1Q", None);

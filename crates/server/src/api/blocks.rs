@@ -16,6 +16,7 @@ use super::{Actor, Call, Done, volume};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::surroundings::random;
+use crate::node::volumes::carried;
 
 /// Bytes of the longest range that is described in one call, and that is read in one call.
 pub const RANGE_MAX: u64 = 4 << 30;
@@ -102,7 +103,7 @@ fn find<'a>(volumes: &'a [VolumeStatus], name: &str) -> Outcome<&'a VolumeStatus
     match &found.spec.owner {
         None => Ok(found),
         Some(owner) => {
-            let message = format!("volume '{name}' carries the {owner} of this pool, and is not read block by block");
+            let message = format!("volume '{name}' carries {}, and is not read block by block", carried(name, owner));
             Err(Failure::new(Kind::Refused, message).next("back up what is in it: buckets and shares"))
         }
     }

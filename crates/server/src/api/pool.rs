@@ -1,7 +1,7 @@
 //! Calls about the pool and its drives.
 
 use serde::{Deserialize, Serialize};
-use stele_array::{Command, DriveHealth, Reply};
+use stele_array::{Command, DriveHealth, Reply, VolumeStatus};
 use stele_ground::Instant;
 
 use super::{Actor, Call, Done};
@@ -12,6 +12,7 @@ use crate::node::growth::When;
 use crate::node::smart::SmartView;
 use crate::node::{Node, membership, standing, surroundings};
 
+pub mod drives;
 mod number;
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -130,6 +131,9 @@ pub struct CodeView {
     #[serde(rename = "strip_bytes")]
     pub strip: u64,
     pub volumes: u32,
+    /// Their snapshots.
+    #[serde(default)]
+    pub snapshots: u32,
     /// The sum of the sizes of its volumes.
     #[serde(rename = "promised_bytes")]
     pub promised: u64,
@@ -302,6 +306,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         let given_up = |alarm: &&AlarmView| alarm.drive == Some(drive) && alarm.kind == "drive-failed";
         alarms.iter().rev().find(given_up).map(|alarm| alarm.since.unwrap_or(alarm.at))
     };
+    let read_only = status.read_only;
     let unwell = status.drives.iter().any(|drive| !matches!(drive.health, DriveHealth::Healthy | DriveHealth::Leaving));
     let state = match () {
         () if status.lost_stripes > 0 => "damaged",
@@ -310,7 +315,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         () if unwell || status.rebuild.is_some() => "degraded",
         () => "ok",
     };
-    let space = space(node, &status);
+    let space = space(node, &status).await?;
     let (log_trouble, log_trouble_since) =
         status.log_trouble.map_or_else(Default::default, |(what, since)| (what, since.map(moment)));
     let incomplete = status.incomplete;
@@ -320,8 +325,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         shards: status.shards,
         epoch: status.epoch,
         state: state.to_owned(),
-        drives: status
-            .drives
+        drives: drives::shown(status.drives, read_only)
             .into_iter()
             .map(|drive| (node.identities.of(std::path::Path::new(&drive.name)), drive))
             .map(|(known, drive)| DriveView {
@@ -358,10 +362,10 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         log_used: status.log_used.0,
         log_size: status.log_size.0,
         dirty: status.dirty.0,
-        rebuild: status.rebuild.map(|work| progress(work, now)),
-        copy_back: status.copy_back.map(|work| progress(work, now)),
+        rebuild: status.rebuild.filter(|_| !read_only).map(|work| progress(work, now)),
+        copy_back: status.copy_back.filter(|_| !read_only).map(|work| progress(work, now)),
         scrub: status.scrub.map(|work| progress(work, now)),
-        moving: status.moving.map(|work| progress(work, now)),
+        moving: status.moving.filter(|_| !read_only).map(|work| progress(work, now)),
         removed: status.removed.into_iter().map(|departed| departed.name).collect(),
         scrubs_finished: status.scrubs_finished,
         scrub_damage_found: status.scrub_damage_found,
@@ -389,7 +393,13 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
 }
 
 /// The space, as an operator can use it.
-fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
+async fn space(node: &Node, status: &stele_array::PoolStatus) -> Outcome<SpaceView> {
+    let volumes = node.volumes().await?;
+    let snapshots = |of: &stele_array::CodeSpace| {
+        let is_one =
+            |volume: &&VolumeStatus| volume.snapshot && volume.spec.code == of.code && volume.spec.strip == of.strip;
+        volumes.iter().filter(is_one).count() as u32
+    };
     let raw_of = |space: &stele_array::CodeSpace| {
         let (data, width) = (space.code.data() as u64, space.code.width() as u64);
         space.promised.0.div_ceil(data.max(1)).saturating_mul(width)
@@ -399,6 +409,7 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
         code: space.code.to_string(),
         strip: space.strip.0,
         volumes: space.volumes,
+        snapshots: snapshots(space),
         promised: space.promised.0,
         allocated: space.allocated.0,
         free: space.free.0,
@@ -414,12 +425,12 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
         let full_percent = (u128::from(used) * 100).div_ceil(u128::from(size.max(1))) as u64;
         ObjectsView { size, live: space.live, free, full_percent }
     });
-    SpaceView {
+    Ok(SpaceView {
         codes: codes.collect(),
         promised_raw,
         overpromised_raw: promised_raw.saturating_sub(status.raw.0.saturating_sub(status.spare.0)),
         objects,
-    }
+    })
 }
 
 impl Call for ShowPool {

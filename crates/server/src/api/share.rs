@@ -8,6 +8,7 @@ use std::sync::Arc;
 use stele_archive::{BucketInfo, NewBucket, check_bucket_name};
 use stele_array::Command;
 use stele_file::nfs::Network;
+use stele_file::samba;
 use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{Caching, RemovedVersions, Share};
 use stele_ground::{Bytes, counted};
@@ -19,7 +20,7 @@ use super::archive::parse_retention;
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
-use crate::node::shares::{failed, rules, settings};
+use crate::node::shares::{CACHE_PREFIX, failed, rules, settings};
 
 /// The longest retention that a share may name, in days: as long as a bucket's default.
 const RETENTION_DAYS_MAX: u64 = 36_500;
@@ -109,6 +110,7 @@ pub struct ShareOptions {
     /// 0: files are not committed by themselves.
     #[serde(default)]
     pub commit_after: Option<u32>,
+    /// In days. 0: none.
     pub retention_min: Option<u64>,
     pub retention_max: Option<u64>,
     /// Replaces all.
@@ -129,14 +131,12 @@ impl ShareOptions {
         if let Some(seconds) = self.commit_after {
             row.commit_after = Some(seconds).filter(|seconds| *seconds > 0);
         }
-        if self.retention_max == Some(0) {
-            return Err(Failure::usage("a longest retention of 0 days would keep every file from being committed"));
-        }
         if let Some(days) = self.retention_min.max(self.retention_max).filter(|days| *days > RETENTION_DAYS_MAX) {
             return Err(Failure::usage(format!("a retention of {days} days is above {RETENTION_DAYS_MAX}")));
         }
-        row.retention_min = self.retention_min.or(row.retention_min);
-        row.retention_max = self.retention_max.or(row.retention_max);
+        let bound = |new: Option<u64>, former| new.map_or(former, |days| Some(days).filter(|days| *days > 0));
+        row.retention_min = bound(self.retention_min, row.retention_min);
+        row.retention_max = bound(self.retention_max, row.retention_max);
         if let (Some(least), Some(most)) = (row.retention_min, row.retention_max)
             && least > most
         {
@@ -174,6 +174,13 @@ impl ShareOptions {
     }
 }
 
+/// Refuses a name under which SMB could never serve the share.
+fn check_share_name(name: &str) -> Outcome<()> {
+    samba::share_name(name).map(drop).map_err(|error| {
+        Failure::usage(format!("a share cannot be called '{name}': {}", error.why)).next("choose another name")
+    })
+}
+
 /// Refuses settings of commits where no file can be committed. `before`: the share's former
 /// settings; bounds of an earlier version, which did not refuse them, may stay.
 fn can_commit(before: Option<&ShareRow>, row: &ShareRow, bucket: &BucketInfo) -> Outcome<()> {
@@ -181,6 +188,7 @@ fn can_commit(before: Option<&ShareRow>, row: &ShareRow, bucket: &BucketInfo) ->
     let option = match () {
         () if bucket.object_lock.is_some() => return Ok(()),
         () if row.commit_after.is_some() => "--commit-after",
+        () if bounds(row) == (None, None) => return Ok(()),
         () if bounds(row) != before.map_or((None, None), bounds) => "--retention-min and --retention-max",
         () => return Ok(()),
     };
@@ -311,7 +319,7 @@ impl Call for CreateShare {
             .map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
         let mut row = ShareRow {
             number: node.random_number(),
-            volume: format!("share-{}", self.name),
+            volume: format!("{CACHE_PREFIX}{}", self.name),
             owner: self.owner,
             mode: self.mode,
             archive_after: 10,
@@ -342,6 +350,10 @@ impl Call for CreateShare {
             Ok(_) => {}
             Err(stele_archive::ArchiveError::NoSuchBucket(_)) => check_bucket_name(&self.name)?,
             Err(error) => return Err(error.into()),
+        }
+        // One that was a share before keeps its name: its files are found by it.
+        if !was_share {
+            check_share_name(&self.name)?;
         }
         let new = NewBucket {
             object_lock: self.lock || default.is_some(),
@@ -414,6 +426,7 @@ impl Call for SetShare {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let before = row_of(node, &self.name)?;
+        node.archive()?.writable()?;
         let mut after = before.clone();
         self.options.apply(&mut after)?;
         can_commit(Some(&before), &after, &node.archive()?.bucket(&node.own_caller(), &self.name).await?)?;
@@ -466,6 +479,7 @@ impl Call for RemoveShare {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let (archive, row) = (node.archive()?, row_of(node, &self.name)?);
+        archive.writable()?;
         if node.shares.is_mounted(&self.name) {
             return Err(Failure::new(Kind::Refused, format!("the share '{}' is mounted on this machine", self.name))
                 .next("`stele share unmount` unmounts it"));

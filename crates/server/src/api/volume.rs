@@ -7,6 +7,7 @@ use stele_ground::{Bytes, counted};
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
+use crate::node::volumes::{carried, not_deleted};
 
 /// Largest time that a call waits for a connection to end whose host has just gone.
 const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
@@ -328,8 +329,9 @@ impl Call for Resize {
         let act = async {
             match owner {
                 Some(owner) => Err(ArrayError::Refused(format!(
-                    "volume '{}' carries the {owner} of this pool, which sees to its size itself",
-                    self.name
+                    "volume '{}' carries {}, which sees to its size itself",
+                    self.name,
+                    carried(&self.name, &owner)
                 ))),
                 None => {
                     let command = Command::ResizeVolume { name: self.name.clone(), size: Bytes(self.size) };
@@ -442,9 +444,30 @@ impl Call for Rollback {
                 ));
             }
         }
-        let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot };
-        change(node, actor, Rollback::NAME, &place, &self.volume, command).await
+        let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot.clone() };
+        match change(node, actor, Rollback::NAME, &place, &self.volume, command).await {
+            Err(failure) if failure.kind == Kind::Missing => {
+                let volumes = node.volumes().await?;
+                Err(no_snapshot(&volumes, &self.volume, &self.snapshot).unwrap_or(failure))
+            }
+            other => other,
+        }
     }
+}
+
+/// The failure of a rollback to a name that nothing has; `None` if that is not the reason.
+fn no_snapshot(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure> {
+    let is_there = |name: &str| volumes.iter().any(|volume| volume.spec.name == name);
+    if !is_there(of) || is_there(name) {
+        return None;
+    }
+    let own = volumes.iter().filter(|volume| volume.snapshot && volume.origin.as_deref() == Some(of));
+    let own: Vec<&str> = own.map(|volume| volume.spec.name.as_str()).collect();
+    let next = match own.is_empty() {
+        true => format!("it has none; `stele volume snapshot {of} NAME` takes one"),
+        false => format!("its snapshots: {}", own.join(", ")),
+    };
+    Some(Failure::missing(format!("volume '{of}' has no snapshot '{name}'")).next(next))
 }
 
 /// Changes an existing volume, and records the change in the audit log.
@@ -483,10 +506,7 @@ impl Call for Delete {
         let owner = find(node, &self.name).await?.owner;
         let act = async {
             match owner {
-                Some(owner) => Err(ArrayError::Refused(format!(
-                    "volume '{}' carries the {owner} of this pool and is not deleted by command; `stele volume list` shows owners",
-                    self.name
-                ))),
+                Some(owner) => Err(ArrayError::Refused(not_deleted(&self.name, &owner))),
                 None if !node.exports.of_volume(&self.name).is_empty() => {
                     let exports: Vec<String> =
                         node.exports.of_volume(&self.name).into_iter().map(|export| export.name).collect();

@@ -1,11 +1,14 @@
 //! Sizes in the configuration.
 
+use std::fmt;
+
+use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 use stele_ground::Bytes;
 
 /// Reads `64KiB`, `1.5G` or plain bytes.
 pub fn size(text: &str) -> Result<Bytes, String> {
-    Bytes::parse(text).ok_or_else(|| format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB or 20TiB"))
+    Bytes::parse(text).ok_or_else(|| format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB, 20TiB or 2PiB"))
 }
 
 /// A size in the file: `64MiB` or a number of bytes.
@@ -15,7 +18,7 @@ pub struct Size(pub Bytes);
 impl Serialize for Size {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let bytes = self.0.0;
-        match [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+        match [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
             .iter()
             .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift))
         {
@@ -27,15 +30,23 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Written {
-            Number(u64),
-            Text(String),
+        struct Written;
+        impl Visitor<'_> for Written {
+            type Value = Size;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes, or a size in quotes such as \"64MiB\"")
+            }
+            fn visit_u64<E: Error>(self, bytes: u64) -> Result<Size, E> {
+                Ok(Size(Bytes(bytes)))
+            }
+            fn visit_i64<E: Error>(self, bytes: i64) -> Result<Size, E> {
+                let bytes = u64::try_from(bytes).map_err(|_| E::invalid_value(Unexpected::Signed(bytes), &self))?;
+                Ok(Size(Bytes(bytes)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Size, E> {
+                size(text).map(Size).map_err(E::custom)
+            }
         }
-        match Written::deserialize(deserializer)? {
-            Written::Number(bytes) => Ok(Size(Bytes(bytes))),
-            Written::Text(text) => size(&text).map(Size).map_err(serde::de::Error::custom),
-        }
+        deserializer.deserialize_any(Written)
     }
 }

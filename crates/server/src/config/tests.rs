@@ -138,6 +138,9 @@ fn a_time_that_nobody_can_mean_is_refused() {
     for (text, named) in [
         ("[pool]\ndrives = []\nrebuild_after = 18446744074\n", "rebuild_after"),
         ("[pool]\ndrives = []\n[memory]\nflush_age = 3153600001\n", "flush_age"),
+        ("[pool]\ndrives = []\n[archive]\nheads_every = 9223372036854775807\n", "heads_every"),
+        ("[pool]\ndrives = []\n[archive]\nself_test_hours = 876001\n", "self_test_hours is 876001 hours"),
+        ("[pool]\ndrives = []\n[s3]\naccess_log_every = 3153600001\n", "access_log_every"),
     ] {
         std::fs::write(&path, text).unwrap();
         let failure = Config::read(&path).unwrap_err();
@@ -158,5 +161,43 @@ fn a_limit_that_lets_no_client_in_is_refused() {
         std::fs::write(&path, format!("[pool]\ndrives = []\n{key} = 1\n")).unwrap();
         Config::read(&path).unwrap();
     }
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// The operator reads the line, the key and what to write; no name of a type in the program.
+#[test]
+fn a_wrong_value_is_told_with_its_key_and_what_to_write() {
+    let path = std::env::temp_dir().join(format!("stele-wrong-{}.toml", std::process::id()));
+    for (line, said) in [
+        ("background_rate = -5", "background_rate: invalid value: integer `-5`, expected a number of bytes, or a size"),
+        ("background_rate = true", "background_rate: invalid type: boolean `true`, expected a number of bytes"),
+        ("background_rate = \"fast\"", "background_rate: 'fast' is not a size"),
+        ("rebuild_after = -1", "rebuild_after: invalid value: integer `-1`, expected a whole number from 0 on"),
+        ("rebuild_after = \"10\"", "rebuild_after: invalid type: string \"10\", expected a whole number"),
+        ("rebuild_after = 99999999999999999999", "integer `99999999999999999999`, expected a whole number"),
+        (
+            "[memory]\nflush_high = 256",
+            "flush_high: invalid value: integer `256`, expected a whole number from 0 to 255",
+        ),
+        ("[s3]\nlisten = \"localhost:9000\"", "listen: write IP:PORT, as in 127.0.0.1:9000"),
+        ("[messages]\nwebhooks = \"http://h/\"", "webhooks: invalid type: string \"http://h/\", expected a list"),
+        (
+            "[admin]\nofficers = [-1]",
+            "officers: invalid value: integer `-1`, expected a whole number from 0 to 4294967295",
+        ),
+        ("Rebuild_after = 1", "unknown field `Rebuild_after`, expected one of"),
+        ("drives = []", "duplicate key"),
+    ] {
+        std::fs::write(&path, format!("[pool]\ndrives = []\n{line}\n")).unwrap();
+        let failure = Config::read(&path).unwrap_err();
+        let number = 2 + line.lines().count();
+        assert!(failure.kind == Kind::Usage && failure.error.contains(said), "{line}: {failure}");
+        assert!(failure.error.contains(&format!("line {number}: ")), "{line}: {failure}");
+    }
+    std::fs::write(&path, [0xff, 0xfe]).unwrap();
+    let failure = Config::read(&path).unwrap_err();
+    assert!(failure.kind == Kind::Usage && failure.error.contains("is no text in UTF-8"), "{failure}");
+    let failure = Config::read(&path.join("stele.toml")).unwrap_err();
+    assert!(failure.kind == Kind::Usage && failure.next.contains("--config names the file"), "{failure}");
     std::fs::remove_file(&path).unwrap();
 }

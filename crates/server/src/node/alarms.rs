@@ -18,6 +18,7 @@ use stele_array::{Alarm, Severity};
 
 use super::surroundings::{wall_at, wall_clock};
 use crate::api::pool::AlarmView;
+use crate::api::pool::drives::given_up;
 
 /// Alarms kept for `stele pool status`.
 const KEPT: usize = 100;
@@ -50,6 +51,7 @@ pub const KINDS: &[&str] = &[
     "moving-put-off",
     "enclosure-crowded",
     "space-low",
+    "file-system-low",
     "clock",
     "damage",
     "disposal",
@@ -160,14 +162,15 @@ impl Alarms {
 
     /// Takes an alarm of the array.
     fn note(&self, alarm: &Alarm) {
+        let given_up = given_up(&alarm.message);
         self.keep(AlarmView {
             at: wall_clock(),
             severity: severity(alarm.severity).to_owned(),
             kind: kebab(&format!("{:?}", alarm.kind)),
-            drive: alarm.drive,
+            drive: alarm.drive.or(given_up.as_ref().map(|(drive, _)| *drive)),
             since: Some(wall_at(alarm.since)),
             message: alarm.message.clone(),
-            next: alarm.next.clone(),
+            next: given_up.map_or_else(|| alarm.next.clone(), |(_, next)| next),
         });
     }
 
@@ -188,6 +191,19 @@ impl Alarms {
             inner.last.pop_front();
         }
         inner.last.push_back(alarm);
+    }
+
+    /// An alarm that is no drive's.
+    pub fn warn(&self, kind: &str, message: &str, next: &str) {
+        self.keep(AlarmView {
+            at: wall_clock(),
+            severity: "warning".to_owned(),
+            kind: kind.to_owned(),
+            drive: None,
+            since: None,
+            message: message.to_owned(),
+            next: next.to_owned(),
+        });
     }
 
     pub fn list(&self) -> Vec<AlarmView> {

@@ -67,6 +67,7 @@ pub struct PoolWanted {
 /// Creates the directory, the configuration and the pool, and the archive on it (unless `data` is
 /// `none`).
 pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
+    check_name(&create.name)?;
     super::own(site)?;
     // A package installs a configuration that names no drives yet.
     let given = if site.config_path.exists() { Some(Config::read(&site.config_path)?) } else { None };
@@ -173,6 +174,15 @@ async fn on_drives(site: &Site, config: Config, made: &Made, pool: PoolId) -> Ou
     let new = made.new;
     let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
     Node::bare(site, pool, config, alarms)
+}
+
+/// Messages and drives show the pool by its name.
+fn check_name(name: &str) -> Outcome<()> {
+    match name.trim().is_empty() {
+        true => Err(Failure::usage("--name is blank, and a pool needs a name; nothing was done")
+            .next("write a name, or leave --name out: the pool is called 'pool' then")),
+        false => Ok(()),
+    }
 }
 
 fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {

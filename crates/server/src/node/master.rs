@@ -1,5 +1,6 @@
 //! The source of the master key: a file, the environment, or a command's output.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,8 +18,11 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
         Some(("file", path)) => {
             let path = site.path(Path::new(path));
             std::fs::read_to_string(&path).map_err(|error| {
-                io_failure("read the master key", &path, &error)
-                    .next("restore the exported copy: without it nothing in this store can be read")
+                io_failure("read the master key", &path, &error).next(match error.kind() {
+                    ErrorKind::NotFound => "restore the exported copy: without it nothing in this store can be read",
+                    ErrorKind::PermissionDenied => "run this as the user that the server runs as, whose file it is",
+                    _ => "let [archive] master_key name the file of the key",
+                })
             })?
         }
         Some(("env", name)) => std::env::var(name)
@@ -34,6 +38,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
     };
     MasterKey::parse(&text).map_err(|error| {
         Failure::new(Kind::Refused, format!("the master key from {} is unusable: {error}", redact(source)))
+            .next("restore the exported copy there, or correct [archive] master_key")
     })
 }
 
@@ -67,13 +72,15 @@ fn may_run(user: u32, owner: u32) -> bool {
 fn run(line: &str) -> Outcome<String> {
     let mut words = line.split_whitespace();
     let program = words.next().ok_or_else(|| Failure::usage("[archive] master_key names an empty command"))?;
-    let output = Command::new(program)
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| Failure::failed(format!("cannot run {program} for the master key: {error}")))?;
+    let by_hand = "run the command of [archive] master_key by hand, as the user that the server runs as";
+    // What the program says of its failure goes to this process's own standard error.
+    let output =
+        Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| {
+            Failure::failed(format!("cannot run {program} for the master key: {error}")).next(by_hand)
+        })?;
     if !output.status.success() {
-        return Err(Failure::failed(format!("{program} ended with {} instead of the master key", output.status)));
+        let message = format!("{program} ended with {} instead of the master key", output.status);
+        return Err(Failure::failed(message).next(by_hand));
     }
     String::from_utf8(output.stdout)
         .map_err(|_| Failure::failed(format!("{program} printed something that is no text")))
@@ -95,6 +102,26 @@ pub fn make(site: &Site, source: &str) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_failure_of_a_master_key_has_its_own_next_step() {
+        let dir = std::env::temp_dir().join(format!("stele-key-file-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("folder")).unwrap();
+        std::fs::write(dir.join("text"), "no key\n").unwrap();
+        let site = Site { dir: dir.clone(), config_path: dir.join("stele.toml") };
+        std::fs::write(&site.config_path, "").unwrap();
+        for (source, next) in [
+            ("file:gone", "restore the exported copy: without it"),
+            ("file:folder", "let [archive] master_key name the file"),
+            ("file:text", "restore the exported copy there, or correct"),
+            ("command:false", "run the command of [archive] master_key by hand"),
+            ("command:no-such-program-here", "run the command of [archive] master_key by hand"),
+        ] {
+            let failure = read(&site, source).err().unwrap();
+            assert!(failure.next.starts_with(next), "{source}: {failure}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn root_runs_no_command_of_another_user() {

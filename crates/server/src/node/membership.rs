@@ -27,8 +27,9 @@ struct Offered {
     path: PathBuf,
     /// A file was made for it.
     made: bool,
-    /// Some shards of the pool have it already, from a command that did not reach all of them.
-    in_part: bool,
+    /// It was here before. Some shards of the pool have it, from a command that did not reach all
+    /// of them; or the configuration names it, from one that was cut off, and no shard has it.
+    was_here: bool,
 }
 
 /// Removes drives that left the pool from the configuration, once each: the same path may name
@@ -100,8 +101,8 @@ async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Ou
     }
     let drives = offered.iter().map(|drive| (drive.index, drive.identity)).collect();
     node.pool.command(Command::AddDrives { drives }).await?;
-    // Shards that had such a drive have it in the enclosure that the first command named.
-    for (drive, place) in offered.iter().zip(&call.drives).filter(|(drive, _)| drive.in_part) {
+    // Such a drive is in the enclosure that the first command named.
+    for (drive, place) in offered.iter().zip(&call.drives).filter(|(drive, _)| drive.was_here) {
         let Reply::Status(status) = node.pool.command(Command::Status).await? else { continue };
         let added = status.drives.iter().find(|added| added.is_member() && added.identity == drive.identity);
         if let (Some(added), Some(enclosure)) = (added, place.0.enclosure)
@@ -122,7 +123,7 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
             Some(index) => index,
             None => attach(node, place, None).await?.0,
         };
-        return Ok(Offered { index, identity: drive.identity, path, made: false, in_part: true });
+        return Ok(Offered { index, identity: drive.identity, path, made: false, was_here: true });
     }
     let looked_at = path.clone();
     let look = move || {
@@ -130,8 +131,19 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
         if destroy { Ok(()) } else { crate::named::refuse_content(&looked_at) }
     };
     blocking(look).await?;
+    let identity = DriveId(surroundings::random());
+    if let Some(index) = unused(node, &path).await? {
+        return Ok(Offered { index, identity, path, made: false, was_here: true });
+    }
     let (index, made) = attach(node, place, size).await?;
-    Ok(Offered { index, identity: DriveId(surroundings::random()), path, made, in_part: false })
+    Ok(Offered { index, identity, path, made, was_here: false })
+}
+
+/// Where the drive at the path is attached, if the pool does not use it.
+async fn unused(node: &Node, path: &Path) -> Outcome<Option<u32>> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(None) };
+    let mut unused = status.drives.into_iter().filter(|drive| !drive.is_member() && !drive.is_in_part());
+    Ok(unused.find(|drive| crate::named::is_same(Path::new(&drive.name), path)).and_then(|drive| drive.attached))
 }
 
 /// The drive at the path, if only some shards have it.
@@ -151,7 +163,7 @@ async fn in_part(node: &Node, path: &Path) -> Outcome<Option<DriveStatus>> {
 /// that the pool may have stays: a command may fail after the pool took the drive.
 async fn take_back(node: &Node, offered: &[Offered]) {
     for drive in offered {
-        if drive.in_part || is_in_pool(node, drive).await {
+        if drive.was_here || is_in_pool(node, drive).await {
             continue;
         }
         node.pool.detach(drive.index);
@@ -182,12 +194,15 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
     .await
 }
 
-/// `Busy` would tell the command that its answer was lost, and that the pool may have taken the
-/// drive.
+/// The next step where another process holds a new drive. It tells a command that the pool has not
+/// taken the drive: any other `Busy` says that the answer was lost.
+pub const HELD_NEXT: &str = "repeat the command when the drive is free, or name another drive";
+
 fn unattached(error: ArrayError) -> Failure {
-    match error {
-        ArrayError::Busy(message) => Failure::new(Kind::Refused, message),
-        error => error.into(),
+    let failure = Failure::from(error);
+    match failure.kind {
+        Kind::Busy => failure.next(HELD_NEXT),
+        _ => failure,
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod again;
 pub mod alarms;
+pub mod beneath;
 pub mod block;
 pub mod create;
 pub mod first_start;
@@ -115,8 +116,8 @@ pub struct Node {
     pub departures: membership::Departures,
     /// The frontend of S3 and the socket, once they serve.
     pub running: std::sync::OnceLock<RunningInterfaces>,
-    /// SMART reports of the drives.
     pub smart: smart::Smart,
+    pub beneath: beneath::Beneath,
     pub identities: identify::Identities,
     pub washing: washing::Washing,
     /// The reason why the archive is not served, or read-only, although writing was requested.
@@ -195,6 +196,7 @@ impl Node {
             departures: membership::Departures::of(site),
             running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
+            beneath: beneath::Beneath::default(),
             identities: identify::Identities::default(),
             washing: washing::Washing::default(),
             trouble: RwLock::default(),
@@ -335,7 +337,7 @@ impl Node {
     }
 
     fn note_trouble(&self, trouble: Trouble) {
-        self.note_alarm(trouble.kind, &format!("{}; next: {}", trouble.message, trouble.next));
+        self.alarms.warn(trouble.kind, &trouble.message, &trouble.next);
         self.set_trouble(Some(trouble));
     }
 
@@ -462,15 +464,7 @@ impl Node {
 
     /// Raises an alarm of the archive, shown and logged like those of the array.
     pub fn note_alarm(&self, kind: &str, message: &str) {
-        self.alarms.keep(AlarmView {
-            at: wall_clock(),
-            severity: "warning".to_owned(),
-            kind: kind.to_owned(),
-            drive: None,
-            since: None,
-            message: message.to_owned(),
-            next: String::new(),
-        });
+        self.alarms.warn(kind, message, "");
     }
 
     /// The catalog's report on its space, if it is open.

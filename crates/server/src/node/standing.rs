@@ -9,12 +9,13 @@ use stele_archive::{AlarmKind, Archive};
 use stele_array::Incomplete;
 use stele_ground::{Bytes, MIB};
 
+use super::beneath::FileSystem;
 use super::create::CATALOG_MAX;
 use super::{Node, wall_clock};
 use crate::api::pool::{DriveView, StandingView, StatusView};
 
 /// Space is low if less than one part in this number is free.
-const LOW_SHARE: u64 = 20;
+pub(super) const LOW_SHARE: u64 = 20;
 /// Segments of the archive that ordinary writes never use.
 const RESERVED: u32 = 2;
 
@@ -73,6 +74,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
         standing.extend(of_archive(archive, node.config.archive.data_max.map(|most| most.0)));
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
+    standing.extend(node.beneath.list().iter().filter_map(of_file_system));
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     standing.extend(of_services(node));
     node.noticed.date(&mut standing, wall_clock());
@@ -166,6 +168,20 @@ fn of_smart(drive: &DriveView) -> Option<StandingView> {
     Some(alarm("drive-smart", &subject, format!("{name} says that it will fail (SMART)"), "it is used as before", next))
 }
 
+/// A file system that is nearly full beneath drives that are files.
+fn of_file_system(beneath: &FileSystem) -> Option<StandingView> {
+    beneath.is_nearly_full().then(|| {
+        alarm(
+            "file-system-low",
+            &beneath.name(),
+            beneath.said(),
+            "nothing; a write that finds no room there fails, drives are given up, and the pool may stop writing",
+            "free room there, or move drives elsewhere: `stele pool replace N PATH`; OPERATIONS.md: A full file system \
+             beneath file drives",
+        )
+    })
+}
+
 /// The problems that the archive reports. `data_max` is the bound of the configuration on its data
 /// volume.
 pub fn of_archive(archive: &Archive, data_max: Option<Bytes>) -> Vec<StandingView> {
@@ -221,8 +237,21 @@ pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
     })
 }
 
+impl Node {
+    /// Tells an alarm of the archive.
+    pub fn note_archive_alarm(&self, of: &stele_archive::Alarm) {
+        self.alarms.warn(of.kind(), &of.message, reaction(of.kind).1);
+    }
+}
+
 fn told(of: stele_archive::Alarm) -> StandingView {
-    let (done, next) = match of.kind {
+    let (done, next) = reaction(of.kind);
+    alarm(of.kind(), "archive", of.message.clone(), done, next)
+}
+
+/// What Stele has done about an alarm of the archive, and the operator's next step.
+fn reaction(kind: AlarmKind) -> (&'static str, &'static str) {
+    match kind {
         AlarmKind::Clock => {
             ("nothing expires until an operator accepts the clock", "`stele clock show`, then `stele clock accept`")
         }
@@ -270,8 +299,7 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "the log continues, but no further head is signed",
             "`stele audit verify --anchor HEAD` with a head kept elsewhere",
         ),
-    };
-    alarm(of.kind(), "archive", of.message.clone(), done, next)
+    }
 }
 
 /// The problems that the array reports.
@@ -327,7 +355,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "space-low",
             "pool",
             format!("{} of {} are free", Bytes(free), Bytes(status.raw)),
-            "nothing yet; writes that find no room are refused whole",
+            "caches of shares give up archived content; writes that find no room are refused",
             "add drives, or delete what may be deleted",
         ));
     }

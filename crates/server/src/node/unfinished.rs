@@ -69,9 +69,11 @@ impl Unfinished {
         }
     }
 
-    /// The same where the files that were made are removed already.
+    /// The same where the files that were made are removed already. The creation may have failed
+    /// before it wrote a label, as on a drive that cannot be used.
     pub fn take_back_labels(mut self) {
-        self.drives.retain(|(_, is_made)| !is_made);
+        let pool = self.pool.to_string();
+        self.drives.retain(|(path, is_made)| !is_made && wipe::carries_label_of(path, &pool).unwrap_or(true));
         self.take_back();
     }
 

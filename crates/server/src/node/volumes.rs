@@ -11,6 +11,7 @@ use stele_archive::ArchiveError;
 use stele_array::VolumeStatus;
 use stele_catalog::CatalogError;
 
+use super::shares::{CACHE_PREFIX, OWNER};
 use crate::config;
 use crate::failure::{Failure, Kind};
 
@@ -34,6 +35,24 @@ pub struct Found {
     pub pair: Option<(VolumeStatus, VolumeStatus)>,
     /// The names are wrong: the pair is that of the marks, and must not be written.
     pub trouble: Option<Trouble>,
+}
+
+/// What a volume with an owner carries, for a message.
+pub fn carried(volume: &str, owner: &str) -> String {
+    match (owner, volume.strip_prefix(CACHE_PREFIX)) {
+        (OWNER, Some(share)) => format!("the cache of share '{share}'"),
+        (OWNER, None) => "the cache of a share".to_owned(),
+        _ => format!("the {owner} of this pool"),
+    }
+}
+
+/// As [`carried`], where the volume was to be deleted.
+pub fn not_deleted(volume: &str, owner: &str) -> String {
+    let next = match owner {
+        OWNER => "`stele share remove` removes a share with its cache",
+        _ => "`stele volume list` shows owners",
+    };
+    format!("volume '{volume}' carries {} and is not deleted by command; {next}", carried(volume, owner))
 }
 
 /// Whether the volume has the mark of this part of the archive.

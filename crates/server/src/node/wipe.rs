@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use stele_array::label::codec::{Label, NoLabel};
@@ -55,6 +55,22 @@ pub fn unfinished(path: &Path, pool: &str) -> Outcome<()> {
     };
     drop(locked);
     wiped
+}
+
+/// Whether a drive carries a label of the pool. It may be in use. A drive that cannot be opened, or
+/// that is too small for labels, has none.
+pub fn carries_label_of(path: &Path, pool: &str) -> Outcome<bool> {
+    let Ok(file) = File::open(path) else { return Ok(false) };
+    let kind = file.metadata().map_err(|error| io_failure("look at", path, &error))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(false);
+    }
+    let mut is_its = false;
+    each_label(&file, path, |label| {
+        is_its |= label.is_ok_and(|label| label.configuration.whole_pool().to_string() == pool);
+        Ok(())
+    })?;
+    Ok(is_its)
 }
 
 /// Whether a file is a drive of a pool that was never completed, or was to become one: every label

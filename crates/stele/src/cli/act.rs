@@ -4,11 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 
+use super::matter::OfficerArgs;
+
 #[derive(Subcommand, Debug)]
 pub enum Act {
     /// List the acts that come near to retention, and how many people each takes
-    #[command(after_help = "Example:\n  stele act list")]
-    List,
+    #[command(after_help = "Examples:\n  stele act list\n  stele act list --officer anna.json")]
+    List {
+        #[command(flatten)]
+        officer: OfficerArgs,
+    },
     /// Ask to let an act take two officers, or to switch it off for good
     #[command(after_help = "\
 Examples, by two officers who are two users of this machine:

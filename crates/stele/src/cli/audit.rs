@@ -7,7 +7,12 @@ use clap::{Args, Subcommand};
 #[derive(Subcommand, Debug)]
 pub enum Audit {
     /// Show records, newest last
-    #[command(after_help = "Examples:\n  stele audit show\n  stele audit show --from 100 --limit 50 --json")]
+    #[command(after_help = "\
+Examples:
+  stele audit show
+  stele audit show --from 100 --limit 50 --json
+
+A record has the BLAKE3 of a content in base64, as the log has it; receipts and other commands show it in hexadecimal.")]
     Show {
         /// First record to show [default: the most recent records]
         #[arg(long)]

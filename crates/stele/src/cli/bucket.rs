@@ -49,7 +49,8 @@ pub struct BucketCreate {
     /// Rule for weakening a retention in this bucket; a level can only be raised
     #[arg(long, value_enum, value_name = "LEVEL", requires = "lock")]
     pub protection: Option<Protection>,
-    /// Action on a version when its retention has passed
+    /// Action on a version when its retention has passed. Only versions of a bucket with a lock
+    /// have one, so it takes --lock
     #[arg(long, value_enum, value_name = "ACTION", requires = "lock")]
     pub expiry: Option<Expiry>,
     /// Largest number of bytes that the bucket may hold

@@ -142,17 +142,19 @@ pub struct Event {
     /// All versions of this bucket that wait for an event
     #[arg(long)]
     pub bucket: Option<String>,
+    // The parser asks for no option that conflicts with one that is given: what belongs to a bucket
+    // also has to conflict with the object, or it would be ignored there.
     /// Only keys that begin with this
-    #[arg(long, default_value = "", requires = "bucket")]
+    #[arg(long, default_value = "", requires = "bucket", conflicts_with = "object")]
     pub prefix: String,
     /// Only versions with this tag; may be repeated, and then takes all of them
-    #[arg(long, value_name = "KEY=VALUE", value_parser = tag, requires = "bucket")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = tag, requires = "bucket", conflicts_with = "object")]
     pub tag: Vec<(String, String)>,
-    /// Count the versions, and change nothing
-    #[arg(long, requires = "bucket")]
+    /// Count the versions of the bucket, and change nothing
+    #[arg(long, requires = "bucket", conflicts_with = "object")]
     pub dry_run: bool,
-    /// Ask to take the event back
-    #[arg(long, requires = "object", requires = "officer")]
+    /// Ask to take the event of one version back
+    #[arg(long, requires = "object", requires = "officer", conflicts_with_all = ["bucket", "prefix", "tag", "dry_run"])]
     pub revoke: bool,
     /// Act as the officer whose access_key and secret_key are in this file
     /// [default: as the local user]

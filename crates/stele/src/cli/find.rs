@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::matter::tag;
+use super::matter::{OfficerArgs, tag};
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -13,7 +13,12 @@ Examples:
 
 It prints BUCKET/KEY@VERSION, one on each line, as `stele matter put --list` reads them. Every given property must
 hold. Versions that newer ones or delete markers hide are found too; delete markers are not. The search reads the
-catalog below the prefix.")]
+catalog below the prefix.
+
+A reader of CSV gets every text as it is, line breaks too. Only texts that begin with = + - @ ' or a tab or a carriage
+return have one apostrophe before them, so that no spreadsheet takes them for formulas. Tags are NAME=VALUE, joined by
+& and percent-encoded, as in the header x-amz-tagging. The BLAKE3 is in hexadecimal. On a terminal, characters that
+act on it are escaped.")]
 pub struct Find {
     #[arg(long)]
     pub bucket: String,
@@ -50,4 +55,6 @@ pub struct Find {
     /// Print a table as CSV (RFC 4180), with a first line of names
     #[arg(long)]
     pub csv: bool,
+    #[command(flatten)]
+    pub officer: OfficerArgs,
 }

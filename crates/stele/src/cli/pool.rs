@@ -37,10 +37,12 @@ Examples:
   stele pool add --drive /dev/sdk@4 --drive /dev/sdl@4
   stele pool add --drive ./e.img@5 --size 4GiB --wait
 
-All data on the added drives is lost. A drive with the label of any pool is refused, and without --destroy one that
-holds a file system or the like. The command enters the drives into [pool] drives of the configuration. Hosts keep working, with priority over the stripes that move. The archive
-takes up the new space immediately, up to [archive] data_max, and never becomes smaller. With --grow-later it waits
-until other drives have left.")]
+All data on the added drives is lost. A drive with the label of a pool is refused, unless it is one that left this
+pool, and without --destroy one that holds a file system or the like. The command enters the drives into [pool] drives of the configuration. Hosts keep
+working, with priority over the stripes that move. The archive takes up the new space immediately, up to [archive]
+data_max, and never becomes smaller. With --grow-later it waits until other drives have left.
+With --wait, exit code 5 says that the drives are added, and that other drives that are away or a lack of room keep
+the pool from filling them.")]
 pub struct PoolAdd {
     /// A drive and its enclosure; once for each drive. Name an enclosure if the pool's drives have
     /// them
@@ -110,7 +112,8 @@ pub struct PoolCreate {
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub log: Option<stele_ground::Bytes>,
-    /// Spare space, in drives [default: as much as the largest enclosure, or two drives]
+    /// Spare space, in drives, and at most half of them [default: as much as the largest enclosure,
+    /// or two drives if there is one enclosure; half of the drives if that is less]
     #[arg(long, value_name = "N")]
     pub spare: Option<u32>,
     /// Shards that divide each drive, each with a processor of its own for its share of the work.
@@ -169,7 +172,7 @@ A drive that answers is emptied first and then leaves. The new drive gets a numb
 keeps its redundancy. A drive that is gone is replaced under its number, and the pool rebuilds its strips.
 All data on the new drive is lost. One that holds a file system or the like is refused without --destroy.
 With --wait, exit code 1 says that the old drive was kept after all (`stele pool remove --cancel`). Exit code 5 says
-that another drive keeps the pool from that, or that stripes were lost meanwhile.")]
+that another drive or a lack of room keeps the pool from that, or that stripes were lost meanwhile.")]
 pub struct PoolReplace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,

@@ -178,11 +178,11 @@ pub struct OfferArgs {
     #[arg(long, value_name = "SECONDS")]
     pub commit_after: Option<u32>,
     /// The shortest retention of a commit, in days; an earlier date is moved up to it. At most
-    /// 36,500. The share needs --lock
+    /// 36,500; 0: none. The share needs --lock
     #[arg(long, value_name = "DAYS")]
     pub retention_min: Option<u64>,
-    /// The longest retention of a commit, in days; a later date is moved down to it. 1 to 36,500.
-    /// The share needs --lock
+    /// The longest retention of a commit, in days; a later date is moved down to it. At most
+    /// 36,500; 0: none. The share needs --lock
     #[arg(long, value_name = "DAYS")]
     pub retention_max: Option<u64>,
     /// Network of NFS and SMB clients that may use it; repeat for more

@@ -170,6 +170,19 @@ fn options_that_would_do_nothing_are_refused() {
         "stele volume export vm1 --nbd --removable",
         "stele volume export vm1 --nbd --native-blocks",
         "stele volume export vm1 --nbd --chap-user a --chap-secret b",
+        "stele volume export vm1 --nbd --chap-secret b",
+        "stele export set vm1 --no-chap --chap-secret b",
+        "stele lab history results --cell a --title b",
+        "stele lab paper a.lab --quick",
+        "stele lab paper a.lab --on null",
+        "stele lab search --on null --rate 100 --response 20ms",
+        "stele event records/a --at 2026-11-30 --dry-run",
+        "stele event records/a --at 2026-11-30 --prefix hr/",
+        "stele event records/a --at 2026-11-30 --tag kind=book",
+        "stele event --prefix hr/ --revoke --officer anna.json",
+        "stele event --bucket records --revoke --officer anna.json",
+        "stele event records/a --revoke",
+        "stele event records/a --revoke --officer anna.json --dry-run",
     ] {
         let refused = Cli::read(line.split(' ').map(Into::into)).err();
         assert_eq!(refused.map(|error| error.exit_code()), Some(2), "{line}");
@@ -178,6 +191,9 @@ fn options_that_would_do_nothing_are_refused() {
         "stele share set records --read-write",
         "stele share set records --caching off",
         "stele volume export vm1 --iscsi --removable --chap-user a --chap-secret b",
+        "stele event records/a --at 2026-11-30",
+        "stele event records/a --revoke --officer anna.json",
+        "stele event --bucket records --prefix hr/ --tag kind=book --at 2026-11-30 --dry-run",
     ] {
         assert!(Cli::read(line.split(' ').map(Into::into)).is_ok(), "{line}");
     }

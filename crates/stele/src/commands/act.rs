@@ -14,7 +14,8 @@ use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, command: Act) -> Outcome<()> {
     match command {
-        Act::List => {
+        Act::List { officer } => {
+            officer.officer.as_deref().map(read_officer).transpose()?;
             let rules = ask(site, calls::ActList {}).await?;
             if json {
                 return print_json(&rules);

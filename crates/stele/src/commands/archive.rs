@@ -287,6 +287,15 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
     show_why(json, &why)
 }
 
+/// The end of a protection that has no date.
+fn stays_until(why: &stele_archive::Why) -> &'static str {
+    match why.legal_hold || !why.matters.is_empty() {
+        true => "it stays until the hold is released",
+        // Such as an event that was not told.
+        false => "the reasons above say what ends the protection",
+    }
+}
+
 /// For a version, or for a file of a share.
 pub(super) fn show_why(json: bool, why: &stele_archive::Why) -> Outcome<()> {
     if json {
@@ -306,7 +315,7 @@ pub(super) fn show_why(json: bool, why: &stele_archive::Why) -> Outcome<()> {
     }
     match &why.deletable_from {
         Some(moment) if why.protected => println!("  earliest deletion: {moment}"),
-        None if why.protected => println!("  no date: it stays until the hold is released"),
+        None if why.protected => println!("  no date: {}", stays_until(why)),
         _ => {}
     }
     println!("  compliance clock:  {}", why.compliance_time);

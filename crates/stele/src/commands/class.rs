@@ -146,8 +146,12 @@ async fn expiring(site: &Site, json: bool, period: cli::ExpiringIn) -> Outcome<(
                 false => format!(", held by {}", version.matters.join(", ")),
             };
             println!(
-                "{}  {}/{}@{}  {}, then {}{held}",
-                version.until, version.bucket, version.key, version.version, version.rule, version.action
+                "{}  {}/{}@{}  {}{held}",
+                version.until,
+                version.bucket,
+                version.key,
+                version.version,
+                with_action(&version.rule, &version.action)
             );
         }
         call.after = page.next;
@@ -155,6 +159,12 @@ async fn expiring(site: &Site, json: bool, period: cli::ExpiringIn) -> Outcome<(
             return connection.leave().await;
         }
     }
+}
+
+/// A rule, and what happens when the retention has passed. The terms of a class say it already.
+fn with_action(rule: &str, action: &str) -> String {
+    let then = format!(", then {action}");
+    if rule.ends_with(&then) { rule.to_owned() } else { format!("{rule}{then}") }
 }
 
 pub async fn event(site: &Site, json: bool, event: cli::Event) -> Outcome<()> {
@@ -218,6 +228,26 @@ pub async fn event(site: &Site, json: bool, event: cli::Event) -> Outcome<()> {
             let failed = counted(failed, "version");
             Err(Failure::failed(format!("{failed} failed: {}", failure.unwrap_or_default()))
                 .next("mend the cause and give the command again; an event that was told stays"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_action_at_the_end_is_said_once() {
+        for (rule, action, said) in [
+            ("COMPLIANCE retention of the version", "keep", "COMPLIANCE retention of the version, then keep"),
+            ("class `a`, version 1: 3 days, then delete", "delete", "class `a`, version 1: 3 days, then delete"),
+            (
+                "class `a`, version 1: 3 days, then delete",
+                "keep",
+                "class `a`, version 1: 3 days, then delete, then keep",
+            ),
+        ] {
+            assert_eq!(with_action(rule, action), said);
         }
     }
 }

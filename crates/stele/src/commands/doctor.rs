@@ -126,6 +126,7 @@ pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
         findings.extend(machine::drives(machine, site, config));
         findings.extend(files::permissions(site, config));
         findings.push(files::room(machine, site));
+        findings.extend(files::beneath(site, config));
         findings.extend(files::heads(machine, site, config));
     }
     findings

@@ -15,7 +15,7 @@ use stele_array::label::codec::{Label, NoLabel};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT, places};
 use stele_array::log::group::{self, Header};
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, counted};
 use stele_media::{Buffer, Shared};
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
@@ -330,7 +330,7 @@ fn render(dump: &Dump) -> String {
     text.push_str(&table.render());
     if let Some(pool) = &dump.pool {
         text.push_str(&format!(
-            "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  agreement  announced {}, complete as of {}, settled {}, {} overrides\n  allocation {} units, {} of log, {} drives' worth of spare\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
+            "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  agreement  announced {}, complete as of {}, settled {}, {}\n  allocation {} units, {} of log, {} of spare space\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
             pool.drive,
             Shown(&pool.name),
             pool.pool,
@@ -346,10 +346,10 @@ fn render(dump: &Dump) -> String {
             pool.promised,
             pool.complete,
             pool.settled,
-            pool.overrides.len(),
+            counted(pool.overrides.len() as u64, "override"),
             Bytes(pool.unit),
             Bytes(pool.log),
-            pool.spare_drives,
+            counted(pool.spare_drives.into(), "drive"),
             pool.features[0],
             pool.features[1],
             pool.features[2],
@@ -385,11 +385,11 @@ fn render(dump: &Dump) -> String {
     for anchor in &dump.anchors {
         let state = if anchor.valid {
             format!(
-                "sequence {}, replay from LSN {} in group {}, {} rows of table pages",
+                "sequence {}, replay from LSN {} in group {}, {} of table pages",
                 shown(anchor.sequence),
                 shown(anchor.replay_lsn),
                 shown(anchor.replay_group),
-                anchor.rows.unwrap_or(0)
+                counted(anchor.rows.unwrap_or(0) as u64, "row")
             )
         } else {
             "empty or damaged".to_owned()
@@ -399,8 +399,8 @@ fn render(dump: &Dump) -> String {
     if let Some(log) = &dump.log {
         if log.member {
             text.push_str(&format!(
-                "log: {} groups from group {}, {}, LSN {} to {}, watermark {}\n",
-                log.groups,
+                "log: {} from group {}, {}, LSN {} to {}, watermark {}\n",
+                counted(log.groups as u64, "group"),
                 log.from_group,
                 Bytes(log.bytes),
                 shown(log.first_lsn),

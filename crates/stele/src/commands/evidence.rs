@@ -6,9 +6,10 @@ mod content;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use stele_archive::{
     BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, ProvenVersion, Receipt,
     SignedHead, verify_bundle_with,
@@ -125,32 +126,50 @@ fn show(receipt: &Receipt) {
 pub async fn proof(site: &Site, json: bool, command: Proof) -> Outcome<()> {
     match command {
         Proof::Export { bucket, prefix, matter, to } => {
-            fs::create_dir(&to).map_err(|error| io_failure("make", &to, &error))?;
-            let exported = async {
-                let connection = Connection::find(site).await?;
-                let exported = export(&connection, ProofSelection { bucket, prefix, matter }, &to).await;
-                connection.leave().await?;
-                exported
-            };
-            // A directory without a file, as where there is no such bucket, is taken back.
-            exported.await.map_err(|failure| match fs::remove_dir(&to) {
-                Ok(()) => failure,
-                Err(_) => {
-                    let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
-                    failure.next(next.trim_end().to_owned())
-                }
-            })?;
+            // What can be known before the server records the export.
+            vacant(&to)?;
+            let connection = Connection::find(site).await?;
+            let exported = export(&connection, ProofSelection { bucket, prefix, matter }, &to).await;
+            connection.leave().await?;
+            exported?;
             verify(json, &to, None, None, &Beyond { later: None, anchor: None, witness: None })
         }
         Proof::Verify { dir, key, content, beyond } => verify(json, &dir, key.as_deref(), content.as_deref(), &beyond),
     }
 }
 
+/// Refuses a path at which no directory can be made.
+fn vacant(to: &Path) -> Outcome<()> {
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let why: std::io::Error = match (fs::symlink_metadata(to), parent.map(fs::metadata)) {
+        (Ok(_), _) => Errno::EXIST.into(),
+        (Err(error), _) if error.kind() != ErrorKind::NotFound => error,
+        (_, Some(Err(error))) => error,
+        (_, Some(Ok(parent))) if !parent.is_dir() => Errno::NOTDIR.into(),
+        _ => return Ok(()),
+    };
+    Err(io_failure("make", to, &why))
+}
+
+/// Writes an export into a new directory, which is made once the server has found the bucket and
+/// the matter.
 async fn export(connection: &Connection, selection: ProofSelection, to: &Path) -> Outcome<()> {
     let begun = connection.exact(calls::ProofBegin { selection }).await?;
+    fs::create_dir(to).map_err(|error| io_failure("make", to, &error))?;
+    // A directory without a file is taken back.
+    write_pieces(connection, begun.export, to).await.map_err(|failure| match fs::remove_dir(to) {
+        Ok(()) => failure,
+        Err(_) => {
+            let next = format!("{} is not complete; remove it. {}", to.display(), failure.next);
+            failure.next(next.trim_end().to_owned())
+        }
+    })
+}
+
+async fn write_pieces(connection: &Connection, export: u64, to: &Path) -> Outcome<()> {
     let mut files: BTreeMap<PathBuf, File> = BTreeMap::new();
     let mut signed = false;
-    while !signed && let Some(piece) = connection.exact(calls::ProofNext { export: begun.export }).await? {
+    while !signed && let Some(piece) = connection.exact(calls::ProofNext { export }).await? {
         let path = to.join(Path::new(&piece.file).file_name().unwrap_or_default());
         let file = match files.entry(path.clone()) {
             std::collections::btree_map::Entry::Occupied(open) => open.into_mut(),

@@ -55,7 +55,7 @@ pub fn refuse_standard_output(to: &Path, secret: &str) -> Outcome<()> {
 
 async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
     let text = std::fs::read_to_string(file).map_err(|error| io_failure("read the exported key", file, &error))?;
-    let found = ask(site, calls::MasterKeyVerifyCall { key: text.trim().to_owned() }).await?;
+    let found = ask(site, calls::MasterKeyVerifyCall { key: of_file(file, &text)?.to_owned() }).await?;
     if json {
         print_json(&found)?;
     } else if found.opens {
@@ -68,9 +68,32 @@ async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
         .next("find the right copy, or export one now with `stele master-key export` while the store still opens"))
 }
 
+/// The key in the text of a file.
+fn of_file<'a>(file: &Path, text: &'a str) -> Outcome<&'a str> {
+    let key = text.trim();
+    match stele_archive::MasterKey::parse(key) {
+        Ok(_) => Ok(key),
+        Err(error) => Err(Failure::new(Kind::Refused, format!("{} holds no master key: {error}", file.display()))
+            .next("name the file that `stele master-key export` wrote")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_without_a_key_is_named() {
+        let key = "0123456789abcdef".repeat(4);
+        assert_eq!(of_file(Path::new("a.key"), &format!("{key}\n")), Ok(key.as_str()));
+        for text in ["", "paid 300\n", &key[1..]] {
+            let refused = of_file(Path::new("a.key"), text).unwrap_err();
+            assert!(
+                refused.kind == Kind::Refused && refused.error.starts_with("a.key holds no master key"),
+                "{refused}"
+            );
+        }
+    }
 
     #[test]
     fn a_secret_goes_to_a_file_alone() {

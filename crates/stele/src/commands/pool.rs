@@ -27,6 +27,7 @@ use crate::output::{bar, span};
 
 mod drives;
 mod render;
+pub(super) mod spare;
 
 use drives::Removal;
 use render::render;
@@ -49,7 +50,11 @@ pub async fn run(site: &Site, json: bool, command: PoolCommand) -> Outcome<()> {
 
 async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outcome<()> {
     create.drives.iter().try_for_each(DriveArgument::check_enclosure)?;
-    check_spare(create.spare, create.drives.len())?;
+    spare::check(create.spare, create.drives.len())?;
+    let cut = match create.spare {
+        Some(_) => None,
+        None => spare::cut(&create.drives),
+    };
     let now = stele_server::node::wall_clock();
     if !create.confirm_time {
         confirm(
@@ -66,21 +71,11 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
     }
     println!("Pool {} made; configuration in {}.\n", status.name, site.config_path.display());
     print!("{}", render(&status));
+    if let Some(cut) = cut {
+        println!("\n{cut}.");
+    }
     println!("\nServe it: stele serve --config {}", site.config_path.display());
     Ok(())
-}
-
-/// Each drive keeps its part of the spare space, and at most half of itself.
-fn check_spare(spare: Option<u32>, drives: usize) -> Outcome<()> {
-    let most = (drives / 2).max(1);
-    match spare.filter(|spare| *spare as usize > most) {
-        Some(spare) => Err(Failure::usage(format!(
-            "--spare {spare} is more than half of the drives: a pool of {} has at most {most} as spare space",
-            counted(drives as u64, "drive")
-        ))
-        .next(format!("write --spare {most}, or name more drives"))),
-        None => Ok(()),
-    }
 }
 
 async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outcome<()> {
@@ -176,8 +171,9 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
         return Err(Failure::new(Kind::Damaged, format!("the scrub stopped early: {}", status.scrub_trouble))
             .next("`stele pool status`; return missing drives. It is tried again within an hour by itself"));
     }
-    let verified = verify(connection).await?;
-    let ScrubReport { versions, bytes, findings, .. } = &verified;
+    let archive = verify(connection).await?;
+    let has_archive = archive.is_some();
+    let ScrubReport { versions, bytes, findings, .. } = &archive.unwrap_or_default();
     if json {
         print_json(&ScrubView { status: &status, verified_versions: *versions, verified_bytes: *bytes, findings })?;
     } else {
@@ -187,7 +183,9 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
             status.scrub_damage_repaired
         );
         let (versions, found) = (counted(*versions, "version"), counted(findings.len() as u64, "finding"));
-        println!("Archive verified: {versions}, {}, {found}.", Bytes(*bytes));
+        if has_archive {
+            println!("Archive verified: {versions}, {}, {found}.", Bytes(*bytes));
+        }
     }
     let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
     if lost > 0 || status.unreadable_stripes > 0 || !findings.is_empty() {
@@ -202,20 +200,20 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
     Ok(())
 }
 
-/// Verifies every stored version against its checksums, if there is an archive.
-async fn verify(connection: &Connection) -> Outcome<ScrubReport> {
+/// Verifies every stored version against its checksums. `None`: there is no archive.
+async fn verify(connection: &Connection) -> Outcome<Option<ScrubReport>> {
     let mut call = Verify { cursor: ScrubCursor::default(), budget: 64 << 20 };
     let mut whole = ScrubReport::default();
     loop {
         let step = match connection.call(call.clone()).await {
-            Err(failure) if failure.kind == Kind::Missing => return Ok(whole),
+            Err(failure) if failure.kind == Kind::Missing => return Ok(None),
             other => other?,
         };
         whole.versions += step.report.versions;
         whole.bytes += step.report.bytes;
         whole.findings.extend(step.report.findings);
         if step.report.finished {
-            return Ok(whole);
+            return Ok(Some(whole));
         }
         call.cursor = step.cursor;
     }
@@ -535,8 +533,7 @@ fn describe(progress: &ProgressView) -> String {
     let percent = u128::from(progress.done) * 100 / u128::from(progress.total.max(1));
     format!(
         "{} {percent} %, {} of {}, {}/s, {left}",
-        // Nothing is done where no byte has been counted yet.
-        bar(progress.done, progress.total.max(1)),
+        bar(progress.done, progress.total),
         Bytes(progress.done),
         Bytes(progress.total),
         Bytes(progress.rate)

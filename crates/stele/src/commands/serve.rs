@@ -32,8 +32,15 @@ use crate::commands::print_json;
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
 
+/// Folder of the file drives in the data directory.
+const DRIVES: &str = "drives";
+
 /// File in the data directory with the first key, for a first start without a terminal.
 const FIRST_KEY: &str = "first-key.json";
+
+/// What a server leaves in its data directory, and no start that was killed before it served. In a
+/// directory with one of them, a configuration that is not there was lost.
+const OF_A_SERVER: [&str; 5] = [FIRST_KEY, "alarms.jsonl", "exports.json", "heads", "history.json"];
 
 /// How long a start waits for a command that holds the drives, and the pause between two tries.
 const COMMAND_MAX: Duration = Duration::from_secs(5);
@@ -76,16 +83,23 @@ pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
     hide_memory();
     alone(site).await?;
     if !site.config_path.exists() {
+        refuse_lost_configuration(site)?;
         // A pool is made only where it can be served.
         drop(s3::listen(up.listen.unwrap_or(LISTEN), "--listen").await?);
     }
+    let is_new = !site.dir.exists();
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     let start = if site.config_path.exists() {
         let mut config = Config::read(&site.config_path)?;
         config.s3.listen = up.listen.unwrap_or(config.s3.listen);
         start(site, config, Opening::for_server()).await?
     } else {
-        first_start(site, &up).await?
+        first_start(site, &up).await.inspect_err(|_| {
+            if is_new {
+                // One that holds anything stays.
+                let _ = fs::remove_dir(&site.dir);
+            }
+        })?
     };
     let listen = start.node.config.s3.listen.ip();
     let certificate = if up.tls { Some(tls::self_signed(&site.dir, listen)?) } else { None };
@@ -99,6 +113,17 @@ pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
     let opening = Opening { override_quorum: serve.override_quorum, ..Opening::for_server() };
     let start = start(site, config, opening).await?;
     run(site, json, start, None).await
+}
+
+/// Refuses a first start where another server was: a new, empty pool would take its place, and the
+/// file with its first key would be overwritten.
+fn refuse_lost_configuration(site: &Site) -> Outcome<()> {
+    let Some(left) = OF_A_SERVER.iter().find(|name| site.dir.join(name).exists()) else { return Ok(()) };
+    let (dir, config) = (site.dir.display(), site.config_path.display());
+    let message = format!("{dir} is the data directory of a server, since it has {left}, and {config} is not there");
+    Err(Failure::missing(message).next(
+        "restore the configuration, as with `stele config import`; for a new pool, name another directory with --dir",
+    ))
 }
 
 /// Opens an existing pool. Until a start has shown the first key, every start has to show one. What
@@ -162,8 +187,10 @@ async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
 async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     // Two drives in each enclosure: e0-0, e0-1, e1-0 ...
     let names: Vec<PathBuf> =
-        (0..up.drives).map(|number| format!("drives/e{}-{}.img", number / 2, number % 2).into()).collect();
+        (0..up.drives).map(|number| format!("{DRIVES}/e{}-{}.img", number / 2, number % 2).into()).collect();
     let begun = FirstStart::begin(site, &names)?;
+    let drives = site.dir.join(DRIVES);
+    let is_new = !drives.exists();
     match first_pool(site, up, names).await {
         Ok(node) => {
             drop(begun);
@@ -172,13 +199,17 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
         Err(failure) => {
             // Nothing of it may be taken for a leftover later, when the files are others.
             begun.abandon();
+            if is_new {
+                // One that holds anything stays.
+                let _ = fs::remove_dir(&drives);
+            }
             Err(failure)
         }
     }
 }
 
 async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> {
-    let drives = site.dir.join("drives");
+    let drives = site.dir.join(DRIVES);
     // Other users of this machine must not read the contents of volumes.
     fs::DirBuilder::new()
         .recursive(true)
@@ -190,7 +221,11 @@ async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> 
         None => fitting_size(site, up.drives)?,
     };
     let places = (0..).zip(names).map(|(number, name)| DriveArgument(DrivePlace::new(name, number / 2)));
-    let mut config = Config::new(places.collect());
+    let places: Vec<DriveArgument> = places.collect();
+    if let Some(cut) = super::pool::spare::cut(&places) {
+        tracing::info!("{cut}");
+    }
+    let mut config = Config::new(places);
     config.pool.rebuild_after = 10;
     config.s3.listen = up.listen.unwrap_or(LISTEN);
     let new = NewDrives { size, space: space_of(up.preallocate) };
@@ -370,5 +405,24 @@ mod tests {
             assert!(!is_held_by_command(&held(other)), "{other}");
         }
         assert!(!is_held_by_command(&Failure::usage("/d/1.img: is in use by process 708 (stele): stop it")));
+    }
+
+    #[test]
+    fn a_first_start_takes_no_directory_of_another_server() {
+        let dir = std::env::temp_dir().join(format!("stele-lost-{}", std::process::id()));
+        fs::create_dir_all(dir.join("drives")).unwrap();
+        let site = Site { dir: dir.clone(), config_path: dir.join("stele.toml") };
+        // As a killed first start, or a creation that failed, leaves it.
+        for left in ["first-start", "master.key", "unfinished-pool"] {
+            fs::write(dir.join(left), "").unwrap();
+        }
+        assert_eq!(refuse_lost_configuration(&site), Ok(()));
+        for left in OF_A_SERVER {
+            fs::write(dir.join(left), "").unwrap();
+            let refused = refuse_lost_configuration(&site).unwrap_err();
+            assert!(refused.kind == Kind::Missing && refused.error.contains(left), "{refused}");
+            fs::remove_file(dir.join(left)).unwrap();
+        }
+        fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -169,7 +169,7 @@ fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionV
 fn table(views: &[VolumeView]) -> String {
     let mut table = Table::new(&[
         ("volume", Align::Left),
-        ("of", Align::Left),
+        ("kind", Align::Left),
         ("code", Align::Left),
         ("size", Align::Right),
         ("used", Align::Right),
@@ -180,7 +180,7 @@ fn table(views: &[VolumeView]) -> String {
     for view in views {
         table.row(vec![
             view.name.clone(),
-            view.origin.clone().unwrap_or_default(),
+            kind(view),
             view.code.clone(),
             Bytes(view.size).to_string(),
             Bytes(view.allocated).to_string(),
@@ -193,6 +193,15 @@ fn table(views: &[VolumeView]) -> String {
         ]);
     }
     table.render()
+}
+
+/// `volume`, `snapshot of vm1` or `clone of monday`.
+fn kind(view: &VolumeView) -> String {
+    match &view.origin {
+        None => view.kind.clone(),
+        Some(origin) if view.kind == "volume" => format!("clone of {origin}"),
+        Some(origin) => format!("{} of {origin}", view.kind),
+    }
 }
 
 /// The first unreadable ranges, and the number of further ones.

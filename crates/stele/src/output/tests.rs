@@ -9,10 +9,24 @@ fn columns_line_up_whatever_their_cells_hold() {
 }
 
 #[test]
+fn wide_and_joined_letters_take_their_columns_of_a_terminal() {
+    let mut table = Table::new(&[("volume", Align::Left), ("size", Align::Right)]);
+    for name in ["\u{6f22}\u{5b57}\u{5bb9}\u{91cf}", "u\u{308}bung", "plain"] {
+        table.row(vec![name.into(), "1 GiB".into()]);
+    }
+    let text = table.render();
+    let rows = "volume     size\n\u{6f22}\u{5b57}\u{5bb9}\u{91cf}  1 GiB\nu\u{308}bung     1 GiB\nplain     1 GiB\n";
+    assert_eq!(text, rows);
+    let cut = elided("\u{6f22}\u{5b57}\u{5bb9}\u{91cf}\u{6f22}\u{5b57}\u{5bb9}\u{91cf}", 9);
+    assert!(width(&cut) <= 9 && cut.starts_with('\u{6f22}') && cut.ends_with('\u{91cf}'), "{cut}");
+}
+
+#[test]
 fn spans_read_as_people_write_them() {
     assert_eq!(span(59), "59 s");
     assert_eq!(span(3_725), "1 h 2 min");
     assert_eq!(bar(1, 2), "[##########..........]");
+    assert_eq!(bar(0, 0), "[....................]");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use stele_archive::VersionId;
 use stele_file::files::Files;
 use stele_file::share::Share;
 use stele_file::share::registry::is_archive_key;
-use stele_file::{Caller, Inode, Kind as FileKind};
+use stele_file::{Caller, FileError, Inode, Kind as FileKind};
 
 use super::open;
 use crate::api::{Actor, Call};
@@ -75,10 +75,13 @@ impl Call for Ls {
 }
 
 fn find(share: &Share, name: &str, path: &str) -> Outcome<Inode> {
-    share.resolve(path).map_err(|error| {
-        let failure = failed(error);
-        Failure { error: format!("`{name}/{path}`: {}", failure.error), ..failure }
-    })
+    share.resolve(path).map_err(|error| failed_at(name, path, error))
+}
+
+/// A failure that names the file.
+fn failed_at(name: &str, path: &str, error: FileError) -> Failure {
+    let failure = failed(error);
+    Failure { error: format!("`{name}/{path}`: {}", failure.error), ..failure }
 }
 
 fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attributes) -> Outcome<FileView> {
@@ -120,7 +123,7 @@ impl Call for ArchiveFile {
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
         let share = open(node, &self.name)?;
         let inode = find(&share, &self.name, &self.path)?;
-        share.archive_now(inode).await.map_err(failed)?;
+        share.archive_now(inode).await.map_err(|error| failed_at(&self.name, &self.path, error))?;
         let about = share.attributes(inode).await.map_err(failed)?;
         file_view(node, &share, self.path, &about)
     }
@@ -140,10 +143,11 @@ impl Call for Pin {
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<FileView> {
         let share = open(node, &self.name)?;
         let inode = find(&share, &self.name, &self.path)?;
-        match self.pinned {
-            true => drop(share.pin(inode).await.map_err(failed)?),
-            false => share.unpin(inode).await.map_err(failed)?,
-        }
+        let done = match self.pinned {
+            true => share.pin(inode).await.map(drop),
+            false => share.unpin(inode).await,
+        };
+        done.map_err(|error| failed_at(&self.name, &self.path, error))?;
         let about = share.attributes(inode).await.map_err(failed)?;
         file_view(node, &share, self.path, &about)
     }
@@ -194,7 +198,7 @@ async fn explained(
 ) -> Outcome<stele_archive::Why> {
     let share = open(node, name)?;
     let inode = find(&share, name, path)?;
-    let state = share.state(inode).map_err(failed)?;
+    let state = share.state(inode).map_err(|error| failed_at(name, path, error))?;
     match node.archive()?.why(&actor.caller(), name, &state.key, version).await {
         Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
             Err(Failure::missing(format!("`{name}/{path}` is not archived; nothing retains it"))

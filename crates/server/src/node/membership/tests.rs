@@ -52,6 +52,14 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+#[test]
+fn a_drive_that_another_process_holds_is_busy() {
+    let busy = unattached(ArrayError::Busy("/d/1.img: is in use by process 708".into()));
+    assert!(busy.kind == Kind::Busy && busy.next == HELD_NEXT, "{busy:?}");
+    let refused = unattached(ArrayError::Refused("/d/1.img: is in use by this process itself".into()));
+    assert!(refused.kind == Kind::Refused && refused.next.is_empty(), "{refused:?}");
+}
+
 /// A drive left, and a command names a new one at its path before the server has forgotten the
 /// former.
 #[tokio::test]
@@ -231,4 +239,30 @@ fn each_drive_that_left_is_dealt_with_once() {
     let names = |removed: &[Departed]| unhandled(removed, &done).into_iter().map(|left| left.index).collect::<Vec<_>>();
     assert_eq!(names(&removed), [Some(1), Some(5), Some(3)]);
     assert_eq!(names(&removed[1..2]), []);
+}
+
+/// A command was killed after it had named the drive in the configuration, and the pool was opened.
+#[tokio::test]
+async fn a_drive_that_is_named_and_that_no_pool_has_is_added() {
+    let folder = std::env::temp_dir().join(format!("stele-named-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    node(&folder).close().await.unwrap();
+    let new = folder.join("d3.img");
+    drop(DriveFile::create(&new, SIZE, Space::Sparse).unwrap());
+    let places: Vec<DrivePlace> = (0..4).map(|at| DrivePlace::new(folder.join(format!("d{at}.img")), at)).collect();
+    let pool = PoolServer::open(&places, Default::default(), ServerOptions::default()).unwrap();
+    let node = Node::of_pool_at(&folder, pool, Config::new(Vec::new()));
+    let status = async || ShowPool {}.perform(&node, &Actor { uid: 0 }).await.unwrap();
+    let before = status().await;
+    let unused = before.drives.last().unwrap();
+    assert!(!unused.is_member() && unused.next.contains("stele pool add"), "{unused:?}");
+    let drives = vec![DriveArgument(DrivePlace::new(new, 9))];
+    let adding = AddDrives { drives, size: None, grow_later: true, destroy: false };
+    add(&node, adding, &Actor { uid: 0 }).await.unwrap();
+    let after = status().await;
+    assert_eq!(after.drives.len(), 4, "{:?}", after.drives);
+    let added = after.drives.last().unwrap();
+    assert_eq!((added.drive, &*added.health, added.enclosure), (3, "healthy", 9), "{added:?}");
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -49,6 +49,17 @@ async fn a_clock_that_jumped_stands_as_an_alarm_until_somebody_has_looked() {
 }
 
 #[test]
+fn an_alarm_of_the_archive_is_logged_with_its_next_step() {
+    let alarms = crate::node::alarms::Alarms::default();
+    for kind in [AlarmKind::Clock, AlarmKind::Expiration, AlarmKind::Damage] {
+        let (_, next) = reaction(kind);
+        alarms.warn("kind", "message", next);
+        let told = alarms.list().pop().map(|alarm| alarm.next).unwrap_or_default();
+        assert!(told == next && told.contains("`stele "), "{kind:?}: {told}");
+    }
+}
+
+#[test]
 fn what_stands_is_dated_when_it_is_first_noticed_and_anew_when_it_comes_back() {
     let noticed = Noticed::default();
     let look = |kinds: &[(&str, &str)], now: u64| -> Vec<u64> {
@@ -61,6 +72,20 @@ fn what_stands_is_dated_when_it_is_first_noticed_and_anew_when_it_comes_back() {
     assert_eq!(look(&[("drive-missing", "drive 1"), ("drive-missing", "drive 2")], 20), [10, 20]);
     assert_eq!(look(&[("drive-missing", "drive 2")], 30), [20]);
     assert_eq!(look(&[("drive-missing", "drive 1")], 40), [40]);
+}
+
+#[test]
+fn a_nearly_full_file_system_beneath_drives_stands_as_an_alarm() {
+    let of = |free: u64| FileSystem {
+        drives: vec!["/srv/a.img".into()],
+        size: Bytes(1000 * MIB),
+        needed: Bytes(900 * MIB),
+        free: Bytes(free * MIB),
+    };
+    assert!(of_file_system(&of(60)).is_none() && of_file_system(&of(950)).is_none());
+    let told = of_file_system(&of(40)).expect("an alarm");
+    assert!(crate::node::alarms::KINDS.contains(&&*told.kind), "{told:?}");
+    assert_eq!(told.message, "the file system beneath drive /srv/a.img has 40 MiB free, and it may still need 900 MiB");
 }
 
 /// Drives help where the configuration and the largest size leave room to grow, and only there.

@@ -16,3 +16,18 @@ fn a_rebuild_is_the_next_step_for_damage_alone() {
     }
     assert!(unopened(stopped(), false).error.contains("drives are missing"));
 }
+
+#[test]
+fn a_volume_with_an_owner_is_named_by_its_content() {
+    for (volume, owner, named) in [
+        ("share-home", OWNER, "the cache of share 'home'"),
+        ("files", OWNER, "the cache of a share"),
+        ("catalog", CATALOG, "the catalog of this pool"),
+        ("share-x", DATA, "the archive of this pool"),
+    ] {
+        assert_eq!(carried(volume, owner), named);
+        let refused = not_deleted(volume, owner);
+        assert!(refused.contains(named), "{refused}");
+        assert_eq!(refused.contains("stele share remove"), owner == OWNER, "{refused}");
+    }
+}

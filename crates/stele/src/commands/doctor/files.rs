@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use stele_ground::Bytes;
 use stele_server::config::{Config, Site};
 use stele_server::failure::{Failure, READ_ONLY_NEXT};
+use stele_server::node::beneath::{self, FileSystem};
 use stele_server::node::heads;
 
 use super::mounts::is_read_only;
@@ -141,6 +142,25 @@ pub fn room(machine: &Machine, site: &Site) -> Finding {
         Ok(free) => Finding::good("room", format!("{} has {free} free", site.dir.display())),
         Err(_) => Finding::unknown("room", "the free space of the data directory"),
     }
+}
+
+/// The file systems beneath drives that are files, which take room there when they are written.
+pub fn beneath(site: &Site, config: &Config) -> Vec<Finding> {
+    let drives = config.pool.drives.iter().map(|drive| drive.placed(site).path);
+    let found = beneath::look(drives);
+    let short: Vec<Finding> = found.iter().filter(|beneath| beneath.is_short()).map(short).collect();
+    match found.is_empty() || !short.is_empty() {
+        true => short,
+        false => {
+            vec![Finding::good("drive-room", "the file systems beneath file drives have what the drives may need")]
+        }
+    }
+}
+
+pub(super) fn short(beneath: &FileSystem) -> Finding {
+    let verdict = if beneath.is_nearly_full() { Verdict::Wrong } else { Verdict::Warning };
+    let next = "free room there, or move drives elsewhere with `stele pool replace`; a full file system stops the pool";
+    Finding::new("drive-room", verdict, beneath.said(), next)
 }
 
 /// Only heads that were sent elsewhere reveal a pool that was rolled back as a whole.

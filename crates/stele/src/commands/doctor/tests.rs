@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use stele_ground::Bytes;
+
 use super::*;
 
 /// The whole machine on one file system that can be written to.
@@ -70,7 +72,17 @@ impl Drop for Patient {
 #[test]
 fn a_healthy_machine_is_called_so() {
     let patient = Patient::new("healthy");
-    for check in ["configuration", "memory", "clock-source", "open-files", "memlock", "drives", "permissions", "room"] {
+    for check in [
+        "configuration",
+        "memory",
+        "clock-source",
+        "open-files",
+        "memlock",
+        "drives",
+        "permissions",
+        "room",
+        "drive-room",
+    ] {
         patient.check(check, Verdict::Good, "");
     }
 }
@@ -201,4 +213,23 @@ fn drives_behind_one_controller_and_volatile_caches_are_found() {
         Some("0000:00:1f.2")
     );
     assert_eq!(machine::controller_of(Path::new("/sys/devices/virtual/block/loop0")), None);
+}
+
+/// A sparse file that is larger than the room beneath it.
+#[test]
+fn drives_that_need_more_than_their_file_system_has_are_found() {
+    let patient = Patient::new("beneath");
+    patient.check("drive-room", Verdict::Good, "");
+    let free = stele_media::system::free_space(&patient.0).unwrap().0;
+    let drive = fs::OpenOptions::new().write(true).open(patient.0.join("data/b.img")).unwrap();
+    drive.set_len(2 * free + (1 << 30)).unwrap();
+    patient.check("drive-room", Verdict::Warning, "b.img");
+    let full = stele_server::node::beneath::FileSystem {
+        drives: vec!["/srv/b.img".into()],
+        size: Bytes(1000),
+        needed: Bytes(900),
+        free: Bytes(9),
+    };
+    let found = files::short(&full);
+    assert!(found.verdict == Verdict::Wrong && found.message.contains("may still need 900 B"), "{found:?}");
 }

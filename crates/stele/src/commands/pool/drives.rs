@@ -10,7 +10,7 @@ use stele_server::connection::Connection;
 use stele_server::drives::DriveArgument;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::named;
-use stele_server::node::membership::forget;
+use stele_server::node::membership::{HELD_NEXT, forget};
 
 use super::{Standstill, follow, hindrance};
 use crate::cli::pool as arguments;
@@ -69,10 +69,9 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     if !written {
         eprintln!("Name the new drives in [pool] drives of {} as well.", site.config_path.display());
     }
-    let moving = |status: &StatusView| (status.moving.is_none(), status.moving);
     let room = |status: &StatusView| status.space.objects.map(|objects| objects.size);
     let (had, waits) = (room(&before), add.wait || !connection.is_server());
-    let after = if waits { follow(connection, json, moving).await? } else { connection.call(ShowPool {}).await? };
+    let after = if waits { filled(connection, json).await? } else { connection.call(ShowPool {}).await? };
     if json {
         return match waits {
             true => print_json(&after),
@@ -101,6 +100,30 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
     Ok(())
 }
 
+/// Waits until nothing moves onto added drives any more.
+async fn filled(connection: &Connection, json: bool) -> Outcome<StatusView> {
+    let mut standstill = Standstill::default();
+    let look = |status: &StatusView| (is_filling_over(status, &mut standstill, Instant::now()), status.moving);
+    let status = follow(connection, json, look).await?;
+    check_filled(&status)?;
+    Ok(status)
+}
+
+/// Whether there is nothing more to wait for.
+fn is_filling_over(status: &StatusView, standstill: &mut Standstill, now: Instant) -> bool {
+    status.moving.is_none() || standstill.is_seen(status, now)
+}
+
+/// The failure of an addition that was waited for, if stripes still have to move.
+fn check_filled(status: &StatusView) -> Outcome<()> {
+    if status.moving.is_none() {
+        return Ok(());
+    }
+    let message = format!("the drives are added, and not filled yet: {}", hindrance(status, None));
+    Err(Failure::new(Kind::Damaged, message)
+        .next("`stele pool status`; return drives, or make room; the pool then goes on by itself"))
+}
+
 /// Takes the entries of drives out of the configuration again that the pool did not take. Where it
 /// may have taken them the entries stay, since the next start must find the drives: an entry of a
 /// drive outside of the pool does no harm.
@@ -117,7 +140,7 @@ pub(super) async fn withdraw(
         Failure { next, ..failure }
     };
     // The answer was lost, and the pool may take the drives still.
-    if failure.kind == Kind::Busy {
+    if failure.kind == Kind::Busy && failure.next != HELD_NEXT {
         return stays(failure);
     }
     if entries.is_empty() {

@@ -1,11 +1,14 @@
 //! The text of `stele pool status`: 80 columns wide, however long the names of drives are.
 
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, are, counted};
-use stele_server::api::pool::{DriveView, SpaceView, StandingView, StatusView};
+use stele_ground::{Bytes, counted};
+use stele_server::api::pool::{CodeView, DriveView, SpaceView, StandingView, StatusView};
 
 use super::describe;
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, paint};
+
+/// The name of a line that is coloured.
+const WARNING: &str = "warning";
 
 fn health(drive: &DriveView) -> String {
     let colour = match drive.health.as_str() {
@@ -25,54 +28,7 @@ pub fn render(status: &StatusView) -> String {
         other => paint(other, YELLOW),
     };
     let mut text = format!("{} {}  {state}\n", paint("Pool", BOLD), status.name);
-    text.push_str(&space(status));
-    if status.shards > 1 {
-        text.push_str(&format!("  shards  {}, each with a part of every drive and a thread\n", status.shards));
-    }
-    text.push_str(&format!(
-        "  log     {} of {}, {} dirty\n",
-        Bytes(status.log_used),
-        Bytes(status.log_size),
-        Bytes(status.dirty)
-    ));
-    for (name, work) in [
-        ("rebuild", &status.rebuild),
-        ("copying", &status.copy_back),
-        ("moving", &status.moving),
-        ("scrub", &status.scrub),
-    ] {
-        if let Some(work) = work {
-            text.push_str(&format!("  {name:<7} {}\n", describe(work)));
-        }
-    }
-    if status.scrubs_finished > 0 {
-        let ended = status.last_scrub.map(|at| format!(", {},", moment(at))).unwrap_or_default();
-        text.push_str(&format!(
-            "  scrubs  {} finished; the last{ended} found {} damaged places and repaired {}\n",
-            status.scrubs_finished, status.scrub_damage_found, status.scrub_damage_repaired
-        ));
-    }
-    if status.rebuilt + status.repaired > 0 {
-        text.push_str(&format!(
-            "  healing {} rebuilt, {} repaired\n",
-            counted(status.rebuilt, "strip"),
-            status.repaired
-        ));
-    }
-    if status.unreadable_stripes > 0 {
-        text.push_str(&format!(
-            "  reading {} cannot be read, {} of them {} lost\n",
-            counted(status.unreadable_stripes, "stripe"),
-            status.lost_stripes,
-            are(status.lost_stripes)
-        ));
-    }
-    if status.exposed_stripes > 0 {
-        text.push_str(&format!(
-            "  spread  {} stripes do not survive the loss of an enclosure; {} of them move\n",
-            status.exposed_stripes, status.crowded_stripes
-        ));
-    }
+    text.push_str(&aligned(&head(status)));
     text.push('\n');
     let mut drives: Vec<&DriveView> = status.drives.iter().collect();
     drives.sort_by_key(|drive| (drive.enclosure, drive.drive));
@@ -126,44 +82,109 @@ pub fn render(status: &StatusView) -> String {
     text
 }
 
-/// The line on space.
-fn space(status: &StatusView) -> String {
-    let SpaceView { codes, overpromised_raw, promised_raw, objects } = &status.space;
-    let mut text = format!(
-        "  drives  {} in all, {} taken, {} of {} of spare space in use\n",
-        Bytes(status.raw),
-        Bytes(status.used),
-        Bytes(status.spare_used),
-        Bytes(status.spare),
-    );
-    for code in codes {
-        text.push_str(&format!(
-            "  {:<7} {} stored in {} of {}; room for {} more\n",
-            code.code,
-            Bytes(code.allocated),
-            counted(code.volumes as u64, "volume"),
-            Bytes(code.promised),
-            Bytes(code.free),
+/// A line below the name of the pool: of what, and what.
+type Line = (String, String);
+
+fn line(name: &str, text: String) -> Line {
+    (name.to_owned(), text)
+}
+
+/// The lines, with their texts below each other.
+fn aligned(lines: &[Line]) -> String {
+    let wide = lines.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let shown = |(name, text): &Line| {
+        let gap = " ".repeat(wide.saturating_sub(name.chars().count()));
+        let name = if name == WARNING { paint(name, YELLOW) } else { name.clone() };
+        format!("  {name}{gap} {text}\n")
+    };
+    lines.iter().map(shown).collect()
+}
+
+/// The pool as a whole.
+fn head(status: &StatusView) -> Vec<Line> {
+    let mut lines = space(status);
+    if status.shards > 1 {
+        lines.push(line("shards", format!("{}, each with a part of every drive and a thread", status.shards)));
+    }
+    let (used, size, dirty) = (Bytes(status.log_used), Bytes(status.log_size), Bytes(status.dirty));
+    lines.push(line("log", format!("{used} of {size}, {dirty} dirty")));
+    for (name, work) in [
+        ("rebuild", &status.rebuild),
+        ("copying", &status.copy_back),
+        ("moving", &status.moving),
+        ("scrub", &status.scrub),
+    ] {
+        lines.extend(work.as_ref().map(|work| line(name, describe(work))));
+    }
+    if status.scrubs_finished > 0 {
+        let ended = status.last_scrub.map(|at| format!(", {},", moment(at))).unwrap_or_default();
+        let found = counted(status.scrub_damage_found, "damaged place");
+        lines.push(line(
+            "scrubs",
+            format!(
+                "{} finished; the last{ended} found {found} and repaired {}",
+                status.scrubs_finished, status.scrub_damage_repaired
+            ),
         ));
     }
+    if status.rebuilt + status.repaired > 0 {
+        lines.push(line(
+            "healing",
+            format!("{} rebuilt, {} repaired", counted(status.rebuilt, "strip"), status.repaired),
+        ));
+    }
+    if status.unreadable_stripes > 0 {
+        lines.push(line("reading", super::unreadable(status)));
+    }
+    if status.exposed_stripes > 0 {
+        let (stripes, moving) = (counted(status.exposed_stripes, "stripe"), status.crowded_stripes);
+        let (do_not, move_now) =
+            (if status.exposed_stripes == 1 { "does" } else { "do" }, if moving == 1 { "moves" } else { "move" });
+        let text = format!("{stripes} {do_not} not survive the loss of an enclosure; {moving} of them {move_now}");
+        lines.push(line("spread", text));
+    }
+    lines
+}
+
+/// The lines on space.
+fn space(status: &StatusView) -> Vec<Line> {
+    let SpaceView { codes, overpromised_raw, promised_raw, objects } = &status.space;
+    let mut lines = vec![line(
+        "drives",
+        format!(
+            "{} in all, {} taken, {} of {} of spare space in use",
+            Bytes(status.raw),
+            Bytes(status.used),
+            Bytes(status.spare_used),
+            Bytes(status.spare),
+        ),
+    )];
+    lines.extend(codes.iter().map(|code| line(&code.code, stored(code))));
     if let Some(objects) = objects {
-        text.push_str(&format!(
-            "  objects {} of {} free, {} % full; {} needed\n",
+        let text = format!(
+            "{} of {} free, {} % full; {} needed",
             Bytes(objects.free),
             Bytes(objects.size),
             objects.full_percent,
             Bytes(objects.live),
-        ));
+        );
+        lines.push(line("objects", text));
     }
     if *overpromised_raw > 0 {
-        let warning = format!(
-            "volumes promise {} of drives, {} more than there are",
-            Bytes(*promised_raw),
-            Bytes(*overpromised_raw)
-        );
-        text.push_str(&format!("  {} {warning}\n", paint("warning", YELLOW)));
+        let (promised, lacking) = (Bytes(*promised_raw), Bytes(*overpromised_raw));
+        lines.push(line(WARNING, format!("volumes promise {promised} of drives, {lacking} more than there are")));
     }
-    text
+    lines
+}
+
+/// What volumes of a code hold. Their snapshots hold a part of it.
+fn stored(code: &CodeView) -> String {
+    let volumes = format!("{} of {}", counted(code.volumes.into(), "volume"), Bytes(code.promised));
+    let (allocated, free) = (Bytes(code.allocated), Bytes(code.free));
+    match code.snapshots {
+        0 => format!("{allocated} stored in {volumes}; room for {free} more"),
+        snapshots => format!("{allocated} in {volumes}, {}; {free} more fit", counted(snapshots.into(), "snapshot")),
+    }
 }
 
 /// A drive that is not the pool's, or that its first shard does not have, has no number.

@@ -38,17 +38,3 @@ fn a_move_that_has_counted_nothing_yet_shows_no_full_bar() {
     assert!(describe(&work).starts_with(&format!("{} 0 %", bar(0, 1))), "{}", describe(&work));
     assert!(!describe(&work).contains('#'));
 }
-
-#[test]
-fn more_spare_space_than_half_of_the_drives_is_refused() {
-    for (spare, drives, most) in [(None, 3, None), (Some(0), 3, None), (Some(1), 3, None), (Some(4), 8, None)]
-        .into_iter()
-        .chain([(Some(2), 3, Some(1)), (Some(5), 8, Some(4)), (Some(600), 512, Some(256))])
-    {
-        let refused = check_spare(spare, drives).err();
-        assert_eq!(refused.is_some(), most.is_some(), "{spare:?} of {drives}: {refused:?}");
-        if let (Some(failure), Some(most)) = (refused, most) {
-            assert!(failure.kind == Kind::Usage && failure.next.contains(&format!("--spare {most},")), "{failure:?}");
-        }
-    }
-}

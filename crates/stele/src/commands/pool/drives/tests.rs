@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use stele_array::NOT_A_MEMBER;
+use stele_server::api::pool::ProgressView;
 
 use super::super::render::tests::{drive, full};
 use super::super::{STANDSTILL, is_leaving, is_settled};
@@ -107,4 +110,24 @@ fn a_removal_that_other_drives_keep_from_its_end_fails() {
     assert!(failure.kind.exit_code() == 5 && words.iter().all(|words| failure.error.contains(words)), "{failure:?}");
     // While all are here, it is waited for.
     assert!(!removal.is_over(&leaving(), &mut standstill, begin + 2 * STANDSTILL));
+}
+
+/// The drives are the pool's, and moving onto them does not go on.
+#[test]
+fn an_addition_that_stands_still_fails_and_says_why() {
+    let mut stuck = pool();
+    stuck.moving = Some(ProgressView { done: 1, total: 2, rate: 0, seconds_left: None, seconds_running: 0 });
+    let (mut standstill, begin) = (Standstill::default(), Instant::now());
+    for after in [Duration::ZERO, STANDSTILL, 2 * STANDSTILL] {
+        assert!(!is_filling_over(&stuck, &mut standstill, begin + after), "nothing keeps it from its end");
+    }
+    stuck.drives[2].health = "missing".to_owned();
+    let (mut standstill, begin) = (Standstill::default(), Instant::now());
+    assert!(!is_filling_over(&stuck, &mut standstill, begin));
+    assert!(is_filling_over(&stuck, &mut standstill, begin + STANDSTILL));
+    let failure = check_filled(&stuck).expect_err("stripes have to move");
+    let words = ["the drives are added", "drive 2 is missing"];
+    assert!(failure.kind.exit_code() == 5 && words.iter().all(|words| failure.error.contains(words)), "{failure:?}");
+    stuck.moving = None;
+    assert!(is_filling_over(&stuck, &mut Standstill::default(), begin) && check_filled(&stuck).is_ok());
 }

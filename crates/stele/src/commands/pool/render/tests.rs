@@ -45,6 +45,7 @@ pub fn full() -> StatusView {
         code: code.to_owned(),
         strip: 65536,
         volumes: 12,
+        snapshots: if code == "8+2" { 12 } else { 0 },
         promised: 211 * TIB,
         allocated: 123 * TIB + (1 << 39),
         free: 99 * TIB + (1 << 39),
@@ -70,6 +71,27 @@ fn a_full_pool_is_shown_in_eighty_columns() {
         "2645 stripes cannot be read, 1036",
         "stele affected",
         "D7GX00000023",
+    ] {
+        assert!(text.contains(words), "'{words}' is missing:\n{text}");
+    }
+}
+
+#[test]
+fn the_lines_of_the_head_begin_below_each_other() {
+    let mut status = full();
+    (status.scrub_damage_found, status.exposed_stripes, status.crowded_stripes) = (1, 1, 1);
+    let text = render(&status);
+    let head: Vec<&str> = text.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+    // The longest name is that of a code.
+    assert!(head.iter().any(|line| line.starts_with("  mirror-4 123.5 TiB stored in 12 volumes")), "{text}");
+    for line in &head {
+        assert!(line.get(10..11) == Some(" ") && line.get(11..12) != Some(" "), "{line}");
+    }
+    for words in [
+        "12 volumes of 211 TiB, 12 snapshots; 99.5 TiB more fit",
+        "found 1 damaged place and",
+        "1 stripe does not",
+        "1 of them moves",
     ] {
         assert!(text.contains(words), "'{words}' is missing:\n{text}");
     }
