@@ -116,6 +116,14 @@ impl Engine {
     pub fn take_back_cells(&self) -> Option<Lsn> {
         self.step(|core| self.give_back(core))
     }
+
+    /// As `take_back_cells`, of all cells that were given up so far.
+    pub async fn settle_cells(&self) -> Result<(), ArrayError> {
+        while let Some(lsn) = self.take_back_cells() {
+            self.log.durable(lsn).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Surroundings {

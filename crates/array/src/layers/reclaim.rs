@@ -38,7 +38,11 @@ impl Engine {
                 return;
             }
             let done = match self.reclaim().await {
-                Ok(any) if any || asked => self.free_empty_rows().await,
+                // The rows that moves make for themselves are empty at first.
+                Ok(any) if any || (asked && !self.moving.work.is_under_way()) => match self.free_empty_rows().await {
+                    Ok(()) => self.settle_cells().await,
+                    failed => failed,
+                },
                 Ok(_) => Ok(()),
                 Err(error) => Err(error),
             };

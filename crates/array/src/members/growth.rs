@@ -156,6 +156,8 @@ impl Engine {
             (_, true) => return Ok(()),
             _ => entry.leaving = true,
         }
+        // What is on its way to be free counts.
+        self.settle_cells().await?;
         self.check_can_leave(drive, &after, 0)?;
         self.drives
             .labels

@@ -79,7 +79,7 @@ fn a_block_with_a_run_that_failed_or_was_stopped_does_not_count() {
 
 #[test]
 fn too_few_blocks_and_searches_are_refused() {
-    assert!(expanded(&cells(), 2, 1).unwrap_err().to_string().contains("2 blocks"));
+    assert!(expanded(&cells(), 2, 1).unwrap_err().to_string().contains("--blocks 2"));
     let search = Job::parse("[search]\nresponse = \"20ms\"").unwrap().cells().unwrap();
     assert!(expanded(&search, 5, 1).unwrap_err().to_string().contains("stele lab diff"));
 }

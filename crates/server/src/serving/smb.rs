@@ -390,7 +390,7 @@ mod tests {
         let names = ["global", "homes", "printers", "records", "scans"].map(String::from);
         let misnamed = misnamed(names.iter());
         assert_eq!(misnamed.keys().collect::<Vec<_>>(), ["global", "homes", "printers"]);
-        assert!(misnamed["homes"].contains("\"homes\"") && misnamed["homes"].contains("uses it for itself"));
+        assert!(misnamed["homes"].contains("'homes'") && misnamed["homes"].contains("uses it for itself"));
         let share = |name: &String| SambaShare {
             name: name.clone(),
             path: "/records".into(),

@@ -36,7 +36,7 @@ async fn a_share_that_did_not_open_is_tried_again() {
         assert_eq!((node.shares.unopened.list().len(), alarms()), (1, 1), "one alarm for one reason");
     }
 
-    for (size, why) in [(Bytes(16 * MIB - 1), "too small"), (Bytes(1 << 50), "larger than the pool")] {
+    for (size, why) in [(Bytes(16 * MIB - 1), "too small"), (Bytes(1 << 50), "takes 2 PiB on drives")] {
         let refused = node.make_cache("share-files".to_owned(), "mirror-2".parse().unwrap(), size).await.unwrap_err();
         assert!(refused.kind == Kind::Usage && refused.error.to_string().contains(why), "{}", refused.error);
     }

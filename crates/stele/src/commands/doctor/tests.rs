@@ -223,7 +223,7 @@ fn drives_that_need_more_than_their_file_system_has_are_found() {
     let free = stele_media::system::free_space(&patient.0).unwrap().0;
     let drive = fs::OpenOptions::new().write(true).open(patient.0.join("data/b.img")).unwrap();
     drive.set_len(2 * free + (1 << 30)).unwrap();
-    patient.check("drive-room", Verdict::Warning, "b.img");
+    patient.check("drive-room", Verdict::Warning, "and 1 more has");
     let full = stele_server::node::beneath::FileSystem {
         drives: vec!["/srv/b.img".into()],
         size: Bytes(1000),

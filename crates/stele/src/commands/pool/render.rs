@@ -140,7 +140,7 @@ fn head(status: &StatusView) -> Vec<Line> {
         let (stripes, moving) = (counted(status.exposed_stripes, "stripe"), status.crowded_stripes);
         let (do_not, move_now) =
             (if status.exposed_stripes == 1 { "does" } else { "do" }, if moving == 1 { "moves" } else { "move" });
-        let text = format!("{stripes} {do_not} not survive the loss of an enclosure; {moving} of them {move_now}");
+        let text = format!("{stripes} {do_not} not survive the loss of an enclosure; {moving} {move_now}");
         lines.push(line("spread", text));
     }
     lines

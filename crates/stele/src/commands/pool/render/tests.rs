@@ -91,7 +91,7 @@ fn the_lines_of_the_head_begin_below_each_other() {
         "12 volumes of 211 TiB, 12 snapshots; 99.5 TiB more fit",
         "found 1 damaged place and",
         "1 stripe does not",
-        "1 of them moves",
+        "; 1 moves",
     ] {
         assert!(text.contains(words), "'{words}' is missing:\n{text}");
     }
