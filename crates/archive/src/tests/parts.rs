@@ -21,6 +21,18 @@ async fn part(archive: &Archive, upload: &str, number: u32, data: &[u8]) -> Comp
     CompletedPart { number, etag: info.etag.to_string(), checksums: info.checksums }
 }
 
+/// Begins an object, in a bucket of its own, and uploads its parts under these numbers.
+async fn uploaded(archive: &Archive, data: &[u8], numbers: [u32; 3]) -> CompleteRequest {
+    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
+    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let mut parts = Vec::new();
+    for (number, piece) in numbers.into_iter().zip(data.chunks(PART_SIZE_MIN as usize)) {
+        parts.push(part(archive, &upload, number, piece).await);
+    }
+    CompleteRequest { bucket: "bucket".into(), key: "key".into(), upload, parts, ..CompleteRequest::default() }
+}
+
 /// The streams that have extents in rows of their own, and those that parts name.
 fn streams(world: &World) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let snapshot = world.catalog.snapshot().unwrap();
@@ -79,16 +91,8 @@ async fn extents_of_parts_go_with_the_rows_of_the_parts() {
 async fn an_object_of_parts_without_a_checksum_gets_one() {
     let world = World::sized(4, 128 * MIB, 256 << 10);
     let archive = world.create().await;
-    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
-    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
-    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
     let data = content(1, 2 * PART_SIZE_MIN as usize + 777);
-    let mut parts = Vec::new();
-    for (number, piece) in (1..).zip(data.chunks(PART_SIZE_MIN as usize)) {
-        parts.push(part(&archive, &upload, number, piece).await);
-    }
-    let (bucket, key) = ("bucket".into(), "key".into());
-    let completion = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+    let completion = uploaded(&archive, &data, [1, 2, 3]).await;
     let sums = archive.complete_upload(&admin(), completion).await.unwrap().checksums;
     let whole = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &data);
     assert_eq!(sums.len(), 1);
@@ -102,16 +106,8 @@ async fn an_object_of_parts_without_a_checksum_gets_one() {
 async fn parts_of_an_object_count_without_gaps() {
     let world = World::sized(7, 128 * MIB, 256 << 10);
     let archive = world.create().await;
-    archive.create_bucket(&admin(), "bucket", NewBucket::default()).await.unwrap();
-    let new = NewUpload { bucket: "bucket".into(), key: "key".into(), ..NewUpload::default() };
-    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
     let data = content(1, 2 * PART_SIZE_MIN as usize + 777);
-    let mut parts = Vec::new();
-    for (number, piece) in [3, 5, 900].into_iter().zip(data.chunks(PART_SIZE_MIN as usize)) {
-        parts.push(part(&archive, &upload, number, piece).await);
-    }
-    let (bucket, key) = ("bucket".to_owned(), "key".to_owned());
-    let completion = CompleteRequest { bucket, key, upload, parts, ..CompleteRequest::default() };
+    let completion = uploaded(&archive, &data, [3, 5, 900]).await;
     archive.complete_upload(&admin(), completion).await.unwrap();
     let get = |range| GetRequest { bucket: "bucket".into(), key: "key".into(), range, ..GetRequest::default() };
     let listed =
