@@ -192,7 +192,7 @@ impl Serving {
             }
             Op::Zero { at, length } => (op, engine.zero_host(volume, at, length, true).await),
             Op::Discard { at, length } => (op, engine.zero_host(volume, at, length, false).await),
-            Op::Flush => (Op::Flush, self.forced(volume, true, Ok(())).await),
+            Op::Flush => (Op::Flush, engine.flush_host(volume).await),
             Op::Extents { at, length, since, mut extents } => {
                 let result = engine.extents_host(volume, at, length, since, &mut extents).await;
                 (Op::Extents { at, length, since, extents }, result)
@@ -200,13 +200,11 @@ impl Serving {
         }
     }
 
-    /// The result of a write once it is durable, where `force` asks for that. Everything
-    /// acknowledged is durable already, except on a volatile volume: its writes are in the log's
-    /// open groups, whose flushes this waits for.
+    /// The result of a write once it is durable, where `force` asks for that. It is already, except
+    /// on a volatile volume.
     async fn forced(&self, volume: &Volume, force: bool, result: Result<(), ArrayError>) -> Result<(), ArrayError> {
-        let newest = Lsn(self.engine.log.next_lsn().0 - 1);
         match volume.mode() {
-            WriteMode::Volatile if force && result.is_ok() => self.engine.log.durable(newest).await,
+            WriteMode::Volatile if force && result.is_ok() => self.engine.flush_host(volume).await,
             _ => result,
         }
     }
@@ -282,10 +280,7 @@ impl Engine {
         }
         // Durable in the log: the group's flushes are behind this.
         self.log.durable(newest).await?;
-        // Where the pool has little room, rows that this emptied are room for other codes.
-        if self.step(|core| core.space.take_emptied()) && !self.layout.read().has_plenty(volume.class, 1) {
-            self.reclaiming.want();
-        }
+        self.offer_emptied(volume.class);
         if volume.mode() == WriteMode::WriteThrough {
             // Of whole stripes the mapping is all there is; parts are on their strips after the
             // destage's flushes.

@@ -27,6 +27,16 @@ struct Flying {
     length: u64,
     began: Began,
     since: Instant,
+    /// A write that was said to be ordered: a flush makes it durable.
+    is_ordered: bool,
+    /// A flush behind it was answered.
+    is_durable: bool,
+}
+
+impl Flying {
+    fn new(kind: Kind, (at, length): (u64, u64), began: Began, since: Instant) -> Flying {
+        Flying { kind, at, length, began, since, is_ordered: false, is_durable: false }
+    }
 }
 
 /// The behaviour of a host; drawn once for each volume.
@@ -55,6 +65,8 @@ pub struct Host {
     dice: Dice,
     next_at: Instant,
     flying: BTreeMap<u64, Flying>,
+    /// For each flush under way the writes that were ordered when it began.
+    flushes: BTreeMap<u64, Vec<u64>>,
     /// Whether it pauses because the volume is being deleted or resized.
     pub paused: bool,
     /// Number of operations that it may still begin before the next scene.
@@ -103,6 +115,7 @@ impl Host {
             dice,
             next_at: Instant(0),
             flying: BTreeMap::new(),
+            flushes: BTreeMap::new(),
             paused: false,
             allowance: 0,
             reads_only: false,
@@ -202,7 +215,11 @@ impl Host {
             Kind::Zero | Kind::Discard => self.oracle.begin_write(at, length, 0),
             Kind::Read | Kind::Flush | Kind::Extents => self.oracle.begin_read(),
         };
-        self.flying.insert(tag, Flying { kind, at, length, began, since: now });
+        if kind == Kind::Flush {
+            let ordered = self.flying.iter().filter(|(_, flying)| flying.is_ordered).map(|(tag, _)| *tag);
+            self.flushes.insert(tag, ordered.collect());
+        }
+        self.flying.insert(tag, Flying::new(kind, (at, length), began, now));
         Request { tag, op, priority: Priority::Host, deadline: None }
     }
 
@@ -217,12 +234,30 @@ impl Host {
     /// A read of the whole range, apart from the drawn operations: the final check.
     pub fn look(&mut self, now: Instant, tag: u64, at: u64, length: u64) -> Request {
         let began = self.oracle.begin_read();
-        self.flying.insert(tag, Flying { kind: Kind::Read, at, length, began, since: now });
+        self.flying.insert(tag, Flying::new(Kind::Read, (at, length), began, now));
         Request {
             tag,
             op: Op::Read { at, buffer: Buffer::zeroed(length as usize) },
             priority: Priority::Host,
             deadline: None,
+        }
+    }
+
+    /// A write has its place in the log: reads see it from here on.
+    pub fn ordered(&mut self, tag: u64) {
+        if let Some(flying) = self.flying.get_mut(&tag) {
+            flying.is_ordered = true;
+            self.oracle.show_write(flying.at, flying.length, flying.began);
+        }
+    }
+
+    /// A flush was answered: the writes that were ordered before it are durable.
+    fn flushed(&mut self, ordered: Vec<u64>, coverage: &mut Coverage) {
+        for tag in ordered {
+            let Some(write) = self.flying.get_mut(&tag) else { continue };
+            write.is_durable = true;
+            coverage.count("ordered writes made durable by a flush");
+            self.oracle.end_write(write.at, write.length, write.began, WriteOutcome::Acknowledged);
         }
     }
 
@@ -234,10 +269,13 @@ impl Host {
                 self.spec.name, done.tag
             )));
         };
+        let ordered = self.flushes.remove(&done.tag).unwrap_or_default();
         let (at, length) = (flying.at, flying.length);
         let place = format!("{}: {:?} of {length} bytes at {at}", self.spec.name, flying.kind);
         if let Err(error) = &done.result {
             match flying.kind {
+                // It stays what a flush has made it.
+                Kind::Write if flying.is_durable => {}
                 Kind::Write | Kind::Zero | Kind::Discard => {
                     self.oracle.end_write(at, length, flying.began, WriteOutcome::Failed);
                 }
@@ -263,6 +301,7 @@ impl Host {
                 }
                 self.oracle.end_view(at, &pieces, flying.began)
             }
+            (Kind::Write, Op::Write { at: back, .. }) if back == at && flying.is_durable => Ok(()),
             (Kind::Write, Op::Write { at: back, .. }) if back == at => {
                 self.oracle.end_write(at, length, flying.began, WriteOutcome::Acknowledged);
                 Ok(())
@@ -284,6 +323,7 @@ impl Host {
             }
             (Kind::Flush, Op::Flush) => {
                 self.oracle.drop_read(flying.began);
+                self.flushed(ordered, coverage);
                 Ok(())
             }
             (Kind::Extents, Op::Extents { extents, .. }) => self.judge_extents(&place, flying, &extents),
@@ -313,6 +353,7 @@ impl Host {
     /// The machine stopped: operations in flight get no answer.
     pub fn crash(&mut self) {
         self.flying.clear();
+        self.flushes.clear();
         self.oracle.crash();
         self.next_at = Instant(0);
     }
@@ -337,7 +378,7 @@ impl Host {
     /// A discard of the range, apart from the drawn operations.
     pub fn empty(&mut self, now: Instant, tag: u64, at: u64, length: u64) -> Request {
         let began = self.oracle.begin_write(at, length, 0);
-        self.flying.insert(tag, Flying { kind: Kind::Discard, at, length, began, since: now });
+        self.flying.insert(tag, Flying::new(Kind::Discard, (at, length), began, now));
         Request { tag, op: Op::Discard { at, length }, priority: Priority::Host, deadline: None }
     }
 }

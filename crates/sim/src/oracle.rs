@@ -27,6 +27,9 @@ struct Candidate {
     ended: u64,
     /// The event from which on no new read may return it; `NEVER` while it may be returned.
     replaced: u64,
+    /// The event from which on no new read may return it before the next crash: a write that
+    /// replaces it is visible, and not durable yet.
+    hidden: u64,
 }
 
 const FLYING: u64 = u64::MAX;
@@ -73,7 +76,7 @@ pub struct Oracle {
 impl Oracle {
     /// A new volume of zeros. `unit` is the volume's block, the smallest atomic unit.
     pub fn new(name: impl Into<String>, size: u64, unit: usize) -> Oracle {
-        let zeros = Candidate { value: 0, began: 0, ended: 0, replaced: NEVER };
+        let zeros = Candidate { value: 0, began: 0, ended: 0, replaced: NEVER, hidden: NEVER };
         Oracle {
             name: name.into(),
             unit,
@@ -100,7 +103,7 @@ impl Oracle {
 
     /// The volume was made larger, and the new part is zeros; or smaller.
     pub fn resize(&mut self, size: u64) {
-        let zeros = Candidate { value: 0, began: self.clock, ended: self.clock, replaced: NEVER };
+        let zeros = Candidate { value: 0, began: self.clock, ended: self.clock, replaced: NEVER, hidden: NEVER };
         self.blocks.resize((size / self.unit as u64) as usize, vec![zeros]);
     }
 
@@ -117,7 +120,7 @@ impl Oracle {
     pub fn begin_write(&mut self, at: u64, length: u64, value: Value) -> Began {
         let began = self.tick();
         for index in self.indexes(at, length) {
-            let candidate = Candidate { value, began, ended: FLYING, replaced: NEVER };
+            let candidate = Candidate { value, began, ended: FLYING, replaced: NEVER, hidden: NEVER };
             self.blocks[index].push(candidate);
             if let Some(shadow) = &mut self.shadow {
                 shadow.blocks[index].push(candidate);
@@ -132,6 +135,10 @@ impl Oracle {
         for index in self.indexes(at, length) {
             let block = &mut self.blocks[index];
             for candidate in block.iter_mut() {
+                // A visible write that fails may be gone again.
+                if outcome == WriteOutcome::Failed {
+                    candidate.hidden = NEVER;
+                }
                 if candidate.began == began.0 {
                     candidate.ended = now;
                 } else if outcome == WriteOutcome::Acknowledged && candidate.ended < began.0 {
@@ -139,6 +146,16 @@ impl Oracle {
                 }
             }
             block.retain(|candidate| candidate.replaced >= oldest);
+        }
+    }
+
+    /// The write is visible to every read that begins from now on. It may not be durable yet.
+    pub fn show_write(&mut self, at: u64, length: u64, began: Began) {
+        let now = self.tick();
+        for index in self.indexes(at, length) {
+            for candidate in self.blocks[index].iter_mut().filter(|candidate| candidate.ended < began.0) {
+                candidate.hidden = candidate.hidden.min(now);
+            }
         }
     }
 
@@ -186,7 +203,9 @@ impl Oracle {
         for (index, content) in self.indexes(at, length).zip(contents) {
             let value = value_of(content, index as u64);
             let block = &mut self.blocks[index];
-            let possible = |candidate: &Candidate| Some(candidate.value) == value && candidate.replaced >= began.0;
+            let possible = |candidate: &Candidate| {
+                Some(candidate.value) == value && candidate.replaced >= began.0 && candidate.hidden >= began.0
+            };
             let Some(first) = block.iter().filter(|candidate| possible(candidate)).map(|found| found.began).min()
             else {
                 return Err(Violation(self.explain(index, value, content, began)));
@@ -237,8 +256,11 @@ impl Oracle {
     pub fn crash(&mut self) {
         let now = self.tick();
         self.reads.clear();
-        for candidate in self.blocks.iter_mut().flatten().filter(|candidate| candidate.ended == FLYING) {
-            candidate.ended = now;
+        for candidate in self.blocks.iter_mut().flatten() {
+            candidate.hidden = NEVER;
+            if candidate.ended == FLYING {
+                candidate.ended = now;
+            }
         }
         if let Some(shadow) = &mut self.shadow {
             shadow.crash();
@@ -263,7 +285,8 @@ impl Oracle {
     /// Whether a read of the range that began then may return zeros everywhere.
     pub fn may_be_zero(&self, at: u64, length: u64, began: Began) -> bool {
         self.indexes(at, length).all(|index| {
-            self.blocks[index].iter().any(|candidate| candidate.value == 0 && candidate.replaced >= began.0)
+            let may = |candidate: &Candidate| candidate.replaced >= began.0 && candidate.hidden >= began.0;
+            self.blocks[index].iter().any(|candidate| candidate.value == 0 && may(candidate))
         })
     }
 }

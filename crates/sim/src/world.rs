@@ -401,7 +401,11 @@ impl<S: System> World<S> {
                     self.growth.given_up.extend(self.given_up_in(&alarm));
                     self.growth.hear(alarm);
                 }
-                Happening::Ordered { .. } => {}
+                Happening::Ordered { volume, tag } => {
+                    if let Some(host) = self.hosts.values_mut().find(|host| host.id == volume) {
+                        host.ordered(tag);
+                    }
+                }
                 Happening::Lost { bay } => self.atlas.note_absent(bay),
             }
         }

@@ -65,8 +65,23 @@ impl Engine {
         for lsn in join_all(places).await {
             newest = newest.max(lsn?.unwrap_or_default());
         }
+        if let Some(handle) = volume.handle() {
+            handle.note_ordered(newest);
+        }
         ordered();
         // Durable in the log on all its members: the group's flushes are behind this.
         self.log.durable_in_time(newest).await
+    }
+
+    /// Makes durable what was said to be ordered: a caller may have acknowledged it. Everything
+    /// else that was answered is durable already, except on a volatile volume, whose writes are in
+    /// the log's open groups.
+    pub async fn flush_host(&self, volume: &Volume) -> Result<(), ArrayError> {
+        let newest = match volume.mode() {
+            WriteMode::Volatile => Lsn(self.log.next_lsn().0 - 1),
+            _ if self.io.is_disabled(Mutation::OrderedFlush) => return Ok(()),
+            _ => volume.handle().map_or(Lsn(0), |handle| handle.ordered()),
+        };
+        self.log.durable(newest).await
     }
 }

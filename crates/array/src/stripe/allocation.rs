@@ -214,8 +214,18 @@ impl Engine {
         if !self.layout.read().within_enclosure_rule(&row) {
             self.moving.note_crowded();
         }
+        let class = row.class;
         self.append(&Record::RowCreate { row }, pages, reservation);
         self.step(|core| core.space.note_room(false));
+        self.offer_emptied(class);
+    }
+
+    /// Where the pool has little room left for the class, rows that discards emptied are room for
+    /// all.
+    pub fn offer_emptied(&self, class: RowClass) {
+        if !self.layout.read().has_plenty(class, 1) && self.step(|core| core.space.take_emptied()) {
+            self.reclaiming.want();
+        }
     }
 
     async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<Growth, ArrayError> {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use stele_ground::VolumeId;
 
+use crate::model::place::Lsn;
 use crate::runtime::sync::{Permit, Semaphore};
 use crate::volumes::ahead::Ahead;
 use crate::volumes::gathering::Gathering;
@@ -20,6 +21,8 @@ pub struct VolumeHandle {
     gate: Semaphore,
     pub ahead: Ahead,
     pub gathering: Gathering,
+    /// The newest record of a write that was said to be ordered.
+    ordered: Cell<Lsn>,
     /// Reads answered from memory alone, and the others; since the pool was opened.
     hits: Cell<u64>,
     misses: Cell<u64>,
@@ -39,6 +42,7 @@ impl VolumeHandle {
             gate: Semaphore::new(WRITES),
             ahead: Ahead::of(ahead),
             gathering: Gathering::default(),
+            ordered: Cell::new(Lsn(0)),
             hits: Cell::new(0),
             misses: Cell::new(0),
         })
@@ -56,6 +60,16 @@ impl VolumeHandle {
     /// Reads answered from memory alone, and the others; since the pool was opened.
     pub fn reads(&self) -> (u64, u64) {
         (self.hits.get(), self.misses.get())
+    }
+
+    /// Writes up to this record are said to be ordered.
+    pub fn note_ordered(&self, newest: Lsn) {
+        self.ordered.set(self.ordered.get().max(newest));
+    }
+
+    /// The newest record of a write that was said to be ordered: it may not be durable yet.
+    pub fn ordered(&self) -> Lsn {
+        self.ordered.get()
     }
 
     /// Held while a write is under way.

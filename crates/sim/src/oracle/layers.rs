@@ -37,7 +37,7 @@ impl Oracle {
             if surely {
                 block.clear();
             }
-            let back = |value| Candidate { value, began: now, ended: now, replaced: NEVER };
+            let back = |value| Candidate { value, began: now, ended: now, replaced: NEVER, hidden: NEVER };
             match to.blocks.get(index) {
                 Some(there) => {
                     block.extend(there.iter().filter(|there| there.replaced == NEVER).map(|there| back(there.value)));

@@ -108,6 +108,26 @@ fn room_that_a_volume_discards_is_room_for_another_code() {
     }
 }
 
+/// Rows that were emptied while there was plenty of room come back before a write of another code
+/// is refused.
+#[test]
+fn room_that_was_discarded_in_time_of_plenty_is_found_before_a_write_is_refused() {
+    let mib = pattern(1, 1 << 20);
+    let fill = |fixture: &mut Fixture| {
+        let mirror = fixture.create_volume(spec("mirror", "mirror-2", 1 << 30)).id;
+        (0..1024).take_while(|at| fixture.write(mirror, at << 20, &mib).is_ok()).count()
+    };
+    let fits = fill(&mut Fixture::new(6, 6, 3));
+    let mut fixture = Fixture::new(6, 6, 3);
+    let wide = fixture.create_volume(spec("wide", "2+1", 1 << 30)).id;
+    let some = fits as u64 / 3;
+    (0..some).for_each(|at| fixture.write(wide, at << 20, &mib).expect("written"));
+    fixture.discard(wide, 0, some << 20).expect("discarded");
+    fixture.idle();
+    let now = fill(&mut fixture);
+    assert!(now + 8 >= fits, "{now} MiB fit, and {fits} MiB into an empty pool");
+}
+
 #[test]
 fn writes_that_race_a_delete_leave_nothing_behind() {
     for seed in 0..20 {

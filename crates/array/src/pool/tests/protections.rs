@@ -28,6 +28,7 @@ fn each_protection_is_needed() {
         ("a power cut in a destage", cut_destage, 120, &[Mutation::RedoOrder, Mutation::RedoImages]),
         ("a power cut before the first of several groups", many_groups, 4, &[Mutation::LogOrder]),
         ("names of what was just written, then a power cut", names, 60, &[Mutation::WriteOrder]),
+        ("a flush behind what is ordered, then a power cut", flushed, 4, &[Mutation::OrderedFlush]),
         ("a power cut in writes that are to be whole", whole_writes, 60, &[Mutation::WholeGroup]),
         ("a power cut after creation", created, 20, &[Mutation::LabelFlush]),
         ("memory that changes by itself", memory, 2, &[Mutation::MemoryDigest]),
@@ -275,4 +276,35 @@ fn names(mutations: Mutations, seed: u64) -> bool {
             && (has_name || !acknowledged(100 + number))
             && (has_content || !acknowledged(number))
     })
+}
+
+/// Writes that are acknowledged as soon as they are ordered, and a flush behind them: when that is
+/// answered, a power cut takes none of them.
+fn flushed(mutations: Mutations, seed: u64) -> bool {
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(spec("a", "4+2", 2 << 20)).id;
+    reopened(&mut fixture);
+    fixture.pool.set_mutations(mutations);
+    let content = |number: u64| pattern(seed << 8 | number, 8 * KIB);
+    let request = |tag, op| Request { tag, op, priority: Priority::Host, deadline: None };
+    for number in 0..8 {
+        let data = vec![Buffer::copy_of(&content(number)).freeze()];
+        let op = Op::Write { at: number * STRIPE as u64, data, fua: false };
+        fixture.pool.event(Event::SubmitOrdered { volume, request: request(number, op) });
+    }
+    let mut answers = Vec::new();
+    let is_ordered = |answer: &&Action| matches!(answer, Action::Ordered { .. });
+    let all = |answers: &[Action]| answers.iter().filter(is_ordered).count() == 8;
+    fixture.test_drives.run_pool(&mut fixture.pool, &mut answers, |answers, _| all(answers));
+    fixture.pool.event(Event::Submit { volume, request: request(100, Op::Flush) });
+    let is_flush = |answer: &Action| matches!(answer, Action::Finished { completion, .. } if completion.tag == 100 && completion.result.is_ok());
+    fixture.test_drives.run_pool(&mut fixture.pool, &mut answers, |answers, _| answers.iter().any(is_flush));
+    fixture.mutations = Mutations::default();
+    all(&answers)
+        && answers.iter().any(is_flush)
+        && fixture.crash().is_ok()
+        && (0..8u64).all(|number| {
+            let wanted = content(number);
+            fixture.read(volume, number * STRIPE as u64, wanted.len()).is_ok_and(|read| read == wanted)
+        })
 }
