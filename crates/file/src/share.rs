@@ -42,7 +42,7 @@ mod view;
 mod warming;
 mod writing;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -145,6 +145,8 @@ pub struct Share {
     readers: Semaphore,
     /// Transactions become durable in one order with the cache volume's writes.
     ordered: bool,
+    /// Unstable writes that were answered and are not durable.
+    behind: Arc<AtomicUsize>,
     /// The longest body of one version; a longer file is stored in parts.
     body_max: u64,
     verifier: [u8; 8],

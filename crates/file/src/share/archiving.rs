@@ -153,6 +153,9 @@ impl Share {
         })?;
         self.room.notify_waiters();
         let given = self.give_space(needed > 0).await.map(drop);
+        if needed > 0 {
+            self.forget_wish();
+        }
         evicted.and(cleared).and(given).and(left).map(|_| worked)
     }
 
@@ -340,10 +343,10 @@ impl Share {
     /// Stores a file's content as a version, if it is not stored.
     pub(super) async fn store_file(&self, inode: u64, storing: Storing) -> Result<Stored> {
         let held_by_caller = matches!(storing, Storing::Held(_));
-        let (gate, generation, writers, links, crowded) = self.step(|core| {
+        let (gate, changes, writers, links, crowded) = self.step(|core| {
             let (writers, crowded) = (core.writers(inode), core.is_crowded());
             let (row, content) = core.content(inode)?;
-            Ok((Arc::clone(&content.gate), content.generation, writers, row.links, crowded))
+            Ok((Arc::clone(&content.gate), content.changes(), writers, row.links, crowded))
         })?;
         // A file may be larger than the cache, and its writer waits for room: then it is archived
         // as it is now.
@@ -390,7 +393,7 @@ impl Share {
                 // one without. An extension may have come: this version would end before its file.
                 let same = row.open && row.committed == committed;
                 let unused = writers == 0 || !waits_for_writers;
-                Ok(same && content.generation == generation && unused && size_now == size && row.links > 0)
+                Ok(same && content.changes() == changes && unused && size_now == size && row.links > 0)
             })?;
             Ok(unchanged.then_some(held))
         };

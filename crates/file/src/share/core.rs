@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use stele_catalog::{Direction, KeyRange};
@@ -91,6 +92,8 @@ pub struct Content {
     pub slack: Option<Moment>,
     /// Rises with each change of content.
     pub generation: u64,
+    /// Rises when a write that may have changed blocks leaves the gate, also without a caller.
+    pub landed: Arc<AtomicU64>,
     /// Another one for each version that the file is archived as, and whenever the content is known
     /// anew.
     pub epoch: u64,
@@ -99,6 +102,8 @@ pub struct Content {
     pub touched: bool,
     /// The end of the furthest read so far.
     pub read_to: u64,
+    /// The end of the last write.
+    pub written_to: u64,
     /// Its ticket in the order of eviction.
     pub queued: Option<u64>,
 }
@@ -181,8 +186,10 @@ impl Content {
             shown: None,
             slack: None,
             generation: 0,
+            landed: Arc::default(),
             touched: false,
             read_to: 0,
+            written_to: 0,
             queued: None,
         }
     }
@@ -193,6 +200,11 @@ impl Content {
             && self.grown.is_none()
             && Arc::strong_count(&self.gate) == 1
             && Arc::strong_count(&self.saving) == 1
+    }
+
+    /// Equal before and after reads of the content, then under the gate: it did not change.
+    pub fn changes(&self) -> (u64, u64) {
+        (self.generation, self.landed.load(Ordering::Relaxed))
     }
 
     /// The row has this much of what writes changed.

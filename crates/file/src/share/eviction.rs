@@ -22,7 +22,7 @@ const LOOKS_MAX: usize = 4096;
 /// Files that one step of eviction looks at, and those of which one transaction takes the slots.
 const EVICTED_AT_ONCE: usize = 256;
 const EVICTED_TOGETHER: usize = 32;
-/// As `EVICTED_AT_ONCE`, where the pool needs space: it asks once a second.
+/// As `EVICTED_AT_ONCE`, where the pool needs space: it asks a few times a second.
 const EVICTED_FOR_THE_POOL: usize = 16 * EVICTED_AT_ONCE;
 /// Shares of the cache, in percent, at which eviction begins, and down to which it goes on.
 pub(super) const HIGH: u64 = 90;

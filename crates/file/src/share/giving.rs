@@ -48,6 +48,12 @@ impl Share {
         self.wanted_space.store(bytes, Ordering::Relaxed);
     }
 
+    /// A wish that came while a round gave space does not know of it. What the pool still needs it
+    /// says again.
+    pub(super) fn forget_wish(&self) {
+        self.wanted_space.store(0, Ordering::Relaxed);
+    }
+
     /// Bytes that the cache could give back: free ones, and those of archived content.
     pub fn spare_space(&self) -> u64 {
         let core = self.locked();

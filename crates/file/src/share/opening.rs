@@ -64,6 +64,7 @@ impl Share {
             waiting_reads: AtomicU32::new(0),
             readers: Semaphore::new(warming::READERS),
             ordered,
+            behind: Arc::default(),
             body_max,
             verifier,
             counters: Counters::default(),

@@ -4,6 +4,7 @@
 mod append_only;
 mod archiving;
 mod autocommit;
+mod behind;
 mod bucket_rules;
 mod bypass;
 mod crashes;

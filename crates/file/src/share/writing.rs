@@ -11,11 +11,12 @@
 //!    is never taken for its content.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_channel::oneshot;
-use futures_util::future::try_join_all;
-use stele_media::{Op, Priority};
+use futures_util::future::{Either, try_join_all};
+use stele_media::{MediaError, Op, Priority};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::Share;
@@ -32,8 +33,36 @@ use crate::{Attributes, FileError, Inode, Result};
 /// The gate of a file, held for one write.
 enum Held {
     /// Beside other writes of whole blocks.
-    Shared(Arc<OwnedRwLockReadGuard<()>>),
-    Alone(Arc<OwnedRwLockWriteGuard<()>>),
+    Shared {
+        _gate: OwnedRwLockReadGuard<()>,
+    },
+    Alone {
+        _gate: OwnedRwLockWriteGuard<()>,
+    },
+}
+
+/// The gate of a file, held by a write that may change blocks. A write whose caller went away
+/// counts as a change when it leaves the gate: archiving may have read the blocks before.
+struct Landing {
+    /// `Content::landed`.
+    landed: Arc<AtomicU64>,
+    _held: Held,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.landed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// When a write to the cache volume is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Durable,
+    /// When the volume has it.
+    Written,
+    /// When reads see it, and what the volume makes durable later is durable only with it.
+    Ordered,
 }
 
 /// What a write finds under the file's gate.
@@ -45,12 +74,17 @@ enum Place {
     Here {
         size_now: u64,
         pads: bool,
+        answer: Answer,
+        landed: Arc<AtomicU64>,
     },
 }
 
 /// Bytes before the end of a file that can only grow, in which writes that were sent earlier may
 /// still arrive, unless they are archived.
 const LATE_MAX: u64 = 8 << 20;
+/// Unstable writes of a share that may be answered and not durable; further ones are answered when
+/// they are.
+pub(super) const BEHIND_MAX: usize = 128;
 /// Times that a write tries anew after the file was archived.
 const ATTEMPTS: usize = 64;
 
@@ -121,8 +155,8 @@ impl Share {
             // be no zeros.
             let clean = size.is_multiple_of(BLOCK) || offset <= size / BLOCK * BLOCK || end <= size;
             let held = match whole && clean {
-                true => Held::Shared(Arc::new(gate.read_owned().await)),
-                false => Held::Alone(Arc::new(gate.write_owned().await)),
+                true => Held::Shared { _gate: gate.read_owned().await },
+                false => Held::Alone { _gate: gate.write_owned().await },
             };
             // Looked at again under the gate: it may have been archived, truncated or committed
             // meanwhile.
@@ -132,7 +166,7 @@ impl Share {
                 }
                 let size_now = self.writable(core, caller, inode, offset)?.size;
                 let still = core.content(inode.0)?.0.open && !core.view.is_stale();
-                if !still || (size_now != size && matches!(held, Held::Shared(_)) && size_now < offset) {
+                if !still || (size_now != size && matches!(held, Held::Shared { .. }) && size_now < offset) {
                     return Ok(Place::Other);
                 }
                 let first = if size_now < offset { size_now / BLOCK * BLOCK } else { offset / BLOCK * BLOCK };
@@ -146,12 +180,14 @@ impl Share {
                 // Blocks may change from here on, also where the write fails: what archiving has
                 // read is not the content.
                 core.content(inode.0)?.1.generation += 1;
+                let answer = self.answer(core, inode.0, (offset, end), forced)?;
                 let at = self.surroundings.now().monotonic;
                 core.activate(inode.0, at);
-                Ok(Place::Here { size_now, pads })
+                let landed = Arc::clone(&core.content(inode.0)?.1.landed);
+                Ok(Place::Here { size_now, pads, answer, landed })
             })?;
-            let (size_now, pads) = match place {
-                Place::Here { size_now, pads } => (size_now, pads),
+            let (size_now, pads, answer, landed) = match place {
+                Place::Here { size_now, pads, answer, landed } => (size_now, pads, answer, landed),
                 Place::Other => continue,
                 Place::Full => {
                     drop(held);
@@ -160,16 +196,16 @@ impl Share {
                     continue;
                 }
             };
-            if pads && let Held::Alone(gate) = &held {
-                self.pad(inode.0, size_now, Arc::clone(gate)).await?;
+            let is_alone = matches!(held, Held::Alone { .. });
+            let held = Arc::new(Landing { landed, _held: held });
+            if pads && is_alone {
+                self.pad(inode.0, size_now, Arc::clone(&held)).await?;
             }
-            let (start, blocks) = match &held {
-                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, forced, Arc::clone(gate)).await?),
-                Held::Alone(gate) => {
-                    let (start, data) = self.complete(inode.0, offset, data, size_now).await?;
-                    (start, self.store(inode.0, start, data, forced, Arc::clone(gate)).await?)
-                }
+            let (start, data) = match is_alone {
+                true => self.complete(inode.0, offset, data, size_now).await?,
+                false => (offset, data),
             };
+            let blocks = self.store(inode.0, start, data, answer, Arc::clone(&held)).await?;
             // One step, so that no block behind the end is recorded before the end is. And both
             // answers are of it: a client that sees its own changes alone between them keeps what
             // it has cached.
@@ -187,6 +223,20 @@ impl Share {
             return Ok((changed, Stability::File));
         }
         Err(FileError::Retry("the file is archived again and again while it is written; try again".into()))
+    }
+
+    /// When a write of whole blocks is answered. Small unstable ones are answered early, since a
+    /// commit makes them durable. What goes on where the last write ended is not: the volume holds
+    /// such pieces back, and writes them together.
+    fn answer(&self, core: &mut Core, inode: u64, (start, end): (u64, u64), forced: bool) -> Result<Answer> {
+        let content = core.content(inode)?.1;
+        let goes_on = std::mem::replace(&mut content.written_to, end) == start;
+        let early = end - start < SLOT && !goes_on && self.behind.load(Ordering::Relaxed) < BEHIND_MAX;
+        Ok(match forced {
+            true => Answer::Durable,
+            false if early => Answer::Ordered,
+            false => Answer::Written,
+        })
     }
 
     /// Takes archived bytes of a file that can only grow out of a write, where the write repeats
@@ -262,10 +312,10 @@ impl Share {
 
     /// Zeros behind the end of the file, in the block that holds the end, before the file grows
     /// past it.
-    pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
+    pub(super) async fn pad<G: Send + Sync + 'static>(&self, inode: u64, size: u64, held: Arc<G>) -> Result<()> {
         let first = size / BLOCK * BLOCK;
         let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
-        let length = self.store(inode, start, data, false, held).await?;
+        let length = self.store(inode, start, data, Answer::Written, held).await?;
         self.step(|core| {
             core.content(inode)?.1.validate(start, start + length);
             Ok(())
@@ -312,15 +362,16 @@ impl Share {
         Ok(pieces)
     }
 
-    /// Writes whole blocks into their slots. The gate stays held until the volume has answered,
-    /// also where the caller goes away: a late write into a slot of another file would be damage.
+    /// Writes whole blocks into their slots. The gate stays held until the volume has answered, or
+    /// ordered the write, also where the caller goes away: a late write into a slot of another file
+    /// would be damage.
     /// Answers the bytes; they count once the caller says that they are valid.
     async fn store<G: Send + Sync + 'static>(
         &self,
         inode: u64,
         start: u64,
         data: Vec<Bytes>,
-        forced: bool,
+        answer: Answer,
         held: Arc<G>,
     ) -> Result<u64> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
@@ -357,10 +408,43 @@ impl Share {
                 missing -= piece.len();
                 pieces.push(piece);
             }
-            self.write_cache(at, pieces, forced, Arc::clone(&held))
+            match answer {
+                Answer::Ordered => Either::Left(self.write_behind(at, pieces, Arc::clone(&held))),
+                answer => Either::Right(self.write_cache(at, pieces, answer == Answer::Durable, Arc::clone(&held))),
+            }
         });
         try_join_all(writes.collect::<Vec<_>>()).await?;
         Ok(length)
+    }
+
+    /// As `write_cache`, answered when the write has its place in the volume's order.
+    fn write_behind<G: Send + Sync + 'static>(
+        &self,
+        at: u64,
+        pieces: Vec<Bytes>,
+        held: Arc<G>,
+    ) -> impl Future<Output = Result<()>> + Send + use<G> {
+        let (order, ordered) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
+        let behind = Arc::clone(&self.behind);
+        behind.fetch_add(1, Ordering::Relaxed);
+        let said = Box::new(move || {
+            drop(held);
+            let _ = order.send(());
+        });
+        let done = Box::new(move |_, result: std::result::Result<(), MediaError>| {
+            behind.fetch_sub(1, Ordering::Relaxed);
+            // Where it was answered already, the log has stopped, and so a commit fails as well.
+            drop(sender.send(result));
+        });
+        let op = Op::Write { at, data: aligned(pieces), fua: false };
+        self.cache.submit_ordered(op, Priority::Host, said, done);
+        async move {
+            match ordered.await {
+                Ok(()) => Ok(()),
+                Err(_) => answered(receiver).await,
+            }
+        }
     }
 
     /// One write to the cache volume, with what it keeps alive. `forced`: durable when it is
@@ -379,12 +463,7 @@ impl Share {
             drop(held);
         });
         self.cache.submit(Op::Write { at, data, fua: forced }, Priority::Host, done);
-        async move {
-            match receiver.await {
-                Ok(result) => result.map_err(|error| broken(&error)),
-                Err(_) => Err(FileError::Stopped("the cache volume's server has stopped".into())),
-            }
-        }
+        answered(receiver)
     }
 
     /// The file shows what was written.
@@ -413,6 +492,14 @@ impl Core {
         self.living(Inode(inode))?;
         let row = self.content(inode)?.0;
         Ok(Some(row.served()).filter(|archived| row.appends() && offset < *archived))
+    }
+}
+
+/// What the cache volume has answered.
+async fn answered(receiver: oneshot::Receiver<std::result::Result<(), MediaError>>) -> Result<()> {
+    match receiver.await {
+        Ok(result) => result.map_err(|error| broken(&error)),
+        Err(_) => Err(FileError::Stopped("the cache volume's server has stopped".into())),
     }
 }
 

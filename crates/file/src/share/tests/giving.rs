@@ -135,6 +135,31 @@ async fn no_file_gets_a_slot_that_is_being_discarded() {
     write(&share, inode, 40 << 20, &content(2, 12 * MIB)).await;
 }
 
+/// The server looks at the pool often where it has little room, also while a round is under way.
+#[tokio::test(start_paused = true)]
+async fn a_wish_is_met_once_though_it_is_repeated_meanwhile() {
+    let stage = Stage::new(1);
+    let share = stage.share().await;
+    for number in 0..16 {
+        file(&share, &format!("f{number}"), &content(number, MIB)).await;
+    }
+    settle(&stage, &share).await;
+    stage.pass(61);
+    share.room_round().await.expect("a round");
+    share.want_space(4 << 20);
+    stage.cache.hold_discards();
+    let mut round = Box::pin(share.room_round());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(round.as_mut().poll(&mut context).is_pending(), "the round waits for a discard");
+    share.want_space(4 << 20);
+    stage.cache.let_discards_go();
+    round.await.expect("a round");
+    let used = share.status().expect("status").cache_used;
+    assert_eq!(used, 12 << 20);
+    share.room_round().await.expect("a round");
+    assert_eq!(share.status().expect("status").cache_used, used, "more goes than the pool needs");
+}
+
 /// The answer of a discard that no one waits for any more may still come.
 #[tokio::test(start_paused = true)]
 async fn slots_of_a_round_that_was_left_stay_away() {
