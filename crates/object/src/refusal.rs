@@ -69,9 +69,9 @@ pub fn invalid_redirect() -> S3Error {
     )
 }
 
-/// More tags than an object or bucket may have.
-pub fn too_many_tags(limit: usize) -> S3Error {
-    let message = format!("Object tags cannot be greater than {limit}");
+/// More tags than an object or bucket may have. `of`: `Object` or `Bucket`.
+pub fn too_many_tags(of: &str, limit: usize) -> S3Error {
+    let message = format!("{of} tags cannot be greater than {limit}");
     custom("BadRequest", StatusCode::BAD_REQUEST, message)
 }
 

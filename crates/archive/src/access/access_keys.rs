@@ -328,7 +328,9 @@ impl Archive {
         }
         if rights.approves() && !row.rights.approves() {
             return Err(ArchiveError::Denied(format!(
-                "access key {id} is a storage administrator's; without that role it would be a retention officer's, and those are                  made new and approved; create an officer's key, and narrow this one to other roles or revoke it"
+                "access key {id} is a storage administrator's; without that role it would be a retention officer's, \
+                 and those are made new and approved; create an officer's key, and narrow this one to other roles or \
+                 revoke it"
             )));
         }
         // It stays known that the key was an officer's: a catalog that is rebuilt has only the

@@ -202,8 +202,8 @@ impl Archive {
     /// One officer asks to delete a version before its GOVERNANCE retention ends. Another one has
     /// to approve.
     pub async fn request_deletion(&self, caller: &Caller, name: &VersionName, reason: &str) -> Result<RequestInfo> {
-        let found = match reason.len() > REASON_MAX {
-            true => Err(ArchiveError::InvalidArgument(format!("a reason has at most {REASON_MAX} bytes"))),
+        let found = match reason.trim().is_empty() || reason.len() > REASON_MAX {
+            true => Err(ArchiveError::InvalidArgument(format!("a deletion has a reason of 1 to {REASON_MAX} bytes"))),
             false => self.deletable(caller, name),
         };
         // The record of a refusal names the version that was asked for.

@@ -11,8 +11,8 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::is_canary;
 use crate::model::class::{
-    BINDINGS_MAX, Bindings, CLASS_VERSIONS_MAX, CLASSES_MAX, ClassInfo, ClassTerms, Comparison, DESCRIPTION_MAX,
-    VersionFacts, check_class_name,
+    BINDINGS_MAX, Binding, Bindings, CLASS_VERSIONS_MAX, CLASSES_MAX, ClassInfo, ClassTerms, Comparison,
+    DESCRIPTION_MAX, VersionFacts, check_class_name,
 };
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller, Role};
@@ -40,6 +40,10 @@ impl Store {
     pub(crate) fn check_bindings(&self, bindings: &Bindings) -> Result<()> {
         if bindings.rules.len() > BINDINGS_MAX {
             return Err(ArchiveError::InvalidArgument(format!("a bucket has at most {BINDINGS_MAX} rules")));
+        }
+        let is_empty = |rule: &&Binding| rule.size_min.zip(rule.size_max).is_some_and(|(least, most)| least > most);
+        if let Some(rule) = bindings.rules.iter().find(is_empty) {
+            return Err(ArchiveError::InvalidArgument(format!("a rule holds for no size: {rule}")));
         }
         for name in bindings.classes() {
             self.active_class(name)?;

@@ -147,6 +147,10 @@ async fn two_officers_delete_what_one_may_not() {
         let detail = log.last().and_then(|record| record.detail.clone()).unwrap_or_default();
         assert!(detail.contains(&named), "the refusal names the version: {detail}");
     }
+    for none in ["", " \t"] {
+        let asked = archive.request_deletion(&anna, &of(&governed), none).await;
+        assert!(matches!(asked, Err(ArchiveError::InvalidArgument(_))), "{asked:?}");
+    }
     let asked = archive.request_deletion(&anna, &of(&governed), "stored by mistake").await;
     let says = &asked.as_ref().unwrap().says;
     assert!(
@@ -174,6 +178,25 @@ async fn two_officers_delete_what_one_may_not() {
     // What has passed goes without a bypass.
     world.stage.pass(6 * DAY);
     bypass(&archive, &late).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_refusal_names_officers_only_where_they_can_delete() {
+    let world = World::new(12);
+    let archive = store(&world).await;
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 5).await;
+    let strict = put_retained(&archive, "strict", RetentionMode::Compliance, 5).await;
+    let held = put_retained(&archive, "held", RetentionMode::Governance, 5).await;
+    archive.set_legal_hold(&admin(), "records", "held", None, true).await.unwrap();
+    for (people, said) in [(People::Two, "takes two officers"), (People::Off, "switched off for good")] {
+        restrict(&archive, Act::Bypass, people).await;
+        for (info, is_said) in [(&governed, true), (&strict, false), (&held, false)] {
+            let Err(ArchiveError::Retained { message, .. }) = bypass(&archive, info).await else {
+                panic!("{} was not refused", info.key)
+            };
+            assert_eq!(message.contains(said), is_said, "{message}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -121,6 +121,10 @@ async fn the_first_rule_that_holds_names_the_class() {
     };
     assert!(change("plain", classes.clone()).await.is_err(), "it takes Object Lock");
     assert!(change("records", Bindings { default: Some("none".into()), ..Bindings::default() }).await.is_err());
+    let mut empty = classes.clone();
+    empty.rules[1].size_min = Some(1001);
+    let refused = change("records", empty).await.unwrap_err().to_string();
+    assert!(refused.contains("holds for no size: class `large`"), "{refused}");
     change("records", classes).await.unwrap();
     for (key, size, named, tag, days) in [
         ("mail/1.eml", 500, None, None, 10),

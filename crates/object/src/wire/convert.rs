@@ -165,14 +165,21 @@ pub fn tags_of_set(set: Vec<Tag>, limit: usize) -> S3Result<Tags> {
 
 fn check_tags(tags: &Tags, limit: usize) -> S3Result<()> {
     if tags.len() > limit {
-        return Err(too_many_tags(limit));
+        let of = if limit == BUCKET_TAGS_MAX { "Bucket" } else { "Object" };
+        return Err(too_many_tags(of, limit));
     }
     for (key, value) in tags {
         if key.is_empty() || key.chars().count() > 128 {
-            return Err(refuse(S3ErrorCode::InvalidTag, "The TagKey you have provided is invalid"));
+            return Err(refuse(
+                S3ErrorCode::InvalidTag,
+                "The TagKey you have provided is invalid: it has 1 to 128 characters",
+            ));
         }
         if value.chars().count() > 256 {
-            return Err(refuse(S3ErrorCode::InvalidTag, "The TagValue you have provided is invalid"));
+            return Err(refuse(
+                S3ErrorCode::InvalidTag,
+                "The TagValue you have provided is invalid: it has at most 256 characters",
+            ));
         }
         if key.starts_with("aws:") {
             return Err(refuse(

@@ -6,7 +6,7 @@ use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, spelled, translated};
 use s3s::dto::*;
-use s3s::{S3Error, S3ErrorCode, S3Request, S3Response};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{ArchiveError, DeleteRequest, Deleted, PolicyRequest, RequestFacts};
 
@@ -45,6 +45,14 @@ pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectIn
     Ok(response)
 }
 
+fn check_count(objects: usize) -> S3Result<()> {
+    if (1..=KEYS_MAX).contains(&objects) {
+        return Ok(());
+    }
+    let message = format!("a DeleteObjects names 1 to {KEYS_MAX} objects, not {objects}");
+    Err(refuse(S3ErrorCode::MalformedXML, message))
+}
+
 /// DeleteObjects. A key that may not be deleted does not refuse the whole request.
 pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
     let digest = ["content-md5", "x-amz-trailer"].iter().any(|name| request.headers.contains_key(*name))
@@ -57,12 +65,7 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
     }
     let input = request.input;
     let objects = input.delete.objects;
-    if objects.is_empty() || objects.len() > KEYS_MAX {
-        return Err(refuse(
-            S3ErrorCode::MalformedXML,
-            "The XML you provided was not well-formed or did not validate against our published schema",
-        ));
-    }
+    check_count(objects.len())?;
     // A missing bucket gives one refusal, not a thousand.
     wire.archive.require_bucket(&input.bucket).map_err(translated)?;
     let bypass = input.bypass_governance_retention.unwrap_or(false);
@@ -160,4 +163,19 @@ fn told(key: String, asked: Option<String>, done: Deleted) -> DeletedObject {
 fn told_refusal(key: String, asked: Option<String>, error: &S3Error) -> Error {
     let (code, message) = spelled(error);
     Error { code: Some(code), key: Some(key), message: Some(message), version_id: asked }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_objects_that_is_too_long_names_the_limit() {
+        assert!(check_count(1).is_ok() && check_count(KEYS_MAX).is_ok());
+        for count in [0, KEYS_MAX + 1] {
+            let refused = check_count(count).unwrap_err();
+            assert_eq!(*refused.code(), S3ErrorCode::MalformedXML);
+            assert!(refused.message().is_some_and(|text| text.contains("1 to 1000")), "{refused:?}");
+        }
+    }
 }

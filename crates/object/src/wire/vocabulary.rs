@@ -60,6 +60,13 @@ const OF_OPERATIONS: [&str; 29] = [
     "object-ownership",
 ];
 
+/// Numbers, of which the wire crate would read the first digits and ignore what follows.
+const NUMBERS: [(Operation, &str); 3] = [
+    (Operation::CompleteMultipartUpload, "mp-object-size"),
+    (Operation::GetObjectAttributes, "max-parts"),
+    (Operation::GetObjectAttributes, "part-number-marker"),
+];
+
 const CUSTOMER: &str = "server-side-encryption-customer-";
 const CUSTOMER_SOURCE: &str = "copy-source-server-side-encryption-customer-";
 
@@ -68,6 +75,9 @@ pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
     for (name, value) in headers {
         let Some(rest) = name.as_str().strip_prefix("x-amz-") else { continue };
         let value = value.to_str().unwrap_or("");
+        if NUMBERS.contains(&(operation, rest)) {
+            one_of(value.trim().parse::<i64>().is_ok(), rest, S3ErrorCode::InvalidArgument)?;
+        }
         if rest.starts_with("meta-") || OF_THE_REQUEST.contains(&rest) || OF_OPERATIONS.contains(&rest) {
             continue;
         }

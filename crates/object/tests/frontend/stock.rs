@@ -239,6 +239,10 @@ async fn parts_and_completions_keep_to_the_upload() {
     check(&server, "another composite", count, 400, "BadDigest").await;
     let size = complete(&said).header("x-amz-mp-object-size", "-6");
     check(&server, "a size below nothing", size, 400, "InvalidArgument").await;
+    for wrong in ["6x", "6.0", "x"] {
+        let size = complete(&said).header("x-amz-mp-object-size", wrong);
+        check(&server, "a size that is no number", size, 400, "InvalidArgument").await;
+    }
     check(&server, "as begun", complete(&said).header("x-amz-checksum-type", "COMPOSITE"), 200, "").await;
 
     let upload = begin(&server, at, &[]).await;
@@ -262,6 +266,15 @@ async fn answers_are_those_of_aws() {
     let bare = format!("<ETag>{}</ETag>", etag.trim_matches('"'));
     assert!(attributes.text().contains(&bare), "{}", attributes.text());
     assert_eq!(attributes.header("content-length"), Some(attributes.body.len().to_string()));
+    for name in ["x-amz-max-parts", "x-amz-part-number-marker"] {
+        let ask = |value: &str| {
+            Ask::new(&server, "GET", "/bucket/k?attributes")
+                .header("x-amz-object-attributes", "ObjectParts")
+                .header(name, value)
+        };
+        check(&server, name, ask("1x"), 400, "InvalidArgument").await;
+        check(&server, name, ask("1"), 200, "").await;
+    }
 
     let head = async |target: &str, range: Option<&str>| {
         let mut ask = Ask::new(&server, "HEAD", target);

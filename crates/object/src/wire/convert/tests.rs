@@ -18,3 +18,17 @@ fn a_stored_date_beyond_the_year_9999_is_read_without_panic() {
         assert_eq!(String::from_utf8(text).unwrap(), said, "{stored}");
     }
 }
+
+#[test]
+fn too_many_tags_are_those_of_an_object_or_a_bucket() {
+    let tags = |count: usize| -> Vec<Tag> {
+        (0..count).map(|tag| Tag { key: Some(format!("t{tag}")), value: Some(String::new()) }).collect()
+    };
+    for (limit, text) in
+        [(BUCKET_TAGS_MAX, "Bucket tags cannot be greater than 50"), (10, "Object tags cannot be greater than 10")]
+    {
+        assert!(tags_of_set(tags(limit), limit).is_ok());
+        let refused = tags_of_set(tags(limit + 1), limit).unwrap_err();
+        assert_eq!(refused.message(), Some(text));
+    }
+}
