@@ -25,6 +25,8 @@ pub enum BackupError {
     Full(String),
     /// The request makes no sense. Change it.
     Invalid(String),
+    /// No connection to the server of the store could be made. Retry later.
+    Unreachable(String),
     /// The store or the file system failed. Retry.
     Failed(String),
     /// The caller asked to stop.
@@ -78,6 +80,7 @@ impl fmt::Display for BackupError {
             | BackupError::Refused(text)
             | BackupError::Full(text)
             | BackupError::Invalid(text)
+            | BackupError::Unreachable(text)
             | BackupError::Failed(text) => f.write_str(text),
         }
     }

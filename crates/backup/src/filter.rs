@@ -2,9 +2,10 @@
 //!
 //! A pattern is compared with whole components of the path. `*`, `?` and `[a-z]` match within a
 //! component, `**` matches any number of components. A pattern that begins with `/` must match from
-//! the top, another one anywhere. Components `.` count for nothing: `./a` is `a`. A pattern that
-//! matches a directory leaves out all below it. A pattern that begins with `!` takes back what
-//! earlier ones left out; it has no effect below a directory that is left out.
+//! the top, another one anywhere. Components `.` count for nothing: `./a` is `a`. No path of a
+//! snapshot has a component `..`, so a pattern with one is refused. A pattern that matches a
+//! directory leaves out all below it. A pattern that begins with `!` takes back what earlier ones
+//! left out; it has no effect below a directory that is left out.
 
 use crate::error::{BackupError, Result};
 
@@ -43,6 +44,9 @@ impl Filter {
         let parts: Vec<Vec<u8>> = rest.split(|byte| *byte == b'/').filter(is_name).map(folded).collect();
         if parts.is_empty() {
             return Err(wrong("it names nothing"));
+        }
+        if parts.iter().any(|part| part == b"..") {
+            return Err(wrong("no path in a snapshot has '..'; write it from the top, as /home/user/tmp"));
         }
         if parts.iter().any(|part| has_open_class(part)) {
             return Err(wrong("a '[' has no ']'"));

@@ -175,6 +175,11 @@ pub trait Store: Send + Sync {
         Ok(false)
     }
 
+    /// How the store locks every new object by itself, if it does and says so.
+    fn locks_all(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// What the maker of a repository should know about the place.
     fn advice(&self) -> Option<String> {
         None

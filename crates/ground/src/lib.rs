@@ -12,7 +12,7 @@ pub mod shown;
 pub mod units;
 
 pub use clock::{Duration, Instant};
-pub use count::{are, counted, counted_are};
+pub use count::{are, counted, counted_are, names_in_row};
 pub use dice::Dice;
 pub use ids::{DriveId, PoolId, VolumeId};
 pub use shown::{Shown, shown};

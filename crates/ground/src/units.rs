@@ -52,7 +52,8 @@ impl Bytes {
         }
         let fraction: f64 = number.parse().ok()?;
         let value = fraction * scale as f64;
-        (value.is_finite() && (0.0..=u64::MAX as f64).contains(&value)).then_some(Bytes(value as u64))
+        // The nearest fraction to the largest number of bytes is 2^64, which is one more.
+        (0.0..u64::MAX as f64).contains(&value).then_some(Bytes(value as u64))
     }
 }
 

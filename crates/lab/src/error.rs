@@ -6,12 +6,14 @@ use std::fmt;
 pub enum LabError {
     /// Asked for wrongly: ask otherwise.
     Usage(String),
-    /// Would destroy something: say so, or choose another target.
+    /// Would destroy something, or lacks a right: say so, or choose another target.
     Refused(String),
     /// There is no such target, workload or file.
     Missing(String),
     /// No room for the target.
     Full(String),
+    /// No server answers at the address: try again later, or correct the address.
+    Unreachable(String),
     /// The target failed.
     Failed(String),
     /// The target gave back something else than was written.
@@ -27,6 +29,21 @@ impl LabError {
             std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ResourceBusy => LabError::Refused(text),
             std::io::ErrorKind::StorageFull => LabError::Full(text),
             _ => LabError::Failed(text),
+        }
+    }
+
+    /// From the attempt to reach a target over the network; `text` names both.
+    pub fn reaching(error: &std::io::Error, text: String) -> LabError {
+        use std::io::ErrorKind as Cause;
+        match error.kind() {
+            Cause::ConnectionRefused
+            | Cause::HostUnreachable
+            | Cause::NetworkUnreachable
+            | Cause::NetworkDown
+            | Cause::TimedOut
+            | Cause::WouldBlock => LabError::Unreachable(text),
+            Cause::PermissionDenied => LabError::Refused(text),
+            _ => LabError::Missing(text),
         }
     }
 }
@@ -58,6 +75,7 @@ impl fmt::Display for LabError {
             | LabError::Refused(text)
             | LabError::Missing(text)
             | LabError::Full(text)
+            | LabError::Unreachable(text)
             | LabError::Failed(text)
             | LabError::Damaged(text) => f.write_str(text),
         }
@@ -69,6 +87,17 @@ impl std::error::Error for LabError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_no_missing_target() {
+        use std::io::ErrorKind as Cause;
+        let kind = |cause: Cause| LabError::reaching(&cause.into(), "x".into());
+        for cause in [Cause::ConnectionRefused, Cause::TimedOut, Cause::WouldBlock, Cause::HostUnreachable] {
+            assert_eq!(kind(cause), LabError::Unreachable("x".into()), "{cause}");
+        }
+        assert_eq!(kind(Cause::InvalidData), LabError::Missing("x".into()), "an export that the server lacks");
+        assert_eq!(kind(Cause::PermissionDenied), LabError::Refused("x".into()));
+    }
 
     #[test]
     fn the_cause_of_an_error_in_toml_is_one_line_with_its_place() {

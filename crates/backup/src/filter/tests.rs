@@ -56,6 +56,19 @@ fn patterns_without_case_and_from_files() {
     }
 }
 
+/// It would match nothing, and what it names would be stored.
+#[test]
+fn a_pattern_with_two_dots_is_refused() {
+    for wrong in ["../foo", "/home/../tmp", "a/..", "!../keep", ".."] {
+        let Err(BackupError::Invalid(told)) = Filter::default().add(wrong, false) else { panic!("{wrong}") };
+        assert!(told.starts_with(&format!("pattern '{wrong}': no path")), "{told}");
+    }
+    let mut filter = Filter::default();
+    filter.add("..foo", false).unwrap();
+    filter.add("a..b/...", false).unwrap();
+    assert!(filter.excludes(b"x/..foo") && filter.excludes(b"a..b/..."));
+}
+
 #[test]
 fn a_pattern_has_any_bytes_that_a_name_has() {
     let mut filter = Filter::default();

@@ -20,6 +20,8 @@ fn sizes_are_read_and_shown_as_people_write_them() {
     check("lots", None);
     check("1Q", None);
     check("99999999999999999999", None);
+    check("18446744073709551615", Some(u64::MAX));
+    check("18446744073709551616", None);
 
     let show = |bytes: u64, want: &str| assert_eq!(Bytes(bytes).to_string(), want);
     show(512, "512 B");

@@ -100,7 +100,7 @@ pub type ObjectId = (u64, u32);
 /// A repository that is open. All of its calls may block.
 pub trait Repository: Send + Sync {
     /// Begins a session.
-    fn session(&self) -> Result<Box<dyn Session>, String>;
+    fn session(&self) -> Result<Box<dyn Session>, LabError>;
 
     /// Behind a run: makes what the ended sessions saved a part of snapshots, and reads from those
     /// where the kept objects are.
@@ -120,10 +120,10 @@ pub trait Repository: Send + Sync {
 pub trait Session {
     /// Saves an object; all of it is durable when the call returns. One that is kept is what its
     /// place has from now on.
-    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String>;
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), LabError>;
 
     /// Restores the object of a place.
-    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String>;
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), LabError>;
 }
 
 /// Opens repositories. `takes_over`: what a killed run left may be removed.
@@ -148,6 +148,8 @@ pub struct Vault {
     lengths: Mutex<BTreeSet<u64>>,
     /// What checks of all objects together need.
     versions: Option<Arc<Versions>>,
+    /// The first error of a worker's session, for its kind: the workers say texts.
+    first: Mutex<Option<LabError>>,
     is_removed: AtomicBool,
 }
 
@@ -200,6 +202,7 @@ fn open_with(
         content: opening.content,
         lengths: Mutex::default(),
         versions: opening.versions(size)?,
+        first: Mutex::default(),
         is_removed: AtomicBool::new(false),
         repository,
     };
@@ -220,8 +223,22 @@ fn open_with(
 }
 
 impl Vault {
-    fn failed(&self, why: impl fmt::Display) -> LabError {
-        LabError::Failed(format!("{}: {why}", self.address))
+    /// The end of a run that its workers told so: of the kind of what a session met first.
+    pub fn failed(&self, told: String) -> LabError {
+        match self.first.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(LabError::Full(text)) if told.contains(&text) => LabError::Full(told),
+            Some(LabError::Refused(text)) if told.contains(&text) => LabError::Refused(told),
+            Some(LabError::Unreachable(text)) if told.contains(&text) => LabError::Unreachable(told),
+            Some(LabError::Damaged(text)) if told.contains(&text) => LabError::Damaged(told),
+            _ => LabError::Failed(told),
+        }
+    }
+
+    /// What a worker says of an error of its session.
+    fn noted(&self, error: LabError) -> String {
+        let told = error.to_string();
+        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        told
     }
 
     /// Saves what the accesses of a run restore, where that was not done before.
@@ -246,7 +263,7 @@ impl Vault {
     /// Saves all objects of a length, in several sessions.
     fn save_all(&self, length: u64, end: &AtomicBool) -> Result<(), LabError> {
         let next = AtomicU32::new(0);
-        let work = |helper: u32| -> Result<(), String> {
+        let work = |helper: u32| -> Result<(), LabError> {
             let mut session = self.repository.session()?;
             let dice = Dice::new(self.content.seed ^ u64::from(helper) << 32);
             let mut source = self.content.source(dice, self.versions.clone()).alike_in(length);
@@ -264,12 +281,12 @@ impl Vault {
                 }
             }
         };
-        let done: Result<(), String> = std::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             let helpers: Vec<_> =
                 (0..HELPERS.min(self.objects)).map(|helper| scope.spawn(move || work(helper))).collect();
-            helpers.into_iter().try_for_each(|helper| helper.join().unwrap_or_else(|_| Err("a helper panicked".into())))
-        });
-        done.map_err(|error| self.failed(error))
+            let panicked = || LabError::Failed(format!("{}: a helper panicked", self.address));
+            helpers.into_iter().try_for_each(|helper| helper.join().unwrap_or_else(|_| Err(panicked())))
+        })
     }
 
     /// Behind each run.
@@ -300,7 +317,8 @@ pub struct BackupEngine {
 
 impl BackupEngine {
     pub fn new(vault: &Arc<Vault>) -> Result<BackupEngine, String> {
-        Ok(BackupEngine { session: vault.repository.session()?, vault: Arc::clone(vault) })
+        let session = vault.repository.session().map_err(|error| vault.noted(error))?;
+        Ok(BackupEngine { session, vault: Arc::clone(vault) })
     }
 }
 
@@ -308,12 +326,13 @@ impl Direct for BackupEngine {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let number = (access.at / access.length) % u64::from(self.vault.objects);
         let place = (access.length, number as u32);
-        match access.write {
+        let done = match access.write {
             // Where nothing is checked, restores go on reading what was prepared: what a run saved
             // goes behind it.
             true => self.session.save(place, self.vault.content.verify, buffer),
             false => self.session.restore(place, buffer),
-        }
+        };
+        done.map_err(|error| self.vault.noted(error))
     }
 }
 

@@ -42,7 +42,12 @@ pub struct Unit {
 }
 
 pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
-    let mut engine = Iscsi::new(address, 4, fill::LENGTH as usize).map_err(LabError::Failed)?;
+    let unreached = |error: io::Error| match LabError::reaching(&error, cannot(address, &error)) {
+        LabError::Unreachable(text) => LabError::Unreachable(text),
+        other => LabError::Failed(other.to_string()),
+    };
+    let connected = Stream::tcp(&address.place).map_err(unreached)?;
+    let mut engine = Iscsi::on(connected, address, 4, fill::LENGTH as usize).map_err(LabError::Failed)?;
     let unit = engine.unit;
     let size = opening.of_device(address, unit.size, unit.block)?;
     let versions = opening.versions(size)?;
@@ -59,6 +64,10 @@ pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'
         patience: opening.patience,
         description: format!("iSCSI unit {address}, {}", engine.terms),
     })
+}
+
+fn cannot(address: &IscsiAddress, error: &io::Error) -> String {
+    format!("{address}: {}", stream::said(error))
 }
 
 struct Slot {
@@ -88,8 +97,12 @@ pub struct Iscsi {
 
 impl Iscsi {
     pub fn new(address: &IscsiAddress, slots: u32, length_max: usize) -> Result<Iscsi, String> {
-        let cannot = |error: io::Error| format!("{address}: {}", stream::said(&error));
-        let mut stream = Stream::tcp(&address.place).map_err(cannot)?;
+        let connected = Stream::tcp(&address.place).map_err(|error| cannot(address, &error))?;
+        Iscsi::on(connected, address, slots, length_max)
+    }
+
+    fn on(mut stream: Stream, address: &IscsiAddress, slots: u32, length_max: usize) -> Result<Iscsi, String> {
+        let cannot = |error: io::Error| cannot(address, &error);
         let agreed = login::login(&mut stream, address).map_err(cannot)?;
         let slot = |_| Slot {
             buffer: Buffer::zeroed(length_max.max(512)),

@@ -125,7 +125,7 @@ pub(super) fn open(address: &NbdAddress, opening: Opening, progress: Filling<'_>
 pub fn ask(address: &NbdAddress) -> Result<Export, LabError> {
     connect(address)
         .map(|(_, export)| export)
-        .map_err(|error| LabError::Missing(format!("{address}: {}", stream::said(&error))))
+        .map_err(|error| LabError::reaching(&error, format!("{address}: {}", stream::said(&error))))
 }
 
 fn connect(address: &NbdAddress) -> io::Result<(Stream, Export)> {

@@ -101,8 +101,8 @@ pub struct Remote {
 
 pub(super) fn open(address: &NfsAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let failed = |error: io::Error| LabError::Failed(format!("{address}: {}", stream::said(&error)));
-    let missing = |error: io::Error| LabError::Missing(format!("{address}: {}", stream::said(&error)));
-    let (mut stream, place, directory, name) = reach(address).map_err(missing)?;
+    let unreached = |error: io::Error| LabError::reaching(&error, format!("{address}: {}", stream::said(&error)));
+    let (mut stream, place, directory, name) = reach(address).map_err(unreached)?;
     let (read_max, write_max) = limits(&mut stream, &directory).map_err(failed)?;
     let found = look_up(&mut stream, &directory, &name).map_err(failed)?;
     let (handle, size, made) = match (found, opening.size) {

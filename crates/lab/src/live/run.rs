@@ -388,11 +388,15 @@ pub fn run_beside(
     wrong.add(parted.wrong);
     let settled = match &ready.way {
         // Behind a failure too: what the sessions saved is a part of no snapshot yet.
-        AccessMethod::Backup(vault) if !parted.left_behind => vault.settle().err().map(|error| error.to_string()),
+        AccessMethod::Backup(vault) if !parted.left_behind => vault.settle().err(),
         _ => None,
     };
+    let kind = |told: String| match &ready.way {
+        AccessMethod::Backup(vault) => vault.failed(told),
+        _ => LabError::Failed(told),
+    };
     // The first reason is the cause; that something was never answered follows from many.
-    let failed = failed.or(gathered.failed).or(parted.failed).or(settled).map(LabError::Failed);
+    let failed = failed.or(gathered.failed).or(parted.failed).map(kind).or(settled);
     // Wrong data is worse than a target that failed.
     let failed = if wrong.is_none() { failed } else { Some(LabError::Damaged(wrong.to_string())) };
     let found = Found {

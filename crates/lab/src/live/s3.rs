@@ -144,11 +144,10 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
         versions: opening.versions(size)?,
     };
     let mut client = Client::new(&bucket);
-    let listed = client.list(&bucket).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
+    let listed = client.list(&bucket).map_err(|unserved| unserved.at(address))?;
     // Kept objects come before the mark, and a page has no more than a thousand.
     let is_ours = |client: &mut Client| {
-        let found =
-            client.list_from(&bucket, MARK, 1).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
+        let found = client.list_from(&bucket, MARK, 1).map_err(|unserved| unserved.at(address))?;
         Ok::<bool, LabError>(found.contains(&format!("<Key>{MARK}</Key>")))
     };
     if listed.contains("<Key>") && !opening.destroy && !is_ours(&mut client)? {
@@ -163,8 +162,7 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
              cannot be removed; name a bucket without versioning, or give --destroy"
         )));
     }
-    let failed = |error| LabError::Failed(format!("{address}: {error}"));
-    client.ask(&bucket, "PUT", &bucket.path(MARK), "", &[], &mut []).map_err(failed)?;
+    client.ask(&bucket, "PUT", &bucket.path(MARK), "", &[], &mut []).map_err(|unserved| unserved.at(address))?;
     Ok(Ready {
         size,
         // An object is read and written as a whole.
@@ -247,13 +245,15 @@ impl Bucket {
     pub fn remove(&self) -> Result<(), LabError> {
         let lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let lengths: BTreeSet<u64> = lengths.into_iter().map(|(length, _)| length).collect();
-        let delete = |client: &mut Client, path: &str| client.ask(self, "DELETE", path, "", &[], &mut []).map(drop);
+        let delete = |client: &mut Client, path: &str| {
+            client.ask(self, "DELETE", path, "", &[], &mut []).map(drop).map_err(String::from)
+        };
         for length in lengths {
             self.each(&AtomicBool::new(false), |client, _, number| delete(client, &self.object(length, number)))?;
         }
-        let failed = |error| LabError::Failed(format!("{}: {error}", self.address));
+        let failed = |error: String| LabError::Failed(format!("{}: {error}", self.address));
         let mut client = Client::new(self);
-        if has_kept(&client.list(self).map_err(failed)?) {
+        if has_kept(&client.list(self).map_err(|unserved| failed(unserved.into()))?) {
             return Ok(());
         }
         delete(&mut client, &self.path(MARK)).map_err(failed)
@@ -277,6 +277,35 @@ fn has_kept(listed: &str) -> bool {
 /// of one access.
 const ASKED_MAX: u32 = 5;
 
+/// Why a request was not served.
+enum Unserved {
+    /// No answer came.
+    Broken(std::io::Error, String),
+    /// The status of the answer, and what it says.
+    Answered(u16, String),
+}
+
+impl Unserved {
+    /// As the end of an opening.
+    fn at(self, address: &S3Address) -> LabError {
+        match self {
+            Unserved::Broken(error, text) => LabError::reaching(&error, format!("{address}: {text}")),
+            Unserved::Answered(401 | 403, text) => LabError::Refused(format!("{address}: {text}")),
+            Unserved::Answered(507, text) => LabError::Full(format!("{address}: {text}")),
+            Unserved::Answered(404, text) => LabError::Missing(format!("{address}: {text}")),
+            Unserved::Answered(_, text) => LabError::Failed(format!("{address}: {text}")),
+        }
+    }
+}
+
+impl From<Unserved> for String {
+    fn from(unserved: Unserved) -> String {
+        match unserved {
+            Unserved::Broken(_, text) | Unserved::Answered(_, text) => text,
+        }
+    }
+}
+
 struct Client {
     connection: Connection,
     signer: Signer,
@@ -296,18 +325,21 @@ impl Client {
         query: &str,
         body: &[u8],
         into: &mut [u8],
-    ) -> Result<http::HttpResponse, String> {
+    ) -> Result<http::HttpResponse, Unserved> {
         let (host, hash) = (bucket.address.authority(), &sign::hash(body));
         let signed = self.signer.headers(&Request { method, host, path, query, hash });
         let mark = if query.is_empty() { "" } else { "?" };
         let head = format!("{method} {path}{mark}{query} HTTP/1.1\r\n{signed}content-length: {}\r\n\r\n", body.len());
         let mut asked = 0;
         let answer = loop {
-            let answer = self.connection.ask(&head, body, into).map_err(|error| match error.kind() {
-                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                    format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
-                }
-                _ => secure::said(&error).unwrap_or_else(|| said(&error)),
+            let answer = self.connection.ask(&head, body, into).map_err(|error| {
+                let text = match error.kind() {
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                        format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
+                    }
+                    _ => secure::said(&error).unwrap_or_else(|| said(&error)),
+                };
+                Unserved::Broken(error, text)
             })?;
             asked += 1;
             if !matches!(answer.status, 409 | 503) || asked == ASKED_MAX {
@@ -322,7 +354,7 @@ impl Client {
                     rest.split_once("</").map(|(text, _)| text.to_owned())
                 };
                 let why = part("Code").map(|code| format!(" {code}: {}", part("Message").unwrap_or_default()));
-                Err(format!("the server answers {status}{}", why.unwrap_or_default()))
+                Err(Unserved::Answered(status, format!("the server answers {status}{}", why.unwrap_or_default())))
             }
         }
     }
@@ -336,12 +368,12 @@ impl Client {
     }
 
     /// The first page of what the laboratory has there.
-    fn list(&mut self, bucket: &Bucket) -> Result<String, String> {
+    fn list(&mut self, bucket: &Bucket) -> Result<String, Unserved> {
         self.list_from(bucket, PREFIX, 1000)
     }
 
     /// The first so many keys that begin so.
-    fn list_from(&mut self, bucket: &Bucket, prefix: &str, most: u32) -> Result<String, String> {
+    fn list_from(&mut self, bucket: &Bucket, prefix: &str, most: u32) -> Result<String, Unserved> {
         let query = format!("list-type=2&max-keys={most}&prefix={}", prefix.replace('/', "%2F"));
         self.ask(bucket, "GET", &format!("/{}", bucket.address.bucket), &query, &[], &mut []).map(|answer| answer.text)
     }
@@ -367,18 +399,18 @@ impl Direct for S3Engine {
     fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let (bucket, client) = (&*self.bucket, &mut self.client);
         match &mut self.name {
-            Some(_) if !access.write => return client.list(bucket).map(drop),
+            Some(_) if !access.write => return Ok(client.list(bucket).map(drop)?),
             Some((path, there)) => {
                 let method = if *there { "DELETE" } else { "PUT" };
                 *there = !*there;
-                return client.ask(bucket, method, path, "", &[], &mut []).map(drop);
+                return Ok(client.ask(bucket, method, path, "", &[], &mut []).map(drop)?);
             }
             None => {}
         }
         let number = (access.at / access.length) % u64::from(bucket.objects);
         let path = bucket.object(access.length, number as u32);
         if access.write {
-            return client.ask(bucket, "PUT", &path, "", buffer, &mut []).map(drop);
+            return Ok(client.ask(bucket, "PUT", &path, "", buffer, &mut []).map(drop)?);
         }
         let answer = client.ask(bucket, "GET", &path, "", &[], buffer)?;
         match answer.length == access.length {

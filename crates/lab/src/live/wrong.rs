@@ -41,8 +41,24 @@ impl fmt::Display for Wrong {
         let many = if self.sectors == 1 { "sector of 512 bytes is" } else { "sectors of 512 bytes are" };
         write!(f, "{} {many} not as written: {}", self.sectors, self.places.join("; "))?;
         match self.sectors.saturating_sub(self.places.len() as u64) {
-            0 => Ok(()),
-            more => write!(f, "; and {more} more"),
+            0 => {}
+            more => write!(f, "; and {more} more")?,
         }
+        // A run without checks on the same file began before this one, and no lock tells.
+        f.write_str("; another writer on the target looks the same: make sure that there was none during the run")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_names_another_writer_as_a_cause() {
+        let mut wrong = Wrong::default();
+        (0..PLACES_MAX as u64 + 2).for_each(|at| wrong.note(format!("offset {at}")));
+        let said = wrong.to_string();
+        assert!(said.starts_with("18 sectors of 512 bytes are not as written: offset 0; "), "{said}");
+        assert!(said.contains("; and 2 more; another writer on the target"), "{said}");
     }
 }

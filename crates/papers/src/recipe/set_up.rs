@@ -140,7 +140,7 @@ pub fn modelled(code: &str, drives: &str, stroke: u8) -> Diagram {
             vec![
                 Component::new(format!("{drives} modelled drives"))
                     .fact(format!(
-                        "of {:.1} GB at 15,000 rpm, average seek {}",
+                        "of {:.1} GB (sold as 18.2 GB) at 15,000 rpm, average seek {}",
                         (drive.sectors * 512) as f64 / 1e9,
                         drive.seek_average
                     ))

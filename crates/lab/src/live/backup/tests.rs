@@ -15,6 +15,8 @@ enum Fault {
     /// The snapshots of a run lack its objects.
     ForgetsAtSettling,
     RefusesSettling,
+    /// It has room for 20 objects.
+    IsFull,
 }
 
 #[derive(Default)]
@@ -37,7 +39,7 @@ struct Fake {
 struct Talk(Fault, Arc<Mutex<Stored>>);
 
 impl Repository for Fake {
-    fn session(&self) -> Result<Box<dyn Session>, String> {
+    fn session(&self) -> Result<Box<dyn Session>, LabError> {
         self.stored.lock().unwrap().sessions += 1;
         Ok(Box::new(Talk(self.fault, Arc::clone(&self.stored))))
     }
@@ -71,8 +73,11 @@ impl Repository for Fake {
 }
 
 impl Session for Talk {
-    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String> {
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), LabError> {
         let mut stored = self.1.lock().unwrap();
+        if self.0 == Fault::IsFull && stored.fresh.len() + stored.kept.len() + stored.passing > 20 {
+            return Err(LabError::Full("no space left".into()));
+        }
         let loses = self.0 == Fault::Loses && content.get(8).is_some_and(|byte| byte % 5 == 0);
         match is_kept {
             true if loses && stored.kept.contains_key(&place) => {}
@@ -82,10 +87,11 @@ impl Session for Talk {
         Ok(())
     }
 
-    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String> {
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), LabError> {
         let stored = self.1.lock().unwrap();
         let found = stored.fresh.get(&place).or_else(|| stored.kept.get(&place));
-        into.copy_from_slice(found.ok_or_else(|| format!("{place:?} was never saved"))?);
+        let never = || LabError::Missing(format!("{place:?} was never saved"));
+        into.copy_from_slice(found.ok_or_else(never)?);
         Ok(())
     }
 }
@@ -202,6 +208,19 @@ fn what_a_repository_loses_is_found() {
     let (ready, _) = opened(Fault::RefusesSettling, Content::default());
     let error = measured(&ready, &setup(Content::default(), 50)).unwrap_err().to_string();
     assert!(error.contains("no room for a snapshot"), "{error}");
+}
+
+/// Its exit code is that of a full target, whether a run or what precedes it fills it.
+#[test]
+fn a_repository_that_is_full_ends_a_run_as_full() {
+    let (ready, _) = opened(Fault::IsFull, Content::default());
+    let error = measured(&ready, &setup(Content::default(), 0)).unwrap_err();
+    assert!(matches!(&error, LabError::Full(text) if text.contains("no space left")), "{error:?}");
+    let opening = Opening { files: 64, writes: true, step: LENGTH, longest: LENGTH, ..Opening::default() };
+    let repository = Arc::new(Fake { fault: Fault::IsFull, stored: Arc::default() });
+    let ready = open_with(&"backup:/nowhere".parse().unwrap(), repository, opening, LENGTH).unwrap();
+    let error = measured(&ready, &setup(Content::default(), 100)).unwrap_err();
+    assert!(matches!(&error, LabError::Full(_)), "{error:?}");
 }
 
 #[test]

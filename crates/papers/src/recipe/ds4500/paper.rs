@@ -12,6 +12,7 @@ use stele_lab::error::LabError;
 use stele_lab::job::RecipePart;
 use stele_lab::modelled::processors::Processors;
 use stele_lab::raid::Level;
+use stele_lab::record::Recorded;
 use stele_lab::report::document::{Document, Entry, Table, Text};
 use tables::{PUBLISHED, STELE};
 
@@ -32,16 +33,27 @@ pub fn whole(value: f64) -> String {
     page::thousands(value)
 }
 
+/// The fewest and the most drives of the cells: a quick run has none of the large arrays.
+fn drives(recorded: &Recorded) -> String {
+    let counts = || recorded.cells.iter().filter_map(|cell| cell.axis("drives")?.parse::<u32>().ok());
+    match (counts().min(), counts().max()) {
+        (Some(fewest), Some(most)) if fewest < most => format!("{fewest} to {most}"),
+        (Some(only), _) => only.to_string(),
+        (None, _) => "20 to 180".to_owned(),
+    }
+}
+
 pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     let Order { recorded, part, against, .. } = order;
     let found = Found { recorded };
-    let own = "RAID-5 and RAID-10 over 20 to 180 drives: what Stele sustains at 20 ms";
+    let drives = drives(recorded);
+    let own = format!("RAID-5 and RAID-10 over {drives} drives: what Stele sustains at 20 ms");
     let mut page = order.begin(own, ", beside the DS4500");
     let left_out = recipe::plan(part)?.left_out;
     summary(&mut page, found, part, against);
     page::lacks(&mut page, recorded, &left_out);
     method(&mut page);
-    page.diagram(set_up::modelled("9+1 for RAID-5, mirror-2 for RAID-10", "20 to 180", ds4500::STROKE));
+    page.diagram(set_up::modelled("9+1 for RAID-5, mirror-2 for RAID-10", &drives, ds4500::STROKE));
     if against {
         page.diagram(set_up::ds4500());
     }

@@ -105,6 +105,16 @@ fn a_paper_of_a_part_of_the_cells_says_that_they_are_missing() {
 }
 
 #[test]
+fn a_paper_names_the_drives_that_its_cells_have() {
+    let (whole, quick) = (made_up(false, usize::MAX, Some("a")), made_up(true, usize::MAX, Some("a")));
+    assert!(page_of(&whole, false).contains("RAID-5 and RAID-10 over 20 to 180 drives: "));
+    let most = quick.cells.iter().filter_map(|cell| cell.axis("drives")?.parse::<u32>().ok()).max().unwrap();
+    let page = page_of(&quick, false);
+    assert!(most < 180 && page.contains(&format!("RAID-5 and RAID-10 over 20 to {most} drives: ")), "{most}");
+    assert!(page.contains(&format!("20 to {most} modelled drives")) && page.contains("sold as 18.2 GB"));
+}
+
+#[test]
 fn a_wider_stroke_lowers_the_models_rate_as_was_published() {
     use crate::ds4500::profile::{Machine, profile};
     for (level, percent) in [(Level::Raid5, 30), (Level::Raid5, 90), (Level::Raid10, 30), (Level::Raid10, 90)] {
