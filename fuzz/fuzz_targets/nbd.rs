@@ -79,7 +79,7 @@ fuzz_target!(|input: &[u8]| {
     let mut handshake = Handshake::new(directory, Peer::default(), Tls::Offered);
     for part in bytes.chunks(piece) {
         match handshake.receive(part) {
-            HandshakeStep::More => {}
+            HandshakeStep::More | HandshakeStep::Again => {}
             HandshakeStep::StartTls => handshake.secured(Peer { tls: true, ..Peer::default() }),
             HandshakeStep::Transmit(_) | HandshakeStep::End => break,
         }

@@ -131,6 +131,8 @@ impl BodyClaim {
 enum Broken {
     /// It can be repeated.
     Connection(String),
+    /// No connection could be made. It can be repeated.
+    Unreachable(String),
     /// The object is longer than any of its kind. It will be so the next time too.
     TooLong(String),
 }
@@ -202,9 +204,10 @@ impl BucketClient {
     }
 
     async fn connect(&self) -> std::result::Result<Sender, Broken> {
-        let broken =
-            |error: &dyn std::fmt::Display| Broken::Connection(format!("cannot reach {}: {error}", self.authority));
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|error| broken(&error))?;
+        let text = |error: &dyn std::fmt::Display| format!("cannot reach {}: {error}", self.authority);
+        let broken = |error: &dyn std::fmt::Display| Broken::Connection(text(error));
+        let connected = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let stream = connected.map_err(|error| Broken::Unreachable(text(&error)))?;
         stream.set_nodelay(true).map_err(|error| broken(&error))?;
         match &self.tls {
             None => handshake(stream).await,
@@ -335,6 +338,7 @@ impl BucketClient {
                 }
                 Err(Broken::TooLong(text)) => return Err(BackupError::Damaged(text)),
                 Err(Broken::Connection(text)) => Err(BackupError::Failed(text)),
+                Err(Broken::Unreachable(text)) => Err(BackupError::Unreachable(text)),
             };
             if attempt + 1 < self.attempts {
                 self.runtime.block_on(async { tokio::time::sleep(s3::pause(attempt)).await });
@@ -433,6 +437,24 @@ mod tests {
         let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
         let outcome = bucket.ask(ask, b"");
         (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_port_without_a_listener_is_an_unreachable_store() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let entered = runtime.enter();
+        let text = || "text".to_owned();
+        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
+        let Ok(bucket) = BucketClient::open(&format!("s3+http://{free}/bucket"), "place", keys) else {
+            panic!("{free}")
+        };
+        drop(entered);
+        let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
+        match bucket.with_attempts(1).ask(ask, b"") {
+            Err(BackupError::Unreachable(told)) => assert!(told.contains("cannot reach"), "{told}"),
+            other => panic!("{:?}", other.map(|answer| answer.status)),
+        }
     }
 
     /// What the requests said of their bodies when so many of this length were stored one after

@@ -71,7 +71,14 @@ impl Connection {
                     ),
                     _ => failure,
                 })?;
-                Ok(Connection::Drives(Box::new(Node::open(site, config, Opening::for_command()).await?)))
+                match Node::open(site, config, Opening::for_command()).await {
+                    Ok(node) => Ok(Connection::Drives(Box::new(node))),
+                    Err(failure) => match UnixStream::connect(&socket).await {
+                        // A server was starting when it was looked for, and answers by now.
+                        Ok(_) => Ok(Connection::Server(socket)),
+                        Err(_) => Err(held(failure, command_line)),
+                    },
+                }
             }
         }
     }
@@ -101,6 +108,35 @@ impl Connection {
             Connection::Drives(node) => node.close().await,
         }
     }
+}
+
+/// The other `stele` that has a drive, as the message about the drive's lock names it.
+pub fn holder(failure: &Failure) -> Option<u32> {
+    let (_, by) = failure.error.split_once(" is in use by process ").filter(|_| failure.kind == Kind::Busy)?;
+    let (process, name) = by.split_once(' ')?;
+    process.parse().ok().filter(|_| name.starts_with("(stele)"))
+}
+
+/// Says of drives that another `stele` has whether it is a server, which has its drives before it
+/// answers at its socket and after it stopped answering.
+fn held(failure: Failure, command_line: impl Fn(u32) -> Vec<String>) -> Failure {
+    let Some(process) = holder(&failure) else { return failure };
+    let is_server = command_line(process).iter().skip(1).any(|word| word == "serve" || word == "up");
+    let (what, next) = match is_server {
+        true => (
+            "a server of these drives is starting or stopping",
+            "wait until it has started, and give the command again; its log says how far it is",
+        ),
+        false => ("another command reads these drives", "give the command again when that one has ended"),
+    };
+    Failure::new(Kind::Busy, format!("{what}: process {process} (stele) has them")).next(next)
+}
+
+/// The words of a process. Of one that has ended, or that this user may not look at, there are
+/// none.
+fn command_line(process: u32) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// Refuses if a server already serves this directory: it has locked the drives, and would lose its
@@ -166,4 +202,32 @@ pub async fn call_on<C: Call>(socket: &Path, sender: &mut Sender, call: &C) -> O
 
 async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
     call_on(socket, &mut connect(socket).await?, call).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_another_stele_has_are_told_with_what_it_does() {
+        let failure =
+            |by: &str| Failure::new(Kind::Busy, format!("/d/1.img: is in use by {by}: stop it, or name other drives"));
+        let told = |by: &str, words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            held(failure(by), |_| words.clone()).to_string()
+        };
+        for words in [&["stele", "up", "--dir", "/srv"][..], &["/usr/bin/stele", "--json", "serve"]] {
+            let said = told("process 708 (stele)", words);
+            assert!(said.contains("is starting or stopping: process 708") && said.contains("wait until"), "{said}");
+        }
+        for words in [&["stele", "pool", "status"][..], &[]] {
+            let said = told("process 708 (stele)", words);
+            assert!(said.contains("another command reads these drives: process 708"), "{said}");
+        }
+        for other in ["process 708 (stele-tests)", "process 708 (fio)", "process 708", "another process"] {
+            assert_eq!(holder(&failure(other)), None, "{other}");
+            assert!(told(other, &["stele", "up"]).contains("is in use by"), "{other}");
+        }
+        assert_eq!(holder(&Failure::usage("/d/1.img: is in use by process 708 (stele): stop it")), None);
+    }
 }

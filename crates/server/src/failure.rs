@@ -199,6 +199,7 @@ impl From<BackupError> for Failure {
             BackupError::Refused(_) => Kind::Refused,
             BackupError::Full(_) => Kind::Full,
             BackupError::Invalid(_) => Kind::Usage,
+            BackupError::Unreachable(_) => Kind::Busy,
             BackupError::Failed(_) => Kind::Failed,
             BackupError::Stopped => Kind::Interrupted,
         };
@@ -220,6 +221,7 @@ impl From<LabError> for Failure {
             LabError::Refused(_) => Kind::Refused,
             LabError::Missing(_) => Kind::Missing,
             LabError::Full(_) => Kind::Full,
+            LabError::Unreachable(_) => Kind::Busy,
             LabError::Failed(_) => Kind::Failed,
             LabError::Damaged(_) => Kind::Damaged,
         };
@@ -262,6 +264,22 @@ mod tests {
         let of_bucket = next("s3://host/vault: GET /vault was answered with 404 NoSuchBucket: there is none");
         assert!(of_bucket.contains("stele bucket create"), "{of_bucket}");
         assert!(next("there is no repository in s3://host/vault").contains("stele backup init"));
+    }
+
+    /// As OPERATIONS.md has them.
+    #[test]
+    fn stores_and_targets_that_cannot_be_used_have_their_exit_codes() {
+        let code = |failure: Failure| failure.kind.exit_code();
+        for (store, target, expected) in [
+            (BackupError::Failed(String::new()), LabError::Failed(String::new()), 1),
+            (BackupError::Refused(String::new()), LabError::Refused(String::new()), 3),
+            (BackupError::Missing(String::new()), LabError::Missing(String::new()), 4),
+            (BackupError::Damaged(String::new()), LabError::Damaged(String::new()), 5),
+            (BackupError::Full(String::new()), LabError::Full(String::new()), 6),
+            (BackupError::Unreachable(String::new()), LabError::Unreachable(String::new()), 7),
+        ] {
+            assert_eq!((code(store.into()), code(target.into())), (expected, expected));
+        }
     }
 
     #[test]

@@ -353,7 +353,7 @@ fn a_stored_snapshot_can_be_locked_and_its_lock_prolonged() {
     desk.run(0, &["init"]);
     let id = desk.save(&[]);
     desk.run(2, &["lock", &id, "--until", "none"]);
-    desk.run(2, &["lock", &id, "--until", "2020-01-01"]);
+    desk.says(2, &["a lock until 2020-01-01", "would have ended"], &["lock", &id, "--until", "2020-01-01"]);
     desk.run(2, &["lock", &format!("{id}:/etc"), "--until", "30d"]);
     desk.run(4, &["lock", "ffff", "--until", "30d"]);
     desk.keys = less;

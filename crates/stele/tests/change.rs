@@ -66,6 +66,11 @@ fn a_bucket_changes_for_what_is_stored_from_then_on() {
     // A lock can be added later, and stays.
     place.json(&["bucket", "create", "drafts"]);
     place.refused(2, &["--lock"], &["bucket", "set", "drafts", "--retention", "governance:1d"]);
+    // They would do nothing there.
+    for (option, value) in [("--protection", "compliance"), ("--expiry", "delete")] {
+        let set = ["bucket", "set", "drafts", option, value];
+        place.refused(2, &["'drafts' has no Object Lock", "add --lock"], &set);
+    }
     let locked = place.json(&["bucket", "set", "drafts", "--lock", "--retention", "governance:1d"]);
     assert_eq!((&locked["object_lock"], &locked["versioning"]), (&json!(true), &json!("enabled")));
     assert_eq!(server.plain("/drafts/x").status, 403);

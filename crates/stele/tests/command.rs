@@ -141,6 +141,11 @@ fn from_a_first_start_to_an_audit() {
     place.refused(3, &["does not open"], &["master-key", "verify", place.0.join("other.key").to_str().unwrap()]);
 
     place.json(&["volume", "create", "scratch", "--code", "mirror-2", "--size", "8MiB"]);
+    // A command looks before it asks.
+    place.refused(2, &["add --yes"], &["volume", "delete", "scratch"]);
+    place.refused(4, &["no volume is called 'nope'"], &["volume", "delete", "nope"]);
+    place.refused(4, &["no volume is called 'nope'"], &["volume", "rollback", "nope", "monday"]);
+    place.refused(3, &["carries the archive"], &["volume", "delete", "data"]);
     place.json(&["volume", "delete", "scratch", "--yes"]);
     place.refused(3, &["data"], &["volume", "delete", "data", "--yes"]);
     place.refused(4, &["records"], &["why", "records/missing"]);

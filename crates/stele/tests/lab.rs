@@ -65,6 +65,7 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     assert!(before["ordered_bytes"].as_u64() >= Some(8 << 20) && before["random_bytes"].as_u64() > Some(0), "{cell}");
     let same = place.json(&["lab", "diff", &out, &out]);
     assert_eq!((&same["cells"][0]["ratio"], &same["cells"][0]["differs"]), (&1.0.into(), &false.into()));
+    place.refused(4, &["no cell in common", "only in one of them"], &["lab", "diff", &out, &conditioned]);
 
     place.refused(9, &["exists already", "--resume"], &[&sweep[..], &SHORT].concat());
     place.refused(3, &["came to its end"], &[&sweep[..], &SHORT, &["--resume"]].concat());

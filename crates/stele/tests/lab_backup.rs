@@ -146,6 +146,44 @@ fn what_a_killed_run_left_is_taken_over_only_if_asked() {
     desk.server.stop();
 }
 
+/// Nothing could be removed: that is said before anything is stored.
+#[test]
+fn a_bucket_that_locks_every_object_is_refused_at_once() {
+    let desk = Desk::new("lab-backup-locked");
+    let create = ["bucket", "create", "locked", "--lock", "--retention", "governance:1d"];
+    assert!(desk.place.stele(&create).status.success());
+    let on = format!("backup+http://{}/locked/own", desk.server.address);
+    for more in [&["--read", "50"][..], &["--read", "50", "--destroy"]] {
+        let refused = desk.lab(&on, more);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(3) && said.contains("locks every new object"), "{said}");
+    }
+    assert_eq!(desk.place.json(&["bucket", "show", "locked"])["versions"], 0);
+    desk.server.stop();
+}
+
+/// Those of the table in OPERATIONS.md.
+#[test]
+fn targets_that_cannot_be_used_have_their_own_exit_codes() {
+    let desk = Desk::new("lab-backup-codes");
+    let (host, bad) = (&desk.server.address, ("AWS_SECRET_ACCESS_KEY", "another"));
+    let check = |code: i32, on: String, variable: Option<(&str, &str)>| {
+        let mut command = desk.command(&[&["lab", "run", "--on", &on, "--read", "100", "--json"][..], &SHORT].concat());
+        let output = command.envs(variable).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{on}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    for scheme in ["s3+http", "backup+http"] {
+        check(3, format!("{scheme}://{host}/bench"), Some(bad));
+        check(4, format!("{scheme}://{host}/nowhere"), None);
+    }
+    // A port that was given and given back listens no more.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (scheme, rest) in [("s3+http", "bench"), ("nbd", "x"), ("iscsi", "iqn.2026-11.example:x/0")] {
+        check(7, format!("{scheme}://{free}/{rest}"), None);
+    }
+    desk.server.stop();
+}
+
 /// A repository that the laboratory made and kept may have become that of real backups.
 #[test]
 fn a_repository_with_snapshots_is_never_removed_unasked() {

@@ -301,3 +301,17 @@ fn a_drive_that_was_given_up_is_shown_once_after_a_restart() {
     check(&server);
     server.stop();
 }
+
+/// A `pool add` that was cut off has named it. The server knows it by the text of the array.
+#[test]
+fn a_blank_drive_of_the_configuration_has_its_own_next_step() {
+    let place = Place::new("blank-named");
+    place.pool(3);
+    let new = place.path("new.img");
+    std::fs::File::create(&new).unwrap().set_len(256 << 20).unwrap();
+    place.edit_config(|text| text.replacen("drives = [", &format!("drives = [\n    \"{new}@3\","), 1));
+    let status = place.json(&["pool", "status"]);
+    let blank = status["drives"].as_array().unwrap().iter().find(|drive| drive["path"] == new.as_str());
+    let next = blank.and_then(|drive| drive["next"].as_str()).unwrap_or_default();
+    assert!(next.contains("repeat `stele pool add`"), "{status}");
+}

@@ -106,6 +106,10 @@ fn stock_clients_store_files_that_are_archived_and_survive_a_kill() {
     assert_ne!(server.get("/home/0000000000000010").status, 200);
     place.refused(3, &["not empty"], &["share", "remove", "home", "--yes"]);
     place.refused(3, &["share"], &["volume", "delete", "share-home", "--yes"]);
+    // A command looks before it asks.
+    place.refused(3, &["the cache of share 'home'"], &["volume", "delete", "share-home"]);
+    place.refused(4, &["no share is called 'nope'"], &["share", "remove", "nope"]);
+    place.refused(2, &["add --yes"], &["share", "remove", "home"]);
     server.stop();
 }
 

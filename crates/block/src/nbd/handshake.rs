@@ -4,8 +4,8 @@
 //! ends the connection. A client without access to an export gets the answer for a missing one.
 //! Bytes sent before TLS began never count as bytes sent within it.
 //!
-//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the caller that moves the bytes
-//! limits the time.
+//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options, and [`OUTGOING_MAX`] bytes of
+//! replies that wait, beside those to one option. The caller that moves the bytes limits the time.
 
 use std::sync::Arc;
 
@@ -16,8 +16,13 @@ use super::{PAYLOAD_MAX, reply::Form};
 use crate::disk::Denied;
 use crate::{Directory, Disk, Peer, Protocol, Target};
 
-/// Largest number of options of one connection; a client that sends more is not negotiating.
-const OPTIONS_MAX: u32 = 256;
+/// Largest number of options of one connection; a client that sends more is not negotiating. One
+/// that lists the exports may ask two questions about each.
+pub(super) const OPTIONS_MAX: u32 = 16_384;
+/// While so many bytes of replies wait, no further option is carried out.
+const OUTGOING_MAX: usize = 64 << 10;
+/// Refusals of one connection that the caller gets to know, for the log.
+const REFUSALS_MAX: usize = 8;
 
 /// The TLS policy of the listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +38,8 @@ pub enum Tls {
 pub enum HandshakeStep {
     /// Send the pending bytes, and supply more input.
     More,
+    /// Send the pending bytes, and go on without more input.
+    Again,
     /// Send the pending bytes, start TLS, report it with [`Handshake::secured`], and continue.
     StartTls,
     /// Send the pending bytes, and begin a session.
@@ -72,6 +79,8 @@ pub struct Handshake {
     told: bool,
     incoming: Vec<u8>,
     outgoing: Vec<u8>,
+    refusals: Vec<String>,
+    refused: usize,
 }
 
 impl Handshake {
@@ -93,6 +102,8 @@ impl Handshake {
             told: false,
             incoming: Vec::new(),
             outgoing,
+            refusals: Vec::new(),
+            refused: 0,
         }
     }
 
@@ -103,6 +114,12 @@ impl Handshake {
     /// The bytes to send now.
     pub fn take_outgoing(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.outgoing)
+    }
+
+    /// What was refused since the last call, in words for the log. A connection has few of these,
+    /// however much it asks for.
+    pub fn take_refusals(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.refusals)
     }
 
     /// TLS is up; `peer` is the peer as now known. Results negotiated in the clear no longer hold.
@@ -116,6 +133,9 @@ impl Handshake {
     pub fn receive(&mut self, bytes: &[u8]) -> HandshakeStep {
         self.incoming.extend_from_slice(bytes);
         loop {
+            if self.outgoing.len() >= OUTGOING_MAX {
+                return HandshakeStep::Again;
+            }
             let step = match self.phase {
                 Phase::ClientFlags => self.client_flags(),
                 Phase::Options => self.option(),
@@ -177,7 +197,7 @@ impl Handshake {
         let secure_first = self.tls == Tls::Required && !self.peer.tls;
         if secure_first && !self.told && !matches!(option, Opt::Abort | Opt::StartTls) {
             self.told = true;
-            tracing::warn!("{} is refused: this server speaks TLS only, and it began without", self.peer.name);
+            self.refuse(format!("{} is refused: this server speaks TLS only, and it began without", self.peer.name));
         }
         match option {
             Opt::Abort => {
@@ -227,16 +247,16 @@ impl Handshake {
     }
 
     /// Finds the export if this peer may use it. An empty name means the only export.
-    fn find(&self, name: &str) -> Option<Arc<Target>> {
-        let admitted = |target: &Arc<Target>| target.export.access.admit(&self.peer).is_ok();
+    fn find(&mut self, name: &str) -> Option<Arc<Target>> {
         if !name.is_empty() {
             let target = self.directory.find(Protocol::Nbd, name)?;
             if let Err(reason) = target.export.access.admit(&self.peer) {
-                tracing::warn!("{} may not use export '{name}': {reason}", self.peer.name);
+                self.refuse(format!("{} may not use export '{name}': {reason}", self.peer.name));
                 return None;
             }
             return Some(target);
         }
+        let admitted = |target: &Arc<Target>| target.export.access.admit(&self.peer).is_ok();
         let mut all = self.directory.list(Some(Protocol::Nbd)).into_iter().filter(admitted);
         all.next().filter(|_| all.next().is_none())
     }
@@ -266,7 +286,7 @@ impl Handshake {
         let disk = match Disk::open(&target, &self.peer) {
             Ok(disk) => disk,
             Err(denied) => {
-                self.log_denied(name, &denied);
+                self.note_denied(name, &denied);
                 return HandshakeStep::End;
             }
         };
@@ -298,7 +318,7 @@ impl Handshake {
         let disk = match go.then(|| Disk::open(&target, &self.peer)).transpose() {
             Ok(disk) => disk,
             Err(denied) => {
-                self.log_denied(name, &denied);
+                self.note_denied(name, &denied);
                 let reason: &[u8] = match denied {
                     Denied::Closed => b"the export takes no connection at present",
                     _ => b"the export has as many connections as it may have",
@@ -370,15 +390,19 @@ impl Handshake {
         }
     }
 
-    fn log_denied(&self, name: &str, denied: &Denied) {
-        match denied {
-            Denied::Access(reason) => {
-                tracing::warn!("{} may not use export '{name}': {reason}", self.peer.name);
-            }
-            Denied::Crowded => {
-                tracing::warn!("{} is refused: export '{name}' has as many connections as it may have", self.peer.name);
-            }
-            Denied::Closed => tracing::warn!("{} is refused: export '{name}' is closed at present", self.peer.name),
+    fn note_denied(&mut self, name: &str, denied: &Denied) {
+        let peer = &self.peer.name;
+        self.refuse(match denied {
+            Denied::Access(reason) => format!("{peer} may not use export '{name}': {reason}"),
+            Denied::Crowded => format!("{peer} is refused: export '{name}' has as many connections as it may have"),
+            Denied::Closed => format!("{peer} is refused: export '{name}' is closed at present"),
+        });
+    }
+
+    fn refuse(&mut self, refusal: String) {
+        if self.refused < REFUSALS_MAX {
+            self.refused += 1;
+            self.refusals.push(refusal);
         }
     }
 

@@ -95,7 +95,7 @@ fn name_of<T: Copy + PartialEq, const N: usize>(known: &[(T, &'static str); N], 
 pub fn parse_retention(text: &str) -> Outcome<DefaultRetention> {
     let wrong = || {
         Failure::usage(format!("'{text}' is not a default retention"))
-            .next("write compliance:7y, governance:30d, and the like")
+            .next("write MODE:PERIOD, as in compliance:7y or governance:30d: whole days (d) or years (y), from 1 on")
     };
     let (mode, period) = text.split_once(':').ok_or_else(wrong)?;
     let mode = match mode.to_ascii_lowercase().as_str() {
@@ -103,7 +103,10 @@ pub fn parse_retention(text: &str) -> Outcome<DefaultRetention> {
         "governance" => RetentionMode::Governance,
         _ => return Err(wrong()),
     };
-    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+    // A sign is no part of a number: `+5d` adds nothing to the former default.
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let parsed = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0 && is_number(text));
+    let number = |text: &str| parsed(text).ok_or_else(wrong);
     let period = match (period.strip_suffix('d'), period.strip_suffix('y')) {
         (Some(days), _) => Period::Days(number(days)?),
         (_, Some(years)) => Period::Years(number(years)?),
@@ -219,6 +222,16 @@ impl SetBucket {
         if default.is_some() && !self.lock && now.object_lock.is_none() {
             return Err(Failure::usage(format!("bucket '{}' has no Object Lock, which a retention needs", now.name))
                 .next("add --lock, which is for good"));
+        }
+        let useless = match (&self.protection, &self.expiry) {
+            _ if self.lock || now.object_lock.is_some() => None,
+            (Some(_), _) => Some("a protection level"),
+            (None, Some(_)) => Some("an action at expiry"),
+            (None, None) => None,
+        };
+        if let Some(what) = useless {
+            let error = format!("bucket '{}' has no Object Lock, and {what} is for versions under retention", now.name);
+            return Err(Failure::usage(error).next("add --lock, which is for good"));
         }
         match default {
             Some(default) => changes.push(BucketChange::ObjectLock(ObjectLock { default })),

@@ -103,8 +103,10 @@ fn find<'a>(volumes: &'a [VolumeStatus], name: &str) -> Outcome<&'a VolumeStatus
     match &found.spec.owner {
         None => Ok(found),
         Some(owner) => {
-            let message = format!("volume '{name}' carries {}, and is not read block by block", carried(name, owner));
-            Err(Failure::new(Kind::Refused, message).next("back up what is in it: buckets and shares"))
+            let carried = carried(name, owner);
+            let message = format!("volume '{name}' carries {carried}, and is neither saved nor restored as a volume");
+            Err(Failure::new(Kind::Refused, message)
+                .next("back up what is in it, buckets and shares; restore into a volume of its own"))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Calls about management classes and events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{
@@ -11,7 +11,7 @@ use stele_archive::{
 use super::approval::{Officer, known};
 use super::archive::{EXPIRIES, MODES, named};
 use super::matters::{Selected, caller, date};
-use super::{Actor, Call};
+use super::{Actor, Call, stated};
 use crate::failure::{Failure, Outcome};
 use crate::node::Node;
 
@@ -122,6 +122,7 @@ pub struct ClassBind {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Bound {
+    #[serde(deserialize_with = "stated")]
     pub default: Option<String>,
     pub rules: Vec<Rule>,
 }
@@ -278,8 +279,13 @@ pub fn parse_rule(text: &str, size: impl Fn(&str) -> Result<u64, String>) -> Out
     };
     let (class, conditions) = text.split_once(':').ok_or_else(|| wrong("it names no class"))?;
     let mut rule = Rule { class: class.into(), ..Rule::default() };
+    let mut named = BTreeSet::new();
     for condition in conditions.split(',') {
         let (name, value) = condition.split_once('=').ok_or_else(|| wrong("a condition has no value"))?;
+        // A second one would take the place of the first one: fewer versions would get the class.
+        if name != "tag" && !named.insert(name) {
+            return Err(wrong(&format!("{name} is there twice; make a rule for each")));
+        }
         let bytes = || size(value).map_err(|error| wrong(&error));
         match name {
             "prefix" => rule.prefix = value.into(),
@@ -289,10 +295,15 @@ pub fn parse_rule(text: &str, size: impl Fn(&str) -> Result<u64, String>) -> Out
             "max" => rule.size_max = Some(bytes()?),
             "tag" => {
                 let (key, value) = value.split_once('=').ok_or_else(|| wrong("a tag is KEY=VALUE"))?;
-                rule.tags.insert(key.into(), value.into());
+                if rule.tags.insert(key.into(), value.into()).is_some() {
+                    return Err(wrong(&format!("the tag {key} is there twice; make a rule for each")));
+                }
             }
             _ => return Err(wrong("it has a condition of another name")),
         }
     }
     Ok(rule)
 }
+
+#[cfg(test)]
+mod tests;

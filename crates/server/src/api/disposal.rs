@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use stele_archive::{DisposalCertificate, DisposalQuery, Disposed, ExpirationStatus, VersionId};
 
 use super::matters::date;
-use super::{Actor, Call};
+use super::{Actor, Call, stated};
 use crate::failure::Outcome;
 use crate::node::Node;
 
@@ -80,6 +80,7 @@ impl Call for DisposalStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DisposalPause {
     /// None: it is resumed.
+    #[serde(deserialize_with = "stated")]
     pub reason: Option<String>,
 }
 
@@ -98,6 +99,7 @@ impl Call for DisposalPause {
 /// Limits expiration. None: no limit.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct DisposalRate {
+    #[serde(deserialize_with = "stated")]
     pub rate: Option<u32>,
 }
 
@@ -108,3 +110,6 @@ impl Call for DisposalRate {
         Ok(node.archive()?.limit_expiration(&actor.caller(), self.rate).await?)
     }
 }
+
+#[cfg(test)]
+mod tests;

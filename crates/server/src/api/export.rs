@@ -5,6 +5,7 @@ use stele_array::VolumeStatus;
 use stele_block::export::{Fingerprint, Network};
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Export, Protocol};
+use stele_ground::names_in_row;
 
 use super::{Actor, Call, Done};
 use crate::exports::{Changing, missing};
@@ -267,7 +268,7 @@ fn find<'a>(volumes: &'a [VolumeStatus], name: &str) -> Outcome<&'a VolumeStatus
     volumes.iter().find(|volume| volume.spec.name == name).ok_or_else(|| {
         let known: Vec<&str> = volumes.iter().map(|volume| volume.spec.name.as_str()).collect();
         Failure::missing(format!("no volume is called '{name}'"))
-            .next(format!("the volumes here: {}", known.join(", ")))
+            .next(format!("the volumes here: {}", names_in_row(&known, "stele volume list")))
     })
 }
 

@@ -26,8 +26,8 @@ pub mod volume;
 
 use std::future::Future;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::failure::Outcome;
 use crate::node::Node;
@@ -65,6 +65,12 @@ pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     type Answer: Serialize + DeserializeOwned + Send;
 
     fn perform(self, node: &Node, actor: &Actor) -> impl Future<Output = Outcome<Self::Answer>> + Send;
+}
+
+/// Reads a field that must be stated: null is `None`, and a missing field is an error. For fields
+/// whose `None` takes something away, which a misspelt name must not do.
+fn stated<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    Option::deserialize(deserializer)
 }
 
 /// The answer of calls that return no data.

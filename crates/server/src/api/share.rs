@@ -11,7 +11,7 @@ use stele_file::nfs::Network;
 use stele_file::samba;
 use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{Caching, RemovedVersions, Share};
-use stele_ground::{Bytes, counted};
+use stele_ground::{Bytes, counted, names_in_row};
 
 pub use files::{ArchiveFile, ExplainFile, FileView, Ls, Pin, why};
 
@@ -289,7 +289,7 @@ fn row_of(node: &Node, name: &str) -> Outcome<ShareRow> {
     let known: Vec<String> = registry.list().map_err(failed)?.into_iter().map(|(name, _)| name).collect();
     let next = match known.is_empty() {
         true => "there is no share; make one with `stele share create`".to_owned(),
-        false => format!("the shares here: {}", known.join(", ")),
+        false => format!("the shares here: {}", names_in_row(&known, "stele share list")),
     };
     Err(Failure::missing(format!("no share is called '{name}'")).next(next))
 }

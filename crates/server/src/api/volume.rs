@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode};
-use stele_ground::{Bytes, counted};
+use stele_ground::{Bytes, counted, names_in_row};
 
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
@@ -457,15 +457,17 @@ impl Call for Rollback {
 
 /// The failure of a rollback to a name that nothing has; `None` if that is not the reason.
 fn no_snapshot(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure> {
-    let is_there = |name: &str| volumes.iter().any(|volume| volume.spec.name == name);
-    if !is_there(of) || is_there(name) {
-        return None;
+    let of_that_name = |name: &str| volumes.iter().find(|volume| volume.spec.name == name);
+    let volume = of_that_name(of).filter(|_| of_that_name(name).is_none())?;
+    if let Some(owner) = &volume.spec.owner {
+        let message = format!("volume '{of}' carries {}, and has no snapshots to go back to", carried(of, owner));
+        return Some(Failure::new(Kind::Refused, message));
     }
     let own = volumes.iter().filter(|volume| volume.snapshot && volume.origin.as_deref() == Some(of));
     let own: Vec<&str> = own.map(|volume| volume.spec.name.as_str()).collect();
     let next = match own.is_empty() {
         true => format!("it has none; `stele volume snapshot {of} NAME` takes one"),
-        false => format!("its snapshots: {}", own.join(", ")),
+        false => format!("its snapshots: {}", names_in_row(&own, "stele volume list")),
     };
     Some(Failure::missing(format!("volume '{of}' has no snapshot '{name}'")).next(next))
 }
@@ -537,6 +539,9 @@ async fn find(node: &Node, name: &str) -> Outcome<VolumeView> {
     let known: Vec<String> = volumes.iter().map(|volume| volume.name.clone()).collect();
     volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| {
         Failure::missing(format!("no volume is called '{name}'"))
-            .next(format!("the volumes here: {}", known.join(", ")))
+            .next(format!("the volumes here: {}", names_in_row(&known, "stele volume list")))
     })
 }
+
+#[cfg(test)]
+mod tests;

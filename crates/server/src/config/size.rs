@@ -8,7 +8,17 @@ use stele_ground::Bytes;
 
 /// Reads `64KiB`, `1.5G` or plain bytes.
 pub fn size(text: &str) -> Result<Bytes, String> {
-    Bytes::parse(text).ok_or_else(|| format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB, 20TiB or 2PiB"))
+    Bytes::parse(text).ok_or_else(|| match is_too_large(text) {
+        true => format!("'{text}' is too large: a size is below 16384 PiB, and that of a volume at most 64 PiB"),
+        false => format!("'{text}' is not a size; write 4096, 64KiB, 1.5GiB, 20TiB or 2PiB"),
+    })
+}
+
+/// Whether a text that is no size would be one with a smaller number.
+fn is_too_large(text: &str) -> bool {
+    let unit = text.trim().trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = text.trim().strip_suffix(unit).unwrap_or_default();
+    number.parse::<f64>().is_ok() && Bytes::parse(&format!("1{unit}")).is_some()
 }
 
 /// A size in the file: `64MiB` or a number of bytes.

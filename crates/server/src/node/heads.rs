@@ -178,9 +178,9 @@ async fn judge(
                 path.display()
             ),
         };
-        let next = "keep this pool as it is, and return the drives that hold the newer state; if they are gone for good, \
-                    `stele catalog rebuild --force --accept-losses` goes on from here and holds everything until two \
-                    officers decide";
+        let next = "keep this pool as it is, and return all drives together, as they were in the newer state; if they \
+                    are gone for good, `stele catalog rebuild --force --accept-losses` goes on from here and holds \
+                    everything until two officers decide";
         compared.trouble.get_or_insert(Trouble { kind: ROLLED_BACK, message, next: next.to_owned() });
         break;
     }

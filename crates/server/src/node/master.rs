@@ -1,16 +1,28 @@
 //! The source of the master key: a file, the environment, or a command's output.
+//!
+//! Failure model: a command that hangs, or that prints without end, is killed at a bound of time or
+//! of output. The start of the server fails then, and names the command's program.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
 
 use stele_archive::MasterKey;
+use stele_ground::Bytes;
 
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files::create_private;
 use crate::node::surroundings::{System, own_uid};
+
+/// How long a command may take, and how often its end is looked for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The bytes that a command may print. A key has 64 digits.
+const OUTPUT_MAX: Bytes = Bytes(64 << 10);
 
 /// Reads the key that `source` names: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...`.
 pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
@@ -29,7 +41,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
             .map_err(|_| Failure::usage(format!("the master key's environment variable {name} is not set")))?,
         Some(("command", line)) => {
             check_command(site)?;
-            run(line)?
+            run(line, PATIENCE)?
         }
         _ => {
             return Err(Failure::usage(format!("[archive] master_key = \"{source}\" names no source"))
@@ -69,21 +81,75 @@ fn may_run(user: u32, owner: u32) -> bool {
     user != 0 || owner == 0
 }
 
-fn run(line: &str) -> Outcome<String> {
+fn run(line: &str, patience: Duration) -> Outcome<String> {
     let mut words = line.split_whitespace();
     let program = words.next().ok_or_else(|| Failure::usage("[archive] master_key names an empty command"))?;
-    let by_hand = "run the command of [archive] master_key by hand, as the user that the server runs as";
+    let failed = |what: String| {
+        Failure::failed(what)
+            .next("run the command of [archive] master_key by hand, as the user that the server runs as")
+    };
+    let broken = |error: std::io::Error| failed(format!("cannot run {program} for the master key: {error}"));
     // What the program says of its failure goes to this process's own standard error.
-    let output =
-        Command::new(program).args(words).stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|error| {
-            Failure::failed(format!("cannot run {program} for the master key: {error}")).next(by_hand)
-        })?;
-    if !output.status.success() {
-        let message = format!("{program} ended with {} instead of the master key", output.status);
-        return Err(Failure::failed(message).next(by_hand));
+    let mut child = Command::new(program)
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(broken)?;
+    match finish(&mut child, patience) {
+        Ok(Ended::With(status, _)) if !status.success() => {
+            Err(failed(format!("{program} ended with {status} instead of the master key")))
+        }
+        Ok(Ended::With(_, output)) => {
+            String::from_utf8(output).map_err(|_| failed(format!("{program} printed something that is no text")))
+        }
+        stopped => {
+            // A child that was not waited for would stay as a zombie.
+            let _ = child.kill();
+            let _ = std::thread::Builder::new().spawn(move || child.wait());
+            Err(failed(match stopped {
+                Err(error) => return Err(broken(error)),
+                Ok(Ended::TooLong) => {
+                    format!("{program} printed more than {OUTPUT_MAX} instead of the master key; it was killed")
+                }
+                Ok(_) => format!("{program} gave no master key within {} s; it was killed", patience.as_secs()),
+            }))
+        }
     }
-    String::from_utf8(output.stdout)
-        .map_err(|_| Failure::failed(format!("{program} printed something that is no text")))
+}
+
+/// How a command ended.
+enum Ended {
+    With(ExitStatus, Vec<u8>),
+    /// It printed more than it may, or did not end in time: it still runs.
+    TooLong,
+    TooLate,
+}
+
+/// Waits for the output of a command and for its end.
+fn finish(child: &mut Child, patience: Duration) -> std::io::Result<Ended> {
+    let begun = Instant::now();
+    let (sender, output) = sync_channel(1);
+    let pipe = child.stdout.take();
+    // It ends with the command's pipe, which a process that the command leaves behind may keep.
+    std::thread::Builder::new().name("stele-master-key".into()).spawn(move || {
+        let mut bytes = Vec::new();
+        let read = pipe.map_or(Ok(0), |pipe| pipe.take(OUTPUT_MAX.0 + 1).read_to_end(&mut bytes));
+        let _ = sender.send(read.map(|_| bytes));
+    })?;
+    let Ok(output) = output.recv_timeout(patience) else { return Ok(Ended::TooLate) };
+    let output = output?;
+    if output.len() as u64 > OUTPUT_MAX.0 {
+        return Ok(Ended::TooLong);
+    }
+    loop {
+        match child.try_wait()? {
+            Some(status) => return Ok(Ended::With(status, output)),
+            None if begun.elapsed() >= patience => return Ok(Ended::TooLate),
+            None => std::thread::sleep(LOOK_EVERY),
+        }
+    }
 }
 
 /// Makes a new key if the source is a file that does not exist yet. Any other source must already
@@ -121,6 +187,21 @@ mod tests {
             assert!(failure.next.starts_with(next), "{source}: {failure}");
         }
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_command_for_the_master_key_is_bounded() {
+        for (line, patience, says) in [
+            // It never ends.
+            ("tail -f /dev/null", Duration::from_millis(50), "tail gave no master key within 0 s"),
+            ("cat /dev/zero", PATIENCE, "cat printed more than 64 KiB"),
+            ("false", PATIENCE, "false ended with exit status: 1"),
+        ] {
+            let failure = run(line, patience).expect_err(line);
+            assert!(failure.error.contains(says), "{line}: {failure}");
+            assert!(failure.next.contains("[archive] master_key by hand"), "{line}: {failure}");
+        }
+        assert_eq!(run("echo 0123", PATIENCE), Ok("0123\n".to_owned()));
     }
 
     #[test]

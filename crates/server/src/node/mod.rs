@@ -464,7 +464,7 @@ impl Node {
 
     /// Raises an alarm of the archive, shown and logged like those of the array.
     pub fn note_alarm(&self, kind: &str, message: &str) {
-        self.alarms.warn(kind, message, "");
+        self.alarms.warn(kind, message, standing::next_of(kind));
     }
 
     /// The catalog's report on its space, if it is open.

@@ -2,6 +2,8 @@
 //! its discovery, Stele's reaction and the operator's next step. `stele pool status` and the
 //! metrics show the same list.
 
+pub mod begun;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -54,14 +56,8 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     let mut standing = of_pool(status);
     standing.extend(incomplete.iter().map(of_incomplete));
     if let Some(message) = node.damage() {
-        let next = "`stele pool scrub --wait`; if it stays, restore the version from a copy";
-        standing.push(alarm(
-            "damage",
-            "archive",
-            message,
-            "the damaged data is kept; reads of it fail, and it is verified again every 30 seconds",
-            next,
-        ));
+        let done = "the damaged data is kept; reads of it fail, and it is verified again every 30 seconds";
+        standing.push(alarm("damage", "archive", message, done, next_of("damage")));
     }
     if let Some(trouble) = node.trouble() {
         let done = match node.archive() {
@@ -108,19 +104,28 @@ fn of_services(node: &Node) -> Vec<StandingView> {
     let is_served =
         |name: &str| node.exports.directory.list(None).iter().any(|target| subject_of(&target.export) == name);
     let exports = node.unserved.list().into_iter().filter(|(name, _)| !is_gone(name) && !is_served(name));
-    let next = "`stele export list`; `stele export remove`";
-    let exports = exports.map(|(name, why)| alarm("export", &name, why, "the export is kept and not served", next));
-    let next = "return missing drives: `stele drive online N`; the share is tried again by itself, within a minute";
-    let shares = node.shares.unopened.list().into_iter();
-    let shares = shares.map(|(name, why)| alarm("share", &name, why, "the other shares are served", next));
-    let next = "follow the reason: `stele bucket set NAME --quota`, `stele pool add`, or remove the file";
-    let stuck = node.shares.stuck.list().into_iter();
+    let served = |kind: &'static str, done: &'static str| {
+        move |(name, why): (String, String)| alarm(kind, &name, why, done, next_of(kind))
+    };
+    let exports = exports.map(served("export", "the export is kept and not served"));
+    let shares = node.shares.unopened.list().into_iter().map(served("share", "the other shares are served"));
     let done = "what is not archived stays in the cache of the share, and is tried again";
-    let stuck = stuck.map(|(name, why)| alarm("share-archiving", &name, why, done, next));
-    let next = "check that smbd runs, and [smb] in stele.toml";
-    let smb = node.shares.smb.list().into_iter();
-    let smb = smb.map(|(name, why)| alarm("smb", &name, why, "it is tried again, after growing pauses", next));
+    let stuck = node.shares.stuck.list().into_iter().map(served("share-archiving", done));
+    let smb = node.shares.smb.list().into_iter().map(served("smb", "it is tried again, after growing pauses"));
     exports.chain(shares).chain(stuck).chain(smb).collect()
+}
+
+/// The operator's next step after an alarm that the node raises itself.
+pub fn next_of(kind: &str) -> &'static str {
+    match kind {
+        "damage" => "`stele pool scrub --wait`; if it stays, restore the version from a copy",
+        "export" => "`stele export list`; `stele export remove`",
+        "heads" => "see that the place for heads can be reached, and holds files of this server alone",
+        "share" => "return missing drives: `stele drive online N`; the share is tried again by itself, within a minute",
+        "share-archiving" => "follow the reason: `stele bucket set NAME --quota`, `stele pool add`, or remove the file",
+        "smb" => "check that smbd runs, and [smb] in stele.toml",
+        _ => "",
+    }
 }
 
 /// An export, as alarms name it.

@@ -76,8 +76,9 @@ pub fn find(volumes: &[VolumeStatus], names: &config::Archive) -> Found {
         if right(volume, owner) {
             return volume.cloned();
         }
-        let why = match volume.map(|volume| volume.spec.owner.as_deref().unwrap_or("nobody")) {
-            Some(other) => format!("which belongs to {other}"),
+        let why = match volume.map(|volume| volume.spec.owner.as_deref()) {
+            Some(Some(other)) => format!("which carries {}", carried(name, other)),
+            Some(None) => "which is no volume of the archive".to_owned(),
             None => "which does not exist".to_owned(),
         };
         let known: Vec<&str> = marked(owner).map(|volume| volume.spec.name.as_str()).collect();

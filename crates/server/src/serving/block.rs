@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 use stele_array::server::PoolServer;
@@ -20,7 +20,9 @@ mod secure;
 
 pub use secure::acceptor;
 
+use super::accepting::pause;
 use super::handshakes::{HandshakeQueue, QueuePlace};
+use super::seldom::Seldom;
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 /// After this idle time the system probes a TCP peer; below, the interval and the number of probes
@@ -39,6 +41,32 @@ pub struct NbdService {
     pub tls: Option<TlsAcceptor>,
     /// Accept only TLS over TCP.
     pub tls_required: bool,
+    pub refusals: Arc<NbdRefusals>,
+}
+
+/// Refused clients, for the log. Repeated attempts cannot fill it.
+pub struct NbdRefusals(Seldom);
+
+/// Refusals within a minute that the log shows.
+const REFUSALS_MAX: u32 = 20;
+
+impl Default for NbdRefusals {
+    fn default() -> NbdRefusals {
+        NbdRefusals(Seldom::new(REFUSALS_MAX))
+    }
+}
+
+impl NbdRefusals {
+    fn tell(&self, refusal: &str) {
+        self.lines(refusal, Instant::now()).iter().for_each(|line| tracing::warn!("{line}"));
+    }
+
+    /// The lines of the log about a refusal.
+    fn lines(&self, refusal: &str, now: Instant) -> Vec<String> {
+        let (is_told, untold) = self.0.count(now);
+        let before = (untold > 0).then(|| format!("{untold} more clients of NBD were refused within a minute"));
+        before.into_iter().chain(is_told.then(|| refusal.to_owned())).collect()
+    }
 }
 
 /// Accepts until the task is dropped.
@@ -96,11 +124,6 @@ pub fn tune(stream: &TcpStream) {
     }
 }
 
-pub(super) async fn pause(error: &std::io::Error) {
-    tracing::warn!("cannot accept a connection: {error}");
-    tokio::time::sleep(Duration::from_millis(50)).await;
-}
-
 /// Runs the handshake and then the session. `settle` takes the stream out of tokio, as a
 /// non-blocking socket.
 async fn greet<T, U>(
@@ -148,15 +171,16 @@ where
         (Some(_), false) => Tls::Offered,
     };
     let mut handshake = Handshake::new(service.directory.clone(), peer, tls);
-    match converse(&mut stream, &mut handshake).await? {
+    match converse(&mut stream, &mut handshake, &service.refusals).await? {
         HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
         HandshakeStep::StartTls => {
             let Some(acceptor) = &service.tls else { return Ok(None) };
             let name = &handshake.peer().name;
-            let mut stream = acceptor.accept(stream).await.inspect_err(|error| tell_refused(name, error))?;
+            let mut stream =
+                acceptor.accept(stream).await.inspect_err(|error| tell_refused(&service.refusals, name, error))?;
             let certificate = secure::fingerprint(stream.get_ref().1);
             handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });
-            match converse(&mut stream, &mut handshake).await? {
+            match converse(&mut stream, &mut handshake, &service.refusals).await? {
                 HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Secure(Box::new(stream), agreed))),
                 _ => {
                     let _ = stream.shutdown().await;
@@ -170,14 +194,18 @@ where
 
 /// Logs a client that did not pass the TLS handshake, such as one without a certificate of the
 /// authority. One that hung up meanwhile is no news.
-fn tell_refused(name: &str, error: &std::io::Error) {
+fn tell_refused(refusals: &NbdRefusals, name: &str, error: &std::io::Error) {
     if error.kind() == std::io::ErrorKind::InvalidData {
-        tracing::warn!("{name} is refused: its TLS handshake failed: {error}");
+        refusals.tell(&format!("{name} is refused: its TLS handshake failed: {error}"));
     }
 }
 
 /// Moves bytes until the handshake asks for another step.
-async fn converse<T>(stream: &mut T, handshake: &mut Handshake) -> std::io::Result<HandshakeStep>
+async fn converse<T>(
+    stream: &mut T,
+    handshake: &mut Handshake,
+    refusals: &NbdRefusals,
+) -> std::io::Result<HandshakeStep>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
@@ -185,13 +213,19 @@ where
     let mut arrived = 0;
     loop {
         let step = handshake.receive(bytes.get(..arrived).unwrap_or_default());
+        handshake.take_refusals().iter().for_each(|refusal| refusals.tell(refusal));
         let outgoing = handshake.take_outgoing();
         if !outgoing.is_empty() {
             stream.write_all(&outgoing).await?;
             stream.flush().await?;
         }
-        if !matches!(step, HandshakeStep::More) {
-            return Ok(step);
+        match step {
+            HandshakeStep::More => {}
+            HandshakeStep::Again => {
+                arrived = 0;
+                continue;
+            }
+            _ => return Ok(step),
         }
         arrived = stream.read(&mut bytes).await?;
         if arrived == 0 {
@@ -203,6 +237,16 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::seldom::TOLD_WITHIN;
+
+    #[test]
+    fn refused_clients_do_not_fill_the_log() {
+        let (refusals, begun) = (NbdRefusals::default(), Instant::now());
+        let told = (0..100).flat_map(|_| refusals.lines("a client is refused", begun)).count();
+        assert_eq!(told, REFUSALS_MAX as usize);
+        let later = refusals.lines("a client is refused", begun + TOLD_WITHIN);
+        assert_eq!(later, ["80 more clients of NBD were refused within a minute", "a client is refused"]);
+    }
 
     #[tokio::test]
     async fn an_accepted_connection_notices_a_peer_that_has_gone() {

@@ -23,8 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Pause after `accept` failed, for instance because no descriptor was left.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+use super::accepting::pause;
 
 /// The open connections of each peer.
 pub struct Places<K>(Mutex<BTreeMap<K, usize>>);
@@ -128,10 +127,7 @@ pub async fn accept_each<C, S>(
                     connections.spawn(served);
                 }
             }
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_AGAIN).await;
-            }
+            Err(error) => pause(&error).await,
         }
     }
     // The listener goes with it: who comes now is refused at once.

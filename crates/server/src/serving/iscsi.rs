@@ -5,7 +5,7 @@
 //! silent for as long. Both take a place in the handshake queue. The queue limits their number, and
 //! chooses the one that ends when a further peer connects.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
@@ -20,8 +20,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::block::{pause, tcp_peer, tune};
+use super::accepting::pause;
+use super::block::{tcp_peer, tune};
 use super::handshakes::HandshakeQueue;
+use super::seldom::Seldom;
 
 const LOGIN_MAX: Duration = Duration::from_secs(30);
 /// Longest wait of a login for the commands of the session whose place it takes; below, the
@@ -36,17 +38,21 @@ pub struct IscsiService {
     pub refusals: Arc<Refusals>,
 }
 
-/// Counts refused logins for the log. Up to [`TOLD_MAX`] refusals within [`TOLD_WITHIN`] are
-/// logged; the others are only counted, so that repeated attempts cannot fill the log.
-#[derive(Default)]
-pub struct Refusals(Mutex<Option<(Instant, u32)>>);
+/// Refused logins, for the log. Repeated attempts cannot fill it.
+pub struct Refusals(Seldom);
 
+/// Refusals within a minute that the log shows.
 const TOLD_MAX: u32 = 20;
-const TOLD_WITHIN: Duration = Duration::from_secs(60);
+
+impl Default for Refusals {
+    fn default() -> Refusals {
+        Refusals(Seldom::new(TOLD_MAX))
+    }
+}
 
 impl Refusals {
     fn tell(&self, peer: &str, refused: &Refused) {
-        let (tell, untold) = self.count(Instant::now());
+        let (tell, untold) = self.0.count(Instant::now());
         if untold > 0 {
             tracing::warn!("{untold} more iSCSI logins were refused within a minute");
         }
@@ -57,23 +63,6 @@ impl Refusals {
             tracing::warn!(
                 "iSCSI login refused: initiator '{initiator}'{user} from {peer} to target '{target}': {refusal}"
             );
-        }
-    }
-
-    /// Whether to log this refusal, and the number of refusals that the previous interval did not
-    /// log.
-    fn count(&self, now: Instant) -> (bool, u32) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *kept {
-            Some((since, count)) if now.duration_since(*since) < TOLD_WITHIN => {
-                *count += 1;
-                (*count <= TOLD_MAX, 0)
-            }
-            former => {
-                let untold = former.map_or(0, |(_, count)| count.saturating_sub(TOLD_MAX));
-                *former = Some((now, 1));
-                (true, untold)
-            }
         }
     }
 }
@@ -213,19 +202,4 @@ async fn discover(
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refused_logins_are_told_until_there_are_too_many() {
-        let refusals = Refusals::default();
-        let begun = Instant::now();
-        let told = (0..100).filter(|_| refusals.count(begun).0).count();
-        assert_eq!(told, TOLD_MAX as usize);
-        assert_eq!(refusals.count(begun + TOLD_WITHIN), (true, 80), "the next minute says how many were not told");
-        assert_eq!(refusals.count(begun + TOLD_WITHIN * 2), (true, 0));
-    }
 }

@@ -1,5 +1,6 @@
 //! The server: opens the sockets, and hands byte streams to the frontends.
 
+mod accepting;
 pub mod admin;
 pub mod background;
 pub mod block;
@@ -13,7 +14,9 @@ pub mod messages;
 mod nfs;
 mod notifications;
 pub mod notify;
+pub mod open_files;
 pub mod s3;
+mod seldom;
 pub mod services;
 mod smb;
 pub mod snapshot;

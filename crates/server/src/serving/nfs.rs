@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::block::pause;
+use super::accepting::pause;
 use crate::failure::Outcome;
 use crate::node::Node;
 
@@ -33,7 +33,7 @@ const WORK_WHEN_PRESSED: Duration = Duration::from_millis(5);
 const WORK_WHEN_FULL: Duration = Duration::from_millis(20);
 /// Between two rounds of background work of a share that has nothing urgent to do.
 const WORK_EVERY: Duration = Duration::from_millis(200);
-/// Between two looks for files that the archive does not take.
+/// Between two looks for files that the archive does not take, and at the room of the pool.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After work that failed.
 const WORK_AGAIN: Duration = Duration::from_secs(5);
@@ -130,6 +130,7 @@ pub async fn work(node: Arc<Node>) {
     let mut tasks = JoinSet::new();
     let mut known: Vec<Weak<Share>> = Vec::new();
     let mut looked = Instant::now();
+    let mut is_low = false;
     loop {
         // Where the archive was for reading only at the start, the shares open with its return.
         if let Err(failure) = node.open_shares().await {
@@ -146,10 +147,14 @@ pub async fn work(node: Arc<Node>) {
             }
         }
         while tasks.try_join_next().is_some() {}
-        if looked.elapsed() >= LOOK_EVERY {
+        let is_due = looked.elapsed() >= LOOK_EVERY;
+        if is_due {
             node.note_stuck();
-            node.spare_caches().await;
             looked = Instant::now();
+        }
+        // A burst takes the last room of a pool within a second: there each round looks.
+        if is_due || is_low {
+            is_low = node.spare_caches().await;
         }
         tokio::time::sleep(WORK_EVERY).await;
     }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ProtocolVersion;
 
+use super::accepting::pause;
 use super::handshakes::HandshakeQueue;
 use super::http::{Places, converse};
 use crate::failure::{Failure, Kind, Outcome};
@@ -130,8 +131,7 @@ async fn accepted(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     match listener.accept().await {
         Ok(accepted) => Some(accepted),
         Err(error) => {
-            tracing::warn!("cannot accept a connection: {error}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            pause(&error).await;
             None
         }
     }

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::head_places::HeadPlaces;
 use super::messages::MessageQueues;
 use super::tls::{self, TlsFiles};
-use super::{admin, background, block, iscsi, nfs, notifications, notify, s3, smb, snapshot};
+use super::{admin, background, block, iscsi, nfs, notifications, notify, open_files, s3, smb, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
@@ -103,6 +103,7 @@ pub struct Services {
 impl Services {
     pub async fn start(site: &Site, node: &Arc<Node>, files: Option<TlsFiles>) -> Outcome<Services> {
         let config = &node.config;
+        open_files::raise(config);
         let files = files.or_else(|| configured(site, config));
         // Report errors of the configuration before offering any service.
         let acceptor = files.as_ref().map(tls::acceptor).transpose()?;
@@ -257,6 +258,7 @@ impl Services {
             pool: Arc::clone(&node.pool),
             tls: self.nbd_tls()?,
             tls_required: node.config.nbd.requires_tls(),
+            refusals: Arc::default(),
         };
         if let Some(listen) = node.config.nbd.listen {
             let (listener, address) = s3::listen(listen, "[nbd] listen").await?;

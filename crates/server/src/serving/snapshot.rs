@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::api::pool::{StandingView, StatusView};
 use crate::node::alarms::KINDS;
+use crate::node::standing::begun::BegunAlarms;
 use crate::node::{Node, wall_clock};
 use crate::serving::messages::MessageQueues;
 
@@ -95,8 +96,10 @@ impl Latest {
                     node.exports.iscsi.threshold_reached();
                 }
                 look.low = low;
+                look.begun.look(&status.standing).into_iter().for_each(|alarm| node.note_begun(alarm));
                 look.messages.note(&status.name, &status.standing, node.alarms_kept().latest(), wall_clock());
-                let whole = of(&status);
+                let mut whole = of(&status);
+                whole.more.extend(node.catalog_status().into_iter().flat_map(|catalog| catalog_room(&catalog)));
                 let least = if node.trouble().is_some() { Health::ReadOnly } else { Health::Healthy };
                 Snapshot {
                     health: whole.health.max(least),
@@ -117,6 +120,15 @@ impl Latest {
     }
 }
 
+/// The room that the catalog has for records.
+fn catalog_room(catalog: &stele_catalog::Status) -> [(String, String, f64); 2] {
+    let series = |name: &str, help: &str, value: u64| (name.to_owned(), help.to_owned(), value as f64);
+    [
+        series("stele_catalog_size_bytes", "Bytes that the catalog has for records.", catalog.area.0),
+        series("stele_catalog_free_bytes", "Of these, bytes that are free at least.", catalog.free.0),
+    ]
+}
+
 /// A counter for each kind, 0 for those that never came.
 fn came(counts: BTreeMap<String, u64>) -> Vec<(String, u64)> {
     let mut all: BTreeMap<String, u64> = KINDS.iter().map(|kind| ((*kind).to_owned(), 0)).collect();
@@ -132,6 +144,8 @@ pub struct Look {
     scrubbed: Scrubbed,
     /// Sends alarms by mail and webhooks.
     pub messages: MessageQueues,
+    /// Tells alarms that only stand when they begin.
+    begun: BegunAlarms,
     /// The pool has little space left; initiators get a notice when this begins.
     low: bool,
 }

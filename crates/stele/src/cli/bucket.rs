@@ -81,10 +81,11 @@ pub struct BucketSet {
     /// or none
     #[arg(long, value_name = "MODE:PERIOD")]
     pub retention: Option<String>,
-    /// Rule for weakening a retention in this bucket; a level can only be raised
+    /// Rule for weakening a retention in this bucket; a level can only be raised. It takes a bucket
+    /// with Object Lock
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub protection: Option<Protection>,
-    /// Action on a version when its retention has passed
+    /// Action on a version when its retention has passed. It takes a bucket with Object Lock
     #[arg(long, value_enum, value_name = "ACTION")]
     pub expiry: Option<Expiry>,
     /// Largest number of bytes that the bucket may hold, or none

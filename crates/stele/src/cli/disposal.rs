@@ -39,8 +39,9 @@ Example:
 The pause stays over restarts and rebuilds. It keeps versions longer and changes no retention. Clients may still delete
 what has passed.")]
     Pause {
-        #[arg(long, default_value = "")]
-        reason: String,
+        /// Why, for the audit log and `stele disposal status`
+        #[arg(long, value_parser = super::words::reason)]
+        reason: Option<String>,
     },
     /// Resume expiration and lifecycle rules
     #[command(after_help = "Example:\n  stele disposal resume")]
@@ -61,7 +62,7 @@ A version under COMPLIANCE, under a hold, or in a bucket of level compliance is 
     Delete {
         /// BUCKET/KEY@VERSION
         object: String,
-        #[arg(long)]
+        #[arg(long, value_parser = super::words::reason)]
         reason: String,
         /// File with the officer's access_key and secret_key, as `stele key create --json` prints
         /// them

@@ -17,7 +17,7 @@ refuse the store.")]
     Open {
         name: String,
         /// Why versions are held, for the audit log and for `stele why`
-        #[arg(long)]
+        #[arg(long, value_parser = super::words::reason)]
         reason: String,
         #[command(flatten)]
         officer: OfficerArgs,

@@ -14,8 +14,8 @@ Examples:
   stele up --json                 one line with endpoint and key (or its file) when ready
 
 The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume and an 8+2 data volume. It prints
-the access key once; without a terminal it writes the key to first-key.json in the data directory. Stop it with
-Ctrl-C.")]
+the access key once; without a terminal it writes the key to first-key.json in the data directory. A later start
+serves the pool as it was made, and warns where an option asks for another. Stop it with Ctrl-C.")]
 pub struct Up {
     /// Address of the S3 endpoint; port 0 picks a free port
     /// [default: as configured; at the first start 127.0.0.1:9000]
@@ -24,9 +24,9 @@ pub struct Up {
     /// Serve HTTPS with a self-signed certificate, made at the first start
     #[arg(long)]
     pub tls: bool,
-    /// Number of file drives, at the first start
-    #[arg(long, default_value_t = 12)]
-    pub drives: u32,
+    /// Number of file drives, at the first start [default: 12]
+    #[arg(long)]
+    pub drives: Option<u32>,
     /// Size of each file drive, at the first start; files are sparse
     /// [default: 4 GiB, less if the disk is small]
     #[arg(long, value_parser = size)]
@@ -35,9 +35,9 @@ pub struct Up {
     /// waits for the file system to find space
     #[arg(long, alias = "written")]
     pub preallocate: bool,
-    /// Code of the data volume, at the first start
-    #[arg(long, default_value = "8+2")]
-    pub data: stele_codes::Code,
+    /// Code of the data volume, at the first start [default: 8+2]
+    #[arg(long)]
+    pub data: Option<stele_codes::Code>,
 }
 
 #[derive(Args, Debug)]

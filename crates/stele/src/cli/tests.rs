@@ -183,6 +183,9 @@ fn options_that_would_do_nothing_are_refused() {
         "stele event --bucket records --revoke --officer anna.json",
         "stele event records/a --revoke",
         "stele event records/a --revoke --officer anna.json --dry-run",
+        "stele disposal pause --reason=",
+        "stele disposal delete a/b@c --officer anna.json --reason=\t",
+        "stele matter open smith --reason=",
     ] {
         let refused = Cli::read(line.split(' ').map(Into::into)).err();
         assert_eq!(refused.map(|error| error.exit_code()), Some(2), "{line}");
@@ -192,6 +195,8 @@ fn options_that_would_do_nothing_are_refused() {
         "stele share set records --caching off",
         "stele volume export vm1 --iscsi --removable --chap-user a --chap-secret b",
         "stele event records/a --at 2026-11-30",
+        "stele disposal pause",
+        "stele disposal pause --reason audit",
         "stele event records/a --revoke --officer anna.json",
         "stele event --bucket records --prefix hr/ --tag kind=book --at 2026-11-30 --dry-run",
     ] {

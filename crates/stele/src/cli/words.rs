@@ -55,6 +55,14 @@ pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
+/// A reason, which the audit log keeps: a blank one would say nothing.
+pub fn reason(text: &str) -> Result<String, String> {
+    match text.trim().is_empty() {
+        true => Err("a reason is not blank".to_owned()),
+        false => Ok(text.to_owned()),
+    }
+}
+
 impl Role {
     /// The default rights of this role over objects. Only a retention officer may lift a hold by
     /// default.

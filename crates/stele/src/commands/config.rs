@@ -305,13 +305,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
     }
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     for (path, bytes) in new.iter().filter(|(path, _)| !path.exists()) {
-        for folder in
-            path.ancestors().skip(1).take_while(|folder| *folder != site.dir).collect::<Vec<_>>().into_iter().rev()
-        {
-            if folder.starts_with(&site.dir) {
-                files::folder(folder)?;
-            }
-        }
+        make_folders(&site.dir, path)?;
         files::create_private(path, bytes)?;
     }
     files::replace(&site.config_path, text.as_bytes())?;
@@ -339,6 +333,19 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
         false => format!("--config {}", site.config_path.display()),
     };
     println!("Look at the drives, then serve: stele pool recover --read-only {place}");
+    Ok(())
+}
+
+/// Makes the folders between the data directory and a file below it, each as the server makes it.
+fn make_folders(dir: &Path, file: &Path) -> Outcome<()> {
+    let between = file.ancestors().skip(1).take_while(|folder| *folder != dir);
+    let folders: Vec<&Path> = between.filter(|folder| folder.starts_with(dir)).collect();
+    for folder in folders.into_iter().rev() {
+        match folder == dir.join("reservations") {
+            true => files::private_folder(folder)?,
+            false => files::folder(folder)?,
+        }
+    }
     Ok(())
 }
 
@@ -446,6 +453,21 @@ mod tests {
         let files: Vec<String> = named(&config).into_iter().map(|(path, _)| path.display().to_string()).collect();
         let expected: Vec<String> = (1..=13).map(|number| format!("{number}.pem")).collect();
         assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn an_import_makes_folders_as_the_server_does() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = std::env::temp_dir().join(format!("stele-import-folders-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        // `stele doctor` reports a folder of reservations that others may enter.
+        for (file, is_private) in [("reservations/0123", true), ("heads/1.head", false), ("a/b/c", false)] {
+            make_folders(&dir, &dir.join(file)).unwrap();
+            let mode = fs::metadata(dir.join(file).parent().unwrap()).unwrap().mode() & 0o777;
+            assert_eq!(mode == 0o700, is_private, "{file}: {mode:o}");
+        }
+        make_folders(&dir, Path::new("/elsewhere/file")).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

@@ -30,7 +30,10 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
             list(site, json, calls::DisposalList { from, to, bucket, prefix, after: None }).await
         }
         Disposal::Status => status(json, &ask(site, calls::DisposalStatus {}).await?),
-        Disposal::Pause { reason } => status(json, &ask(site, calls::DisposalPause { reason: Some(reason) }).await?),
+        Disposal::Pause { reason } => {
+            let reason = Some(reason.unwrap_or_default());
+            status(json, &ask(site, calls::DisposalPause { reason }).await?)
+        }
         Disposal::Resume => status(json, &ask(site, calls::DisposalPause { reason: None }).await?),
         Disposal::Rate { rate } => {
             let rate = match rate.as_str() {

@@ -1,9 +1,10 @@
-//! `stele doctor`: reports the problems of this machine for a server, with a next step for each. It
-//! reads only.
+//! `stele doctor`: reports the problems of this machine for a server, and the standing alarms of a
+//! server that runs, with a next step for each. It reads only.
 //!
 //! Exit code 0: no problem, at most notes. 1: a problem will come in time. 5: a problem exists now.
 //! A check that cannot be made is reported as unknown, never as good.
 
+mod alarms;
 mod files;
 mod machine;
 mod mounts;
@@ -76,8 +77,9 @@ impl Default for Machine {
     }
 }
 
-pub fn run(site: &Site, json: bool) -> Outcome<()> {
-    let findings = examine(site, &Machine::default());
+pub async fn run(site: &Site, json: bool) -> Outcome<()> {
+    let mut findings = examine(site, &Machine::default());
+    findings.extend(alarms::standing(site).await);
     let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
     if json {
         print_json(&View { verdict: worst, findings: &findings })?;
@@ -93,7 +95,7 @@ pub fn run(site: &Site, json: bool) -> Outcome<()> {
     }
 }
 
-/// Runs every check.
+/// Runs every check of the machine.
 pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     let config = match Config::read(&site.config_path) {

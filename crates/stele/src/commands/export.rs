@@ -142,10 +142,16 @@ fn table(views: &[ExportView]) -> String {
             view.export.volume.clone(),
             access(view),
             if view.served { view.connections.to_string() } else { "not served".to_owned() },
-            view.urls.join("  "),
+            view.urls.iter().map(|url| with_host(url)).collect::<Vec<_>>().join("  "),
         ]);
     }
     table.render()
+}
+
+/// A server that listens on all addresses leaves the host to the reader: its own address would be
+/// the reader's machine.
+fn with_host(url: &str) -> String {
+    url.replacen("://0.0.0.0:", "://HOST:", 1).replacen("://[::]:", "://HOST:", 1)
 }
 
 fn access(view: &ExportView) -> String {
@@ -162,4 +168,22 @@ fn access(view: &ExportView) -> String {
         words.push(format!("CHAP {}", chap.user));
     }
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_every_address_is_left_to_the_reader() {
+        for (url, shown) in [
+            ("iscsi://0.0.0.0:3260/iqn.2026-11.stele:vm1/0", "iscsi://HOST:3260/iqn.2026-11.stele:vm1/0"),
+            ("nbds://[::]:10809/vm1", "nbds://HOST:10809/vm1"),
+            ("nbd://10.0.0.1:10809/vm1", "nbd://10.0.0.1:10809/vm1"),
+            ("nbd://[::1]:10809/vm1", "nbd://[::1]:10809/vm1"),
+            ("nbd+unix:///vm1?socket=/srv/nbd.sock", "nbd+unix:///vm1?socket=/srv/nbd.sock"),
+        ] {
+            assert_eq!(with_host(url), shown);
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Config(command) => config::run(&site, json, command).await,
         Command::Top { once } => top::run(&site, json, once).await,
         Command::Upgrade(Upgrade::Check) => upgrade::check(&site, json).await,
-        Command::Doctor => doctor::run(&site, json),
+        Command::Doctor => doctor::run(&site, json).await,
         Command::Manual { into } => manual::write(&into),
     }
 }

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use stele_array::server::{DrivePlace, NewDrives};
-use stele_ground::{Bytes, GIB, MIB};
+use stele_codes::Code;
+use stele_ground::{Bytes, GIB, MIB, counted};
 use stele_server::api::archive::{CreateKey, NewKeyView};
 use stele_server::api::{Actor, Call};
 use stele_server::config::{Config, Site};
-use stele_server::connection::alone;
+use stele_server::connection::{alone, holder};
 use stele_server::drives::DriveArgument;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::node::create::{Made, make, space_of};
@@ -31,6 +32,12 @@ use crate::commands::print_json;
 /// Size of a file drive made by `stele up`, if there is space.
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
+/// Below it there is no room for more than labels and a log.
+const DRIVE_LEAST: u64 = 16 * MIB;
+
+/// File drives of a first start, and the code of its data volume.
+const DRIVES_MADE: u32 = 12;
+const DATA: &str = "8+2";
 
 /// Folder of the file drives in the data directory.
 const DRIVES: &str = "drives";
@@ -84,6 +91,7 @@ pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
     alone(site).await?;
     if !site.config_path.exists() {
         refuse_lost_configuration(site)?;
+        check_size(up.drive_size)?;
         // A pool is made only where it can be served.
         drop(s3::listen(up.listen.unwrap_or(LISTEN), "--listen").await?);
     }
@@ -92,7 +100,10 @@ pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
     let start = if site.config_path.exists() {
         let mut config = Config::read(&site.config_path)?;
         config.s3.listen = up.listen.unwrap_or(config.s3.listen);
-        start(site, config, Opening::for_server()).await?
+        let start = start(site, config, Opening::for_server()).await?;
+        let pool = PoolMade::of(site, &start.node);
+        unheeded(&up, &pool).iter().for_each(|warning| tracing::warn!("{warning}"));
+        start
     } else {
         first_start(site, &up).await.inspect_err(|_| {
             if is_new {
@@ -163,10 +174,7 @@ async fn opened(site: &Site, config: Config, opening: Opening) -> Outcome<Node> 
 
 /// Whether a drive is in the hands of another `stele`, as the message about its lock names it.
 fn is_held_by_command(failure: &Failure) -> bool {
-    failure.kind == Kind::Busy
-        && failure.error.split_once(" is in use by process ").is_some_and(|(_, by)| {
-            by.trim_start_matches(|letter: char| letter.is_ascii_digit()).starts_with(" (stele)")
-        })
+    holder(failure).is_some()
 }
 
 async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
@@ -186,8 +194,9 @@ async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
 
 async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     // Two drives in each enclosure: e0-0, e0-1, e1-0 ...
-    let names: Vec<PathBuf> =
-        (0..up.drives).map(|number| format!("{DRIVES}/e{}-{}.img", number / 2, number % 2).into()).collect();
+    let names: Vec<PathBuf> = (0..up.drives.unwrap_or(DRIVES_MADE))
+        .map(|number| format!("{DRIVES}/e{}-{}.img", number / 2, number % 2).into())
+        .collect();
     let begun = FirstStart::begin(site, &names)?;
     let drives = site.dir.join(DRIVES);
     let is_new = !drives.exists();
@@ -210,6 +219,10 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
 
 async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> {
     let drives = site.dir.join(DRIVES);
+    let data = match up.data {
+        Some(code) => code,
+        None => DATA.parse().map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?,
+    };
     // Other users of this machine must not read the contents of volumes.
     fs::DirBuilder::new()
         .recursive(true)
@@ -218,7 +231,7 @@ async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> 
         .map_err(|error| io_failure("make", &drives, &error))?;
     let size = match up.drive_size {
         Some(size) => size,
-        None => fitting_size(site, up.drives)?,
+        None => fitting_size(site, names.len() as u64)?,
     };
     let places = (0..).zip(names).map(|(number, name)| DriveArgument(DrivePlace::new(name, number / 2)));
     let places: Vec<DriveArgument> = places.collect();
@@ -234,10 +247,66 @@ async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> 
         log: Some(log_of(size)),
         spare: None,
         shards: 1,
-        data: Some(up.data),
+        data: Some(data),
         new: Some(new),
     };
     make(site, config, made).await
+}
+
+fn check_size(size: Option<Bytes>) -> Outcome<()> {
+    match size.filter(|size| size.0 < DRIVE_LEAST) {
+        Some(size) => Err(Failure::usage(format!(
+            "--drive-size {size} is too small: labels and log alone take up to {} of a drive",
+            Bytes(DRIVE_LEAST)
+        ))
+        .next("write a larger size, such as --drive-size 256MiB")),
+        None => Ok(()),
+    }
+}
+
+/// What an existing pool has of what `stele up` can ask for.
+struct PoolMade {
+    drives: usize,
+    /// Of the drives that are files and there.
+    sizes: Vec<u64>,
+    /// `None` without an archive.
+    data: Option<Code>,
+}
+
+impl PoolMade {
+    fn of(site: &Site, node: &Node) -> PoolMade {
+        let drives = &node.config.pool.drives;
+        let files = drives.iter().filter_map(|drive| fs::metadata(drive.placed(site).path).ok());
+        PoolMade {
+            drives: drives.len(),
+            sizes: files.filter(fs::Metadata::is_file).map(|about| about.len()).collect(),
+            data: node.data_code().map(|(code, _)| code),
+        }
+    }
+}
+
+/// Options of a first start that ask an existing pool for something else than it has. They are no
+/// error: a service gives the same options at each start, and drives may have come since.
+fn unheeded(up: &Up, pool: &PoolMade) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |option: String, is: String, next: &str| {
+        warnings.push(format!("{option} counts at the first start only, and this pool {is}; {next}"));
+    };
+    if let Some(drives) = up.drives.filter(|drives| *drives as usize != pool.drives) {
+        let is = format!("has {}", counted(pool.drives as u64, "drive"));
+        warn(format!("--drives {drives}"), is, "`stele pool add` and `stele pool remove` change that");
+    }
+    if let Some(size) = up.drive_size
+        && let Some(other) = pool.sizes.iter().find(|other| **other != size.0)
+    {
+        let is = format!("has drives of {}", Bytes(*other));
+        warn(format!("--drive-size {size}"), is, "`stele pool replace` puts larger drives in their place");
+    }
+    if let Some((code, data)) = up.data.zip(pool.data).filter(|(code, data)| code != data) {
+        let next = "another code needs another pool: name another directory with --dir";
+        warn(format!("--data {code}"), format!("stores with {data}"), next);
+    }
+    warnings
 }
 
 /// Small drives get a larger share of log than the array's default. Small objects then fill whole
@@ -248,10 +317,10 @@ fn log_of(drive: Bytes) -> Bytes {
 
 /// The default size, or less, so that all drives take at most half of the free space: sparse files
 /// must not promise more.
-fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
+fn fitting_size(site: &Site, drives: u64) -> Outcome<Bytes> {
     let free = stele_media::system::free_space(&site.dir)
         .map_err(|error| io_failure("ask for free space on", &site.dir, &error))?;
-    let size = (free.0 / 2 / u64::from(drives.max(1))).min(DRIVE_SIZE) / MIB * MIB;
+    let size = (free.0 / 2 / drives.max(1)).min(DRIVE_SIZE) / MIB * MIB;
     if size < DRIVE_MIN {
         return Err(Failure::new(
             Kind::Full,
@@ -405,6 +474,39 @@ mod tests {
             assert!(!is_held_by_command(&held(other)), "{other}");
         }
         assert!(!is_held_by_command(&Failure::usage("/d/1.img: is in use by process 708 (stele): stop it")));
+    }
+
+    #[test]
+    fn a_drive_that_holds_only_labels_and_log_is_refused() {
+        for (size, fits) in [(1 << 10, false), (DRIVE_LEAST - 1, false), (DRIVE_LEAST, true), (DRIVE_SIZE, true)] {
+            let checked = check_size(Some(Bytes(size)));
+            let is_named = checked.as_ref().is_err_and(|refused| refused.next.contains("256MiB"));
+            assert_eq!((checked.is_ok(), is_named), (fits, !fits), "{size}: {checked:?}");
+        }
+        assert_eq!(check_size(None), Ok(()));
+    }
+
+    #[test]
+    fn options_that_an_existing_pool_does_not_heed_are_named() {
+        use clap::Parser;
+
+        use crate::cli::{Cli, Command};
+
+        let pool = PoolMade { drives: 12, sizes: vec![DRIVE_MIN; 12], data: "8+2".parse().ok() };
+        for (options, named) in [
+            (&["--drives", "4"][..], &["--drives 4 counts at the first start only, and this pool has 12 drives"][..]),
+            (&[], &[]),
+            (&["--drives", "12", "--drive-size", "256MiB", "--data", "8+2"], &[]),
+            (&["--drive-size", "1GiB", "--data", "4+2"], &["--drive-size 1 GiB", "--data 4+2"]),
+        ] {
+            let parsed = Cli::try_parse_from([&["stele", "up"], options].concat()).expect("options of `stele up`");
+            let Command::Up(up) = parsed.command else { panic!("{options:?}") };
+            let warnings = unheeded(&up, &pool);
+            assert_eq!(warnings.len(), named.len(), "{options:?}: {warnings:?}");
+            for (warning, named) in warnings.iter().zip(named) {
+                assert!(warning.starts_with(named), "{warning}");
+            }
+        }
     }
 
     #[test]

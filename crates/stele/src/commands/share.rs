@@ -13,20 +13,30 @@ use crate::commands::{confirm, print_json};
 use crate::output::{Align, Table};
 
 pub async fn run(site: &Site, json: bool, command: Share) -> Outcome<()> {
-    if let Share::Remove { name, yes: false } = &command {
-        confirm(&format!("Remove share '{name}', its bucket and its cache volume?"), "--yes")?;
-    }
-    if let Share::Set(set) = &command
-        && set.offer.removed_versions == Some(RemovedVersions::Delete)
-        && !set.yes
-    {
-        let files = format!("files that were or will be removed from share '{}'", set.name);
-        confirm(&format!("Delete all versions of {files}, as soon as nothing keeps them?"), "--yes")?;
-    }
     let connection = Connection::find(site).await?;
-    let done = on(&connection, json, command).await;
+    let done = match ask(&connection, &command).await {
+        Ok(()) => on(&connection, json, command).await,
+        Err(failure) => Err(failure),
+    };
     connection.leave().await?;
     done
+}
+
+/// Asks before what cannot be undone. It looks first, and asks nothing of a name that no share has.
+async fn ask(connection: &Connection, command: &Share) -> Outcome<()> {
+    let is_there = async |name: &String| connection.call(calls::ShowShare { name: name.clone() }).await.map(drop);
+    match command {
+        Share::Remove { name, yes: false } => {
+            is_there(name).await?;
+            confirm(&format!("Remove share '{name}', its bucket and its cache volume?"), "--yes")
+        }
+        Share::Set(set) if set.offer.removed_versions == Some(RemovedVersions::Delete) && !set.yes => {
+            is_there(&set.name).await?;
+            let files = format!("files that were or will be removed from share '{}'", set.name);
+            confirm(&format!("Delete all versions of {files}, as soon as nothing keeps them?"), "--yes")
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn on(connection: &Connection, json: bool, command: Share) -> Outcome<()> {

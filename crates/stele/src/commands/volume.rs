@@ -9,7 +9,8 @@ use stele_ground::{Bytes, Shown, counted};
 use stele_server::api::volume::{self as calls, DetailView, VolumeView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
-use stele_server::failure::Outcome;
+use stele_server::failure::{Failure, Kind, Outcome};
+use stele_server::node::volumes::not_deleted;
 
 use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
@@ -19,16 +20,32 @@ use crate::output::{Align, Table};
 const RANGES_SHOWN: usize = 20;
 
 pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
-    if let Volume::Delete { name, yes: false } = &command {
-        confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")?;
-    }
-    if let Volume::Rollback { volume, snapshot, yes: false, .. } = &command {
-        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose all later writes?"), "--yes")?;
-    }
     let connection = Connection::find(site).await?;
-    let done = on(&connection, json, command).await;
+    let done = match ask(&connection, &command).await {
+        Ok(()) => on(&connection, json, command).await,
+        Err(failure) => Err(failure),
+    };
     connection.leave().await?;
     done
+}
+
+/// Asks before what cannot be undone. It looks first, and asks nothing of a name that no volume
+/// has, or of a volume that no command deletes.
+async fn ask(connection: &Connection, command: &Volume) -> Outcome<()> {
+    match command {
+        Volume::Delete { name, yes: false } => {
+            let detail = connection.call(calls::ShowVolume { name: name.clone() }).await?;
+            if let Some(owner) = detail.volume.owner {
+                return Err(Failure::new(Kind::Refused, not_deleted(name, &owner)));
+            }
+            confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")
+        }
+        Volume::Rollback { volume, snapshot, yes: false, .. } => {
+            connection.call(calls::ShowVolume { name: volume.clone() }).await?;
+            confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose all later writes?"), "--yes")
+        }
+        _ => Ok(()),
+    }
 }
 
 async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()> {

@@ -23,6 +23,8 @@ const OF_THE_MACHINE: &[&str] = &[
     "write-cache",
     "room",
     "heads",
+    // Each alarm is judged by itself, with its cause.
+    "alarms",
 ];
 
 /// The findings about the pool that are not good, as text.

@@ -33,8 +33,11 @@ fn meta(name: &str, queries: &[&str]) -> Vec<u8> {
 
 /// Replies to options: option, kind, data.
 fn replies(handshake: &mut Handshake) -> Vec<(u32, u32, Vec<u8>)> {
-    let bytes = handshake.take_outgoing();
-    let mut fields = wire::Fields(&bytes);
+    parsed(&handshake.take_outgoing())
+}
+
+fn parsed(bytes: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
+    let mut fields = wire::Fields(bytes);
     let mut replies = Vec::new();
     while !fields.is_empty() {
         assert_eq!(fields.u64(), Some(wire::OPTION_REPLY));
@@ -235,7 +238,59 @@ fn an_option_too_large_is_skipped_and_too_many_options_end_the_connection() {
     assert_eq!(replies(&mut handshake)[0].1, rep::ERR_TOO_BIG);
     assert_eq!(answer(&mut handshake, opt::LIST, &[]), rep::ACK);
     let list = option(opt::LIST, &[]);
-    assert!((0..1000).any(|_| matches!(handshake.receive(&list), HandshakeStep::End)));
+    let mut client = handshake;
+    let ends = |_| {
+        let step = client.receive(&list);
+        client.take_outgoing();
+        matches!(step, HandshakeStep::End)
+    };
+    assert!((0..handshake::OPTIONS_MAX).any(ends));
+}
+
+#[test]
+fn a_client_may_ask_about_each_of_a_thousand_exports() {
+    let stage = Stage::new();
+    let mut handshake = begun(&stage);
+    assert_eq!(answer(&mut handshake, opt::STRUCTURED_REPLY, &[]), rep::ACK);
+    for export in 0..1000 {
+        assert_eq!(answer(&mut handshake, opt::INFO, &go("vm", &[3])), rep::ACK, "export {export}");
+        assert_eq!(answer(&mut handshake, opt::LIST_META_CONTEXT, &meta("vm", &[])), rep::ACK, "export {export}");
+    }
+    assert!(matches!(handshake.receive(&option(opt::GO, &go("vm", &[3]))), HandshakeStep::Transmit(_)));
+}
+
+#[test]
+fn many_options_at_once_take_bounded_memory_and_are_all_answered() {
+    let stage = Stage::new();
+    let mut handshake = begun(&stage);
+    let mut bytes = option(opt::INFO, &go("vm", &[1, 2, 3])).repeat(1500);
+    bytes.extend(option(opt::ABORT, &[]));
+    let mut step = handshake.receive(&bytes);
+    let mut answered = 0;
+    loop {
+        let outgoing = handshake.take_outgoing();
+        assert!(outgoing.len() < (64 << 10) + 1024, "{} bytes of replies wait", outgoing.len());
+        answered += parsed(&outgoing).iter().filter(|(_, kind, _)| *kind == rep::ACK).count();
+        match step {
+            HandshakeStep::Again => step = handshake.receive(&[]),
+            HandshakeStep::End => break,
+            _ => panic!("the handshake waits for more"),
+        }
+    }
+    assert_eq!(answered, 1501);
+}
+
+#[test]
+fn a_refused_client_does_not_fill_the_log() {
+    let secure = crate::Access { tls: true, ..Default::default() };
+    let stage = Stage::of(Export { access: secure, ..export("vm") }, MemoryDrive::new(Bytes(SIZE)), Limits::default());
+    let mut handshake = begun(&stage);
+    for _ in 0..1000 {
+        assert_ne!(answer(&mut handshake, opt::INFO, &go("vm", &[3])), rep::ACK);
+    }
+    let refusals = handshake.take_refusals();
+    assert!((1..=8).contains(&refusals.len()), "{refusals:?}");
+    assert!(refusals[0].contains("may not use export 'vm'"), "{refusals:?}");
 }
 
 #[test]

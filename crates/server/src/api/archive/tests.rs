@@ -20,6 +20,20 @@ fn bucket(default: Option<DefaultRetention>) -> BucketInfo {
     }
 }
 
+#[test]
+fn a_retention_that_is_refused_names_the_units() {
+    for period in ["1h", "0d", "7", "1.5y", "+5d", "-5d", "5", "d"] {
+        let text = format!("compliance:{period}");
+        let refused = parse_retention(&text).unwrap_err();
+        assert!(refused.next.contains("days (d) or years (y)"), "{text}: {refused}");
+    }
+    for text in ["forever", "lock:7y", ""] {
+        let refused = parse_retention(text).unwrap_err();
+        assert!(refused.next.contains("days (d) or years (y)"), "{text}: {refused}");
+    }
+    assert_eq!(parse_retention("Governance:30d").map(show_retention).as_deref(), Ok("governance:30d"));
+}
+
 /// Between the reading of a bucket and its change, another officer may set a default retention.
 #[test]
 fn a_lock_states_no_default_that_it_was_not_told() {

@@ -72,3 +72,14 @@ fn a_restore_that_fails_behind_its_snapshot_names_the_way_back() {
     assert_eq!((failure.kind, failure.error.as_str()), (Kind::Full, "volume 'vm' is incomplete: no space"));
     assert!(failure.next.contains("`stele volume rollback vm vm-before-restore-7`"), "{failure}");
 }
+
+/// The same refusal meets a backup and a restore.
+#[test]
+fn a_volume_with_an_owner_is_neither_saved_nor_restored() {
+    let mut data = volume("data");
+    data.spec.owner = Some("archive".to_owned());
+    let refused = find(&[volume("vm"), data], "data").unwrap_err();
+    assert_eq!(refused.kind, Kind::Refused);
+    assert!(refused.error.contains("neither saved nor restored"), "{refused}");
+    assert!(refused.next.contains("restore into a volume of its own"), "{refused}");
+}

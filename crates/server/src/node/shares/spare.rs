@@ -59,20 +59,21 @@ fn parts(lacking: u64, caches: &[(u64, (u64, u64))]) -> Vec<u64> {
 
 impl Node {
     /// Asks the caches for space where the pool has little. What is pinned, or not archived, stays.
-    pub async fn spare_caches(&self) {
+    /// Answers whether the pool has little, and a cache could give some.
+    pub async fn spare_caches(&self) -> bool {
         let spare = |share: Arc<Share>| Some((share.spare_space(), share)).filter(|(spare, _)| *spare > 0);
         let shares: Vec<(u64, Arc<Share>)> = self.shares.all().into_iter().filter_map(spare).collect();
         if shares.is_empty() {
-            return;
+            return false;
         }
-        let Ok(Reply::Status(status)) = self.pool.command(Command::Status).await else { return };
+        let Ok(Reply::Status(status)) = self.pool.command(Command::Status).await else { return false };
         if !is_low(&status) {
-            return;
+            return false;
         }
-        let (Ok(registry), Ok(volumes)) = (self.registry(), self.volumes().await) else { return };
+        let (Ok(registry), Ok(volumes)) = (self.registry(), self.volumes().await) else { return true };
         let lacking = lacking(status.raw.0, codes(&status, &volumes));
         if lacking == 0 {
-            return;
+            return true;
         }
         let of = |share: &Share| {
             let row = registry.get(share.name()).ok().flatten()?;
@@ -84,6 +85,7 @@ impl Node {
         for ((_, share), part) in shares.iter().zip(parts(lacking, &caches)) {
             share.want_space(part);
         }
+        true
     }
 }
 

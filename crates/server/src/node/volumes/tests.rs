@@ -1,4 +1,38 @@
+use stele_array::{DigestUnit, VolumeSpec, WriteMode};
+use stele_ground::{Bytes, VolumeId};
+
 use super::*;
+
+fn volume(name: &str, owner: Option<&str>) -> VolumeStatus {
+    let spec = VolumeSpec {
+        name: name.to_owned(),
+        code: "mirror-2".parse().unwrap(),
+        size: Bytes(1 << 30),
+        strip: Bytes(64 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        spread: false,
+        owner: owner.map(str::to_owned),
+    };
+    VolumeStatus::empty(VolumeId(1), spec)
+}
+
+#[test]
+fn a_wrong_name_of_a_volume_tells_what_is_on_it() {
+    let volumes = [volume("catalog", Some(CATALOG)), volume("data", Some(DATA)), volume("vm", None)];
+    for (catalog_volume, why) in [
+        ("vm", "names 'vm', which is no volume of the archive; marked as the archive's catalog_volume: catalog"),
+        ("data", "names 'data', which carries the archive of this pool; marked"),
+        ("gone", "names 'gone', which does not exist; marked"),
+    ] {
+        let names = config::Archive { catalog_volume: catalog_volume.into(), ..config::Archive::default() };
+        let trouble = find(&volumes, &names).trouble.unwrap();
+        assert!(trouble.message.contains(why), "{}", trouble.message);
+        assert!(trouble.next.contains("catalog_volume = \"catalog\""), "{}", trouble.next);
+    }
+}
 
 #[test]
 fn a_rebuild_is_the_next_step_for_damage_alone() {

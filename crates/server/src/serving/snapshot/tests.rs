@@ -1,3 +1,5 @@
+use stele_ground::Bytes;
+
 use super::*;
 
 fn names(alarms: &[Alarm]) -> Vec<&str> {
@@ -10,6 +12,27 @@ fn what_several_drives_say_is_one_alarm_of_its_name() {
     let told = by_name(vec![alarm("drive-missing", "one"), alarm("clock", "set"), alarm("drive-missing", "two")]);
     assert_eq!(names(&told), ["drive-missing", "clock"]);
     assert_eq!(told[0].message, "one (and 1 more)");
+}
+
+#[test]
+fn the_room_of_the_catalog_is_in_the_metrics() {
+    let catalog = stele_catalog::Status {
+        commits: 0,
+        batches: 0,
+        checkpoints: 0,
+        journal_used: Bytes(0),
+        journal: Bytes(0),
+        overlay: Bytes(0),
+        laid_out: Bytes(0),
+        area: Bytes(208 << 20),
+        free: Bytes(10 << 20),
+        reserve: Bytes(8 << 20),
+        full: false,
+        stopped: false,
+    };
+    let room = catalog_room(&catalog).map(|(name, _, value)| (name, value as u64));
+    let series = |name: &str, value: u64| (name.to_owned(), value);
+    assert_eq!(room, [series("stele_catalog_size_bytes", 208 << 20), series("stele_catalog_free_bytes", 10 << 20)]);
 }
 
 fn status() -> StatusView {

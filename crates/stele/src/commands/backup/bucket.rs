@@ -203,6 +203,18 @@ impl Store for Repository {
         }
     }
 
+    fn locks_all(&self) -> Result<Option<String>> {
+        let path = self.0.path();
+        let ask = BucketRequest { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
+        match self.ask(ask, b"") {
+            Ok(answer) => Ok(default_retention(&String::from_utf8_lossy(&answer.body))
+                .map(|retention| format!("bucket '{}' locks every new object ({retention})", self.0.name()))),
+            // A key without the right to ask may use the bucket all the same.
+            Err(BackupError::Missing(_) | BackupError::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn create_locked(&self, name: &Name, bytes: &[u8], until: u64) -> Result<()> {
         let (sum, until) = (checksum(bytes), moment(until));
         let headers = [
@@ -311,9 +323,26 @@ impl Store for Repository {
     }
 }
 
+/// The default retention in the answer to GetObjectLockConfiguration, in words.
+fn default_retention(text: &str) -> Option<String> {
+    let (mode, days, years) = (tag(text, "Mode")?, tag(text, "Days"), tag(text, "Years"));
+    let period = days.map(|days| format!("{days} days")).or_else(|| years.map(|years| format!("{years} years")));
+    Some(format!("{mode} for {}", period.as_deref().unwrap_or("an unknown time")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bucket_that_locks_every_object_says_so() {
+        let rule = |inside: &str| format!("<ObjectLockEnabled>Enabled</ObjectLockEnabled>{inside}");
+        let default = "<Rule><DefaultRetention><Mode>GOVERNANCE</Mode><Days>3</Days></DefaultRetention></Rule>";
+        assert_eq!(default_retention(&rule(default)).as_deref(), Some("GOVERNANCE for 3 days"));
+        let default = "<Rule><DefaultRetention><Mode>COMPLIANCE</Mode><Years>7</Years></DefaultRetention></Rule>";
+        assert_eq!(default_retention(&rule(default)).as_deref(), Some("COMPLIANCE for 7 years"));
+        assert_eq!(default_retention(&rule("")), None);
+    }
 
     /// A lock that asks for an end a moment before the one there is would be a shortening.
     #[test]

@@ -150,7 +150,7 @@ pub fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcom
             if date <= now {
                 let (date, now) = (moment(date), moment(now));
                 return Err(Failure::usage(format!(
-                    "--keep-until {date}: this is past, the store's clock shows {now}"
+                    "a lock until {date} would have ended: the store's clock shows {now}"
                 )));
             }
             return Ok(Some(date));

@@ -12,7 +12,7 @@ use stele_backup::restore::volume::{self as volumes, VolumeWriter};
 use stele_backup::tree::Origin;
 use stele_backup::{BackupError, restore};
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown};
+use stele_ground::{Bytes, Shown, names_in_row};
 use stele_server::api::blocks::{
     self, BEFORE, Base, Blocks, RANGE_MAX, Read, RestoreBegin, RestoreEnd, RestoreWrite, WRITE_MAX,
 };
@@ -129,7 +129,7 @@ impl Taken {
         let known: Vec<&str> = volumes.iter().map(|volume| volume.name.as_str()).collect();
         let volume = volumes.iter().find(|volume| volume.name == name).cloned().ok_or_else(|| {
             Failure::missing(format!("no volume is called '{name}'"))
-                .next(format!("the volumes here: {}", known.join(", ")))
+                .next(format!("the volumes here: {}", names_in_row(&known, "stele volume list")))
         })?;
         // A name that no file can have is refused before there is a snapshot.
         stele_backup::backup::volume::path(name)?;

@@ -100,9 +100,7 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
             "start the server again: it makes the socket anew",
         ));
     }
-    let reachable =
-        path.ancestors().skip(1).all(|folder| fs::metadata(folder).is_ok_and(|about| about.mode() & 0o001 != 0));
-    if !config.admin.officers.is_empty() && !reachable {
+    if !config.admin.officers.is_empty() && !is_reachable(&path) {
         let message =
             format!("[admin] officers names users who cannot come to {}: a folder above it is closed", path.display());
         return Some(Finding::new(
@@ -121,6 +119,12 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
             "`stele serve`, if a server should run",
         ),
     })
+}
+
+/// Whether every user may enter the folders above a path, which may be relative.
+pub(super) fn is_reachable(path: &Path) -> bool {
+    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|about| about.mode() & 0o001 != 0);
+    std::path::absolute(path).is_ok_and(|path| path.ancestors().skip(1).all(is_open))
 }
 
 pub fn room(machine: &Machine, site: &Site) -> Finding {

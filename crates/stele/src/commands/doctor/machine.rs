@@ -11,14 +11,13 @@ use stele_media::system::{self, EventFd};
 use stele_media::{Engine, Ring};
 use stele_server::config::{Config, Site};
 use stele_server::failure::READ_ONLY_NEXT;
+use stele_server::serving::open_files;
 
 use super::mounts::is_read_only;
 use super::{Finding, Machine, Verdict};
 
 /// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
 const BESIDE_CACHES: u64 = 512 * MIB;
-/// Descriptors for the server's own files; connections need further ones.
-const OWN_FILES: u64 = 512;
 /// Clock sources that the processor can read without a system call, or about as fast.
 const QUICK_CLOCKS: [&str; 5] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
@@ -97,16 +96,18 @@ pub fn clock_set() -> Finding {
 
 pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
     let text = std::fs::read_to_string(machine.proc.join("self/limits")).unwrap_or_default();
-    let limit = |name: &str| -> Option<u64> {
-        let word = text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?;
+    // `at`: 0 is the limit that holds, and 1 the one up to which a process may raise it.
+    let limit = |name: &str, at: usize| -> Option<u64> {
+        let word = text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?;
         if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() }
     };
     let amount = |limit: u64| if limit == u64::MAX { "unlimited".to_owned() } else { Bytes(limit).to_string() };
     let connections = config
         .map_or(1024 + 256, |config| u64::from(config.s3.connections_max) + u64::from(config.block.connections_max));
     let drives = config.map_or(0, |config| config.pool.drives.len() as u64);
-    let wanted = OWN_FILES + drives + 2 * connections;
-    let files = match limit("Max open files") {
+    let wanted = open_files::needed(connections, drives);
+    // A server raises this limit when it starts.
+    let files = match limit("Max open files", 1) {
         None => Finding::unknown("open-files", "the limit of open files"),
         Some(limit) if limit < wanted => Finding::new(
             "open-files",
@@ -116,7 +117,7 @@ pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
         ),
         Some(limit) => Finding::good("open-files", format!("{limit} files may be open, {wanted} may be needed")),
     };
-    let locked = match limit("Max locked memory") {
+    let locked = match limit("Max locked memory", 0) {
         None => Finding::unknown("memlock", "the limit of locked memory"),
         Some(limit) if limit < 64 << 20 && stele_server::node::own_uid() != 0 => Finding::new(
             "memlock",

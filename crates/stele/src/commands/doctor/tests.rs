@@ -98,7 +98,10 @@ fn whatever_will_hurt_is_found() {
     patient.check("memory", Verdict::Wrong, "of memory");
     patient.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
     patient.check("clock-source", Verdict::Warning, "hpet");
+    // The server raises its limit as far as it may.
     patient.write("proc/self/limits", "Max open files            1024  1048576  files\n");
+    patient.check("open-files", Verdict::Good, "1048576 files");
+    patient.write("proc/self/limits", "Max open files            1024  1024  files\n");
     patient.check("open-files", Verdict::Warning, "1024 files");
     patient.check("memlock", Verdict::Unknown, "");
     patient.chmod("data/master.key", 0o640);
@@ -120,6 +123,19 @@ fn whatever_will_hurt_is_found() {
     patient.check("heads", Verdict::Warning, "/nowhere/heads");
     patient.write("data/stele.toml", "[pool]\ndrives = []\nspeed = 11\n");
     patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
+}
+
+/// As `--dir` names it, from the directory of the caller.
+#[test]
+fn a_relative_path_is_as_reachable_as_the_whole_one() {
+    for path in ["src", "src/lib.rs", "stele.sock"] {
+        let whole = std::path::absolute(path).unwrap();
+        assert_eq!(files::is_reachable(Path::new(path)), files::is_reachable(&whole), "{path}");
+    }
+    let patient = Patient::new("closed");
+    let dir = fs::canonicalize(&patient.0).unwrap().join("data");
+    patient.chmod("data", 0o700);
+    assert!(!files::is_reachable(&dir.join("stele.sock")));
 }
 
 #[test]

@@ -53,6 +53,10 @@ fn repository(address: &BackupAddress, takes_over: bool) -> Outcome<(Repository,
         password_command: None,
     };
     let reached = store(&place)?;
+    if let Some(locks) = reached.locks_all()? {
+        let text = format!("{locks}: the run could remove nothing that it stores");
+        return Err(Failure::new(Kind::Refused, text).next("name a bucket without a default retention"));
+    }
     match Closed::open(Arc::clone(&reached), machine()) {
         Err(BackupError::NoRepository(_)) => {}
         Err(error) => return Err(error.into()),
@@ -91,6 +95,7 @@ fn of_failure(address: &BackupAddress, failure: Failure) -> LabError {
         Kind::Refused | Kind::Locked | Kind::Exists => LabError::Refused(text),
         Kind::Missing | Kind::NoRepository => LabError::Missing(text),
         Kind::Full => LabError::Full(text),
+        Kind::Busy => LabError::Unreachable(text),
         Kind::Damaged => LabError::Damaged(text),
         _ => LabError::Failed(text),
     }
@@ -140,9 +145,10 @@ impl Opened {
 }
 
 impl backup::Repository for Opened {
-    fn session(&self) -> Result<Box<dyn Session>, String> {
-        let stream = self.streams.stream().map_err(|error| error.to_string())?;
-        Ok(Box::new(Sending { streams: Arc::clone(&self.streams), stream: Some(stream) }))
+    fn session(&self) -> Result<Box<dyn Session>, LabError> {
+        let stream = self.streams.stream().map_err(|error| of_failure(&self.address, error.into()))?;
+        let address = self.address.clone();
+        Ok(Box::new(Sending { streams: Arc::clone(&self.streams), stream: Some(stream), address }))
     }
 
     fn settle(&self) -> Result<(), LabError> {
@@ -170,16 +176,19 @@ impl backup::Repository for Opened {
 struct Sending {
     streams: Arc<Streams>,
     stream: Option<Stream>,
+    address: BackupAddress,
 }
 
 impl Session for Sending {
-    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), String> {
-        let Some(stream) = &mut self.stream else { return Err("the session has ended".into()) };
-        self.streams.save(stream, place, is_kept, content).map_err(|error| error.to_string())
+    fn save(&mut self, place: ObjectId, is_kept: bool, content: &[u8]) -> Result<(), LabError> {
+        let ended = || LabError::Failed(format!("{}: the session has ended", self.address));
+        let stream = self.stream.as_mut().ok_or_else(ended)?;
+        let saved = self.streams.save(stream, place, is_kept, content);
+        saved.map_err(|error| of_failure(&self.address, error.into()))
     }
 
-    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), String> {
-        self.streams.restore(place, into).map_err(|error| error.to_string())
+    fn restore(&mut self, place: ObjectId, into: &mut [u8]) -> Result<(), LabError> {
+        self.streams.restore(place, into).map_err(|error| of_failure(&self.address, error.into()))
     }
 }
 

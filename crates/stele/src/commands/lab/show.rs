@@ -7,11 +7,14 @@ use stele_lab::ab_test::{self, Judged, Ratio};
 use stele_lab::job::{Job, JobCell};
 use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
-use stele_server::failure::Outcome;
+use stele_server::failure::{Failure, Outcome};
 
 use super::progress::{cells as count_of, lasting};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
+
+/// Cells that an error names.
+const CELLS_SHOWN: usize = 8;
 
 pub fn plan(job: &Job, cells: &[JobCell], json: bool) -> Outcome<()> {
     let (least, most) = lasting(cells);
@@ -157,6 +160,16 @@ fn rounds_of(cell: &CellRecord) -> String {
 
 pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()> {
     let (both, alone) = stele_lab::compare::compare(first, second);
+    if both.is_empty() {
+        let (shown, more) = alone.split_at(alone.len().min(CELLS_SHOWN));
+        let names = match (shown, more) {
+            ([], _) => "no cell was measured in both".to_owned(),
+            (shown, []) => format!("only in one of them: {}", shown.join("; ")),
+            (shown, more) => format!("only in one of them: {}; and {} more", shown.join("; "), more.len()),
+        };
+        let message = format!("the two files have no cell in common; {names}");
+        return Err(Failure::missing(message).next("name two results of the same job"));
+    }
     if json {
         let rows: Vec<_> = both
             .iter()

@@ -1,0 +1,32 @@
+use stele_ground::VolumeId;
+
+use super::*;
+
+fn volume(name: &str, owner: Option<&str>) -> VolumeStatus {
+    let spec = VolumeSpec {
+        name: name.to_owned(),
+        code: "mirror-2".parse().unwrap(),
+        size: Bytes(1 << 30),
+        strip: Bytes(64 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        spread: false,
+        owner: owner.map(str::to_owned),
+    };
+    VolumeStatus::empty(VolumeId(1), spec)
+}
+
+/// Such a volume refuses snapshots, so none is offered as the next step.
+#[test]
+fn a_rollback_of_a_volume_with_an_owner_offers_no_snapshot() {
+    let volumes = [volume("vm", None), volume("data", Some("archive"))];
+    let refused = no_snapshot(&volumes, "data", "monday").unwrap();
+    assert_eq!(refused.kind, Kind::Refused);
+    assert!(refused.error.contains("carries the archive of this pool") && refused.next.is_empty(), "{refused}");
+    let missing = no_snapshot(&volumes, "vm", "monday").unwrap();
+    assert_eq!(missing.kind, Kind::Missing);
+    assert!(missing.next.contains("`stele volume snapshot vm NAME`"), "{missing}");
+    assert!(no_snapshot(&volumes, "gone", "monday").is_none() && no_snapshot(&volumes, "vm", "data").is_none());
+}
