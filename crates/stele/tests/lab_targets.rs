@@ -276,7 +276,7 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
     std::fs::write(&file, "[default]\naws_access_key_id=nobody\naws_secret_access_key=x\n").unwrap();
     let output = run(&["--read", "100"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(4) && said.contains("403"), "{said}");
+    assert!(output.status.code() == Some(3) && said.contains("403"), "{said}");
     server.stop();
 }
 
