@@ -3,7 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::support::server::good;
 use crate::support::{Place, Server, content, is_whole, wait_for};
@@ -165,24 +165,55 @@ fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     let server = place.serve().with_keys(keys.clone());
     wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
     server.stop();
-    // Beside hosts, the drive takes a minute to get empty: it has not left before the second
-    // command.
+    // Beside hosts, a drive takes a minute to get empty. Where the machine stops all of them for a
+    // moment, it has left before the second command: then another one leaves.
     place.edit_config(|text| text.replacen("[pool]\n", "[pool]\nbackground_rate = \"64KiB\"\n", 1));
     let server = place.serve().with_keys(keys);
-    let mut waits = place.command(&["pool", "remove", "2", "--wait"]);
-    let mut waits = waits.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    while_a_host_reads(&server, || {
-        wait_for("the removal to begin", || (healths(&place.json(&["pool", "status"]))[2] == "leaving").then_some(()));
-        place.json(&["pool", "remove", "2", "--cancel"]);
+    let names = ["d2.img", "second.img", "third.img"];
+    let stays = names.into_iter().find(|name| {
+        if *name != "d2.img" {
+            let drive = format!("{}@1", place.path(name));
+            place.json(&["pool", "add", "--drive", &drive, "--size", "256MiB", "--wait"]);
+        }
+        a_removal_is_taken_back(&place, &server, name)
     });
-    // Who waits for it is told.
-    let ended = wait_for("the command that waits", || waits.try_wait().unwrap());
-    let said = std::io::read_to_string(waits.stderr.take().unwrap()).unwrap();
-    assert!(ended.code() == Some(1) && said.contains("the removal of drive 2 was taken back"), "{ended}: {said}");
-    wait_for("it to stay", || is_whole(&place.json(&["pool", "status"])).then_some(()));
-    assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
+    assert!(stays.is_some(), "three drives had left before their removal was taken back");
     check(&server);
     server.stop();
+}
+
+/// A drive is told to leave, and then to stay. False if it has left before that.
+fn a_removal_is_taken_back(place: &Place, server: &Server, name: &str) -> bool {
+    let status = place.json(&["pool", "status"]);
+    let is_it = |drive: &&Value| drive["path"].as_str().unwrap().ends_with(name);
+    let number = status["drives"].as_array().unwrap().iter().find(is_it).unwrap()["drive"].to_string();
+    let mut waits = place.command(&["pool", "remove", &number, "--wait"]);
+    let waits = waits.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut under_way = None;
+    while_a_host_reads(server, || {
+        let child = under_way.insert(waits.spawn().unwrap());
+        wait_for("the removal to begin", || {
+            let status = place.json(&["pool", "status"]);
+            let drive = status["drives"].as_array().unwrap().iter().find(is_it);
+            let has_begun = drive.is_none_or(|drive| drive["health"] == "leaving");
+            (has_begun || child.try_wait().unwrap().is_some()).then_some(())
+        });
+        let output = place.stele(&["pool", "remove", &number, "--cancel"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() || said.contains("has left the pool already"), "{output:?}");
+    });
+    let mut waits = under_way.unwrap();
+    let ended = wait_for("the command that waits", || waits.try_wait().unwrap());
+    if ended.success() {
+        return false;
+    }
+    // Who waits for it is told.
+    let said = std::io::read_to_string(waits.stderr.take().unwrap()).unwrap();
+    let told = format!("the removal of drive {number} was taken back");
+    assert!(ended.code() == Some(1) && said.contains(&told), "{ended}: {said}");
+    wait_for("it to stay", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    assert!(is_there(&place.json(&["pool", "status"]), name));
+    true
 }
 
 /// Does something while a host is active: background work keeps to its rate.
@@ -194,7 +225,7 @@ fn while_a_host_reads(server: &Server, work: impl FnOnce()) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
-    let ended = AtomicBool::new(false);
+    let (ended, reads) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let end = End(&ended);
         // On a busy machine a single one makes pauses, in which the pool takes hosts for idle.
@@ -202,9 +233,11 @@ fn while_a_host_reads(server: &Server, work: impl FnOnce()) {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     good(server.get("/records/0"));
+                    reads.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
+        wait_for("the host to read", || (reads.load(Ordering::Relaxed) > 0).then_some(()));
         work();
         drop(end);
     });

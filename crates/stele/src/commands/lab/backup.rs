@@ -54,7 +54,7 @@ fn repository(address: &BackupAddress, takes_over: bool) -> Outcome<(Repository,
     };
     let reached = store(&place)?;
     if let Some(locks) = reached.locks_all()? {
-        let text = format!("{locks}: nothing that the run stores could be removed");
+        let text = format!("{locks}: what is stored there could not be removed");
         return Err(Failure::new(Kind::Refused, text).next("name a bucket without a default retention"));
     }
     match Closed::open(Arc::clone(&reached), machine()) {
