@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use stele_array::server::{PoolServer, ServerOptions, Source};
-use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, VolumeSpec, WriteMode};
-use stele_ground::{Bytes, DriveId, MIB, PoolId};
+use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, VolumeSpec, VolumeStatus, WriteMode};
+use stele_ground::{Bytes, DriveId, MIB, PoolId, VolumeId};
 use stele_media::MemoryDrive;
 
 use super::Node;
@@ -47,19 +47,7 @@ impl Scene {
     }
 
     pub async fn volume(&self, name: &str) {
-        let spec = VolumeSpec {
-            name: name.to_owned(),
-            code: "mirror-2".parse().unwrap(),
-            size: Bytes(VOLUME),
-            strip: Bytes(64 << 10),
-            block: Bytes(BLOCK),
-            digest: DigestUnit::Block,
-            mode: WriteMode::WriteBack,
-            fully_allocated: false,
-            spread: false,
-            owner: None,
-        };
-        self.node.pool.command(Command::CreateVolume(spec)).await.unwrap();
+        self.node.pool.command(Command::CreateVolume(spec(name, Bytes(VOLUME)))).await.unwrap();
     }
 }
 
@@ -67,4 +55,25 @@ impl Drop for Scene {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
     }
+}
+
+/// A volume of two copies without an owner.
+pub fn spec(name: &str, size: Bytes) -> VolumeSpec {
+    VolumeSpec {
+        name: name.to_owned(),
+        code: "mirror-2".parse().unwrap(),
+        size,
+        strip: Bytes(64 << 10),
+        block: Bytes(BLOCK),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        spread: false,
+        owner: None,
+    }
+}
+
+/// What a pool says of a volume.
+pub fn volume(name: &str, owner: Option<&str>) -> VolumeStatus {
+    VolumeStatus::empty(VolumeId(1), VolumeSpec { owner: owner.map(str::to_owned), ..spec(name, Bytes(1 << 30)) })
 }

@@ -1,25 +1,7 @@
 use std::sync::Barrier;
 
-use stele_array::{DigestUnit, VolumeSpec, WriteMode};
-use stele_ground::{Bytes, VolumeId};
-
 use super::*;
-
-fn volume(name: &str) -> VolumeStatus {
-    let spec = VolumeSpec {
-        name: name.to_owned(),
-        code: "mirror-2".parse().unwrap(),
-        size: Bytes(1 << 30),
-        strip: Bytes(64 << 10),
-        block: Bytes(4096),
-        digest: DigestUnit::Block,
-        mode: WriteMode::WriteBack,
-        fully_allocated: false,
-        spread: false,
-        owner: None,
-    };
-    VolumeStatus::empty(VolumeId(1), spec)
-}
+use crate::node::testing::volume;
 
 /// As if the restore had been silent for so long.
 fn silent(restores: &Restores, by: Duration) {
@@ -30,11 +12,11 @@ fn silent(restores: &Restores, by: Duration) {
 #[test]
 fn a_restore_that_trims_for_long_keeps_its_volume() {
     let restores = Restores::default();
-    restores.hold(volume("vm"), 7).unwrap();
+    restores.hold(volume("vm", None), 7).unwrap();
     let preparing = restores.preparing(7);
     silent(&restores, 2 * SILENCE_MAX);
     assert!(restores.check("vm").is_err(), "an export would have been let in");
-    assert!(restores.hold(volume("vm"), 8).is_err());
+    assert!(restores.hold(volume("vm", None), 8).is_err());
     assert!(restores.of(7).is_ok());
     // From its end on the first write has the usual time.
     silent(&restores, 2 * SILENCE_MAX);
@@ -43,7 +25,7 @@ fn a_restore_that_trims_for_long_keeps_its_volume() {
     silent(&restores, SILENCE_MAX);
     assert!(restores.check("vm").is_ok());
     assert!(restores.of(7).is_err(), "the restore that lapsed would have gone on");
-    assert!(restores.hold(volume("vm"), 8).is_ok());
+    assert!(restores.hold(volume("vm", None), 8).is_ok());
 }
 
 #[test]
@@ -54,7 +36,7 @@ fn of_many_restores_at_once_one_gets_the_volume() {
             let hold = |token| {
                 let (restores, barrier) = (&restores, &barrier);
                 scope.spawn(move || {
-                    let status = volume("vm");
+                    let status = volume("vm", None);
                     barrier.wait();
                     restores.hold(status, token).is_ok()
                 })
@@ -76,9 +58,8 @@ fn a_restore_that_fails_behind_its_snapshot_names_the_way_back() {
 /// The same refusal meets a backup and a restore.
 #[test]
 fn a_volume_with_an_owner_is_neither_saved_nor_restored() {
-    let mut data = volume("data");
-    data.spec.owner = Some("archive".to_owned());
-    let refused = find(&[volume("vm"), data], "data").unwrap_err();
+    let data = volume("data", Some("archive"));
+    let refused = find(&[volume("vm", None), data], "data").unwrap_err();
     assert_eq!(refused.kind, Kind::Refused);
     assert!(refused.error.contains("neither saved nor restored"), "{refused}");
     assert!(refused.next.contains("restore into a volume of its own"), "{refused}");

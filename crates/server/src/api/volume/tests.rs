@@ -1,22 +1,5 @@
-use stele_ground::VolumeId;
-
 use super::*;
-
-fn volume(name: &str, owner: Option<&str>) -> VolumeStatus {
-    let spec = VolumeSpec {
-        name: name.to_owned(),
-        code: "mirror-2".parse().unwrap(),
-        size: Bytes(1 << 30),
-        strip: Bytes(64 << 10),
-        block: Bytes(4096),
-        digest: DigestUnit::Block,
-        mode: WriteMode::WriteBack,
-        fully_allocated: false,
-        spread: false,
-        owner: owner.map(str::to_owned),
-    };
-    VolumeStatus::empty(VolumeId(1), spec)
-}
+use crate::node::testing::volume;
 
 /// Such a volume refuses snapshots, so none is offered as the next step.
 #[test]

@@ -1,23 +1,5 @@
-use stele_array::{DigestUnit, VolumeSpec, WriteMode};
-use stele_ground::{Bytes, VolumeId};
-
 use super::*;
-
-fn volume(name: &str, owner: Option<&str>) -> VolumeStatus {
-    let spec = VolumeSpec {
-        name: name.to_owned(),
-        code: "mirror-2".parse().unwrap(),
-        size: Bytes(1 << 30),
-        strip: Bytes(64 << 10),
-        block: Bytes(4096),
-        digest: DigestUnit::Block,
-        mode: WriteMode::WriteBack,
-        fully_allocated: false,
-        spread: false,
-        owner: owner.map(str::to_owned),
-    };
-    VolumeStatus::empty(VolumeId(1), spec)
-}
+use crate::node::testing::volume;
 
 #[test]
 fn a_wrong_name_of_a_volume_tells_what_is_on_it() {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use stele_archive::store::NoGuard;
 use stele_archive::{Archive, Foundation, MasterKey, Options};
-use stele_array::{Command, DigestUnit, Reply, VolumeSpec, WriteMode};
+use stele_array::{Command, Reply, VolumeSpec};
 use stele_block::{Export, Protocol};
 use stele_catalog::MemoryCatalog;
 use stele_ground::{Bytes, MIB};
@@ -14,24 +14,13 @@ use tokio::net::{TcpStream, UnixStream};
 use super::*;
 use crate::config::Nbd;
 use crate::node::surroundings::System;
-use crate::node::testing::Scene;
+use crate::node::testing::{Scene, spec};
 use crate::serving::ending;
 
 /// A node with an archive on drives that give no answer while the flag is set.
 pub async fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
     let mut node = Arc::into_inner(ending::tests::node(hangs)).unwrap();
-    let spec = VolumeSpec {
-        name: "data".to_owned(),
-        code: "2+1".parse().unwrap(),
-        size: Bytes(64 * MIB),
-        strip: Bytes(64 << 10),
-        block: Bytes(4096),
-        digest: DigestUnit::Block,
-        mode: WriteMode::WriteBack,
-        fully_allocated: false,
-        spread: false,
-        owner: None,
-    };
+    let spec = VolumeSpec { code: "2+1".parse().unwrap(), ..spec("data", Bytes(64 * MIB)) };
     let Ok(Reply::Volume(data)) = node.pool.command(Command::CreateVolume(spec)).await else { panic!("a volume") };
     let surroundings = Arc::new(System::default());
     let foundation = Foundation {
