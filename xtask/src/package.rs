@@ -19,6 +19,17 @@ use crate::step::{self, Outcome};
 
 /// Where the machine's programs are.
 const PROGRAMS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+/// Files of `contrib/` for the users of a server, and programs that need no server.
+const SHARED: [&str; 8] = [
+    "prometheus/stele.yml",
+    "grafana/stele.json",
+    "verify-proof.py",
+    "read-backup.py",
+    "read-pool.py",
+    "read_pool_archive.py",
+    "read_pool_array.py",
+    "read_pool_volumes.py",
+];
 
 type Done<T> = Result<T, String>;
 
@@ -148,7 +159,7 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
         file(folder.join("completions/_stele"), "usr/share/zsh/vendor-completions/_stele", 0o644)?,
         file(folder.join("completions/stele.fish"), "usr/share/fish/vendor_completions.d/stele.fish", 0o644)?,
     ];
-    for path in ["prometheus/stele.yml", "grafana/stele.json", "verify-proof.py"] {
+    for path in SHARED {
         all.push(file(root.join("contrib").join(path), &format!("usr/share/stele/{path}"), 0o644)?);
     }
     for name in ["README.md", "OPERATIONS.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {

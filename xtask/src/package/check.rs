@@ -160,6 +160,9 @@ fn installed() -> Done<()> {
         ("/usr/share/stele/prometheus/stele.yml", 0o644),
         ("/usr/share/stele/grafana/stele.json", 0o644),
         ("/usr/share/stele/verify-proof.py", 0o644),
+        ("/usr/share/stele/read-backup.py", 0o644),
+        ("/usr/share/stele/read-pool.py", 0o644),
+        ("/usr/share/stele/read_pool_volumes.py", 0o644),
     ] {
         let about = fs::metadata(path).map_err(|error| format!("{path} is not installed: {error}"))?;
         let found = about.permissions().mode() & 0o7777;
