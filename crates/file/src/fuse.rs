@@ -136,8 +136,8 @@ pub fn mount<F: Files>(
     let mut config = Config::default();
     config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
     config.clone_fd = options.threads > 1;
-    let numbers = Numbers { root: files.root() };
     let MountOptions { cache, dos_attributes, .. } = *options;
+    let numbers = Numbers { root: files.root(), dos_attributes };
     let locking = locks.map(Locking::new);
     let share = Share { files, numbers, opened: Opened::default(), locking, cache, dos_attributes };
     let work = Work::new(runtime);

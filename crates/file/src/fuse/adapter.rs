@@ -16,7 +16,7 @@ use fuser::{
 };
 
 use super::caller::caller;
-use super::convert::{BLOCK, errno, kind, name, set_time};
+use super::convert::{BLOCK, answer_attribute, errno, kind, name, set_time};
 use super::listing::Listed;
 use super::locking::Wanted;
 use super::share::{Opening, Share, patiently};
@@ -492,7 +492,10 @@ impl<F: Files> Filesystem for Adapter<F> {
             0 => None,
             _ => return reply.error(Errno::EINVAL),
         };
-        self.empty(reply, |share| async move { share.set_attribute(&caller, inode, &entry, value, must_exist).await });
+        let share = self.share.clone();
+        self.work.start(async move {
+            answer_attribute(reply, share.set_attribute(&caller, inode, &entry, value, must_exist).await);
+        });
     }
 
     fn getxattr(&self, request: &Request, inode: INodeNo, entry: &OsStr, size: u32, reply: ReplyXattr) {
@@ -510,8 +513,10 @@ impl<F: Files> Filesystem for Adapter<F> {
 
     fn removexattr(&self, request: &Request, inode: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let (caller, inode, entry) = (caller(request), self.inode(inode), name(entry));
-        self.empty(reply, |share| async move {
-            patiently!(share.files.set_attribute(&caller, inode, &entry, None, None)).map(|_| ())
+        let share = self.share.clone();
+        self.work.start(async move {
+            let removed = patiently!(share.files.set_attribute(&caller, inode, &entry, None, None));
+            answer_attribute(reply, removed.map(|_| ()));
         });
     }
 

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, TimeOrNow};
 
+use super::dos;
 use crate::{Attributes, FileError, Inode, Kind, Moment, SetTime};
 
 /// The block that `stat` recommends, and in which `statfs` counts.
@@ -19,6 +20,8 @@ const SECTOR: u64 = 512;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     pub(super) root: Inode,
+    /// Samba serves the mount, and reads of a file's DOS attributes whether it is read-only.
+    pub(super) dos_attributes: bool,
 }
 
 impl Numbers {
@@ -38,6 +41,14 @@ impl Numbers {
         }
     }
 
+    /// Samba lets the owner of a file without write permission change none of its attributes. So
+    /// the owner could neither extend a retention nor clear read-only. Samba sees the permission of
+    /// the owner here, and read-only among the DOS attributes. [`crate::Files`] decides.
+    fn mode(self, file: &Attributes) -> u32 {
+        let closed = file.kind == Kind::File && file.mode & dos::WRITE_BITS == 0;
+        if self.dos_attributes && closed { file.mode | dos::OWNER_WRITES } else { file.mode }
+    }
+
     pub(super) fn attributes(self, file: &Attributes) -> FileAttr {
         FileAttr {
             ino: self.number(file.inode),
@@ -48,7 +59,7 @@ impl Numbers {
             ctime: system_time(file.changed),
             crtime: UNIX_EPOCH,
             kind: file_type(file.kind),
-            perm: (file.mode & 0o7777) as u16,
+            perm: (self.mode(file) & 0o7777) as u16,
             nlink: file.links,
             uid: file.uid,
             gid: file.gid,
@@ -155,6 +166,21 @@ pub(super) fn errno(error: &FileError) -> Errno {
         FileError::Damaged(_) | FileError::Stopped(_) => libc::EIO,
         FileError::Retry(_) => libc::EAGAIN,
     })
+}
+
+/// Answers a change of extended attributes. Of EAGAIN the kernel would make EOPNOTSUPP.
+pub(super) fn answer_attribute(reply: ReplyEmpty, changed: crate::Result<()>) {
+    match changed {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(attribute_errno(&error)),
+    }
+}
+
+fn attribute_errno(error: &FileError) -> Errno {
+    match error {
+        FileError::Retry(_) => Errno::EBUSY,
+        other => errno(other),
+    }
 }
 
 #[cfg(test)]

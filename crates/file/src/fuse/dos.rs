@@ -3,7 +3,9 @@
 //! A file is committed by taking its write permissions. Samba sets its own attribute instead of the
 //! mode, unless it stores no DOS attributes at all; then the archive attribute and the time of
 //! creation are lost too. So the mount keeps the two alike: the attribute follows the mode when it
-//! is read, and the mode follows it when it is set.
+//! is read, and the mode follows it when it is set. Of files without write permission the mount
+//! shows Samba a mode in which the owner may write: Samba then lets the owner change attributes. A
+//! committed file shows no read-only once its retention has ended: Samba removes no read-only file.
 //!
 //! The value is what Samba 4 writes, version 5 of its format, little endian:
 //!
@@ -19,8 +21,10 @@ use bytes::Bytes;
 
 pub(super) const NAME: &[u8] = b"user.DOSATTRIB";
 pub(super) const WRITE_BITS: u32 = 0o222;
-const OWNER_WRITES: u32 = 0o200;
+pub(super) const OWNER_WRITES: u32 = 0o200;
 const READ_ONLY: u8 = 1;
+/// Read-only and no other attribute, without a time of creation.
+const READ_ONLY_ALONE: [u8; 24] = [0, 0, 5, 0, 5, 0, 0, 0, 1, 0, 0, 0, READ_ONLY, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const VALID_PLACE: usize = 8;
 const ATTRIBUTES_PLACE: usize = 12;
 
@@ -54,6 +58,11 @@ pub(super) fn value_for(value: Bytes, mode: u32) -> Bytes {
         *attributes ^= READ_ONLY;
     }
     Bytes::from(changed)
+}
+
+/// The value of a file of this mode that has none stored: only read-only has to be told.
+pub(super) fn value_of(mode: u32) -> Option<Bytes> {
+    (mode & WRITE_BITS == 0).then(|| Bytes::from_static(&READ_ONLY_ALONE))
 }
 
 #[cfg(test)]
@@ -101,5 +110,15 @@ mod tests {
         ] {
             assert_eq!(value_for(value.clone(), mode), expected, "{value:?} at {mode:o}");
         }
+    }
+
+    #[test]
+    fn a_file_without_attributes_has_those_of_its_mode() {
+        for mode in [0o444, 0o400, 0] {
+            let value = value_of(mode).expect("read-only");
+            assert_eq!(read_only(&value), Some(true), "{mode:o}");
+            assert_eq!(mode_for(&value, 0o644), Some(0o444), "{mode:o}");
+        }
+        assert_eq!(value_of(0o200), None);
     }
 }

@@ -40,6 +40,10 @@ impl Opened {
         }
     }
 
+    pub(super) fn has_writers(&self, inode: Inode) -> bool {
+        self.lock().get(&inode).is_some_and(|file| file.writers > 0)
+    }
+
     /// Takes every opening out, once for each: the mount is gone, and with it the requests that
     /// would close them.
     pub(super) fn take_all(&self) -> Vec<(Inode, bool)> {

@@ -23,6 +23,13 @@ use crate::{
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// After so long the caller gets EAGAIN: what it waits for may take long, and so may each call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a change of read-only waits for a file that the mount has open for writing. Samba
+/// serves a client with one process, so the close that would end the wait may wait behind it. The
+/// kernel tells of a close a moment later than its caller learns of it.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+/// The attribute with the state of a file, and its value while a retention keeps the file.
+const STATE: &[u8] = b"user.stele.state";
+const LOCKED: &[u8] = b"locked";
 /// The kernel's mark for a file that is opened to be run.
 const OPEN_TO_RUN: i32 = 0x20;
 const SET_UID: u32 = 0o4000;
@@ -33,11 +40,14 @@ const SEARCHABLE: u32 = 0o111;
 
 /// The call, repeated while the gateway asks for patience.
 macro_rules! patiently {
-    ($call:expr) => {{
+    ($call:expr) => {
+        $crate::fuse::share::patiently!($call, $crate::fuse::share::PATIENCE)
+    };
+    ($call:expr, $patience:expr) => {{
         let began = tokio::time::Instant::now();
         loop {
             match $call.await {
-                Err($crate::FileError::Retry(_)) if began.elapsed() < $crate::fuse::share::PATIENCE => {
+                Err($crate::FileError::Retry(_)) if began.elapsed() < $patience => {
                     tokio::time::sleep($crate::fuse::share::RETRY_PAUSE).await;
                 }
                 result => break result,
@@ -292,12 +302,31 @@ impl<F: Files> Share<F> {
     }
 
     pub(super) async fn attribute(&self, caller: &Caller, inode: Inode, name: &[u8]) -> Result<Bytes> {
-        let value = patiently!(self.files.attribute(caller, inode, name))?;
+        let found = patiently!(self.files.attribute(caller, inode, name));
         if !self.dos_attributes || name != dos::NAME {
-            return Ok(value);
+            return found;
         }
         let file = patiently!(self.files.attributes(inode))?;
-        Ok(if file.kind == Kind::File { dos::value_for(value, file.mode) } else { value })
+        if file.kind != Kind::File {
+            return found;
+        }
+        // Samba removes no file that is read-only.
+        let removable = file.mode & dos::WRITE_BITS == 0 && self.has_expired(inode).await?;
+        let mode = if removable { file.mode | dos::OWNER_WRITES } else { file.mode };
+        match found {
+            Ok(value) => Ok(dos::value_for(value, mode)),
+            Err(FileError::NoAttribute) => dos::value_of(mode).ok_or(FileError::NoAttribute),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the file is committed and its retention has ended: it can be removed, but no one can
+    /// change it.
+    async fn has_expired(&self, inode: Inode) -> Result<bool> {
+        let modify = Access { modify: true, ..Access::default() };
+        let changes = patiently!(self.files.access(&Caller::ROOT, inode, modify))?.modify;
+        let state = patiently!(self.files.attribute(&Caller::ROOT, inode, STATE));
+        Ok(!changes && state.is_ok_and(|state| state != LOCKED))
     }
 
     pub(super) async fn set_attribute(
@@ -308,15 +337,20 @@ impl<F: Files> Share<F> {
         value: Bytes,
         must_exist: Option<bool>,
     ) -> Result<()> {
-        let set = || self.files.set_attribute(caller, inode, name, Some(value.clone()), must_exist);
+        let is_dos = self.dos_attributes && name == dos::NAME;
+        // The owner may clear read-only, which is a mode without write permission.
+        let owner = is_dos && owns(caller, &patiently!(self.files.attributes(inode))?).is_ok();
+        let setter = if owner { &Caller::ROOT } else { caller };
+        let set = || self.files.set_attribute(setter, inode, name, Some(value.clone()), must_exist);
         let file = patiently!(set())?.after;
-        if !self.dos_attributes || name != dos::NAME || file.kind != Kind::File {
+        if !is_dos || file.kind != Kind::File {
             return Ok(());
         }
         // Last, because it may commit the file.
         if let Some(mode) = dos::mode_for(&value, file.mode) {
             let changes = Changes { mode: Some(mode), ..Changes::default() };
-            patiently!(self.files.set_attributes(caller, inode, changes.clone(), None))?;
+            let patience = if self.opened.has_writers(inode) { CLOSE_PATIENCE } else { PATIENCE };
+            patiently!(self.files.set_attributes(caller, inode, changes.clone(), None), patience)?;
         }
         Ok(())
     }
@@ -374,3 +408,6 @@ fn without_set_ids(mode: u32) -> u32 {
     let group = if mode & GROUP_EXECUTE != 0 { SET_GID } else { 0 };
     mode & !SET_UID & !group
 }
+
+#[cfg(test)]
+mod tests;

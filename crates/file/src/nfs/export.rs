@@ -171,17 +171,20 @@ pub type ExportMatch<'e, 'p, F> = (&'e Arc<Export<F>>, Vec<&'p [u8]>);
 pub struct Exports<F> {
     by_share: BTreeMap<u32, Arc<Export<F>>>,
     by_path: BTreeMap<String, u32>,
+    /// Shares that are to be exported once they open, with their rules: clients that have handles
+    /// of them wait.
+    awaited: BTreeMap<u32, Vec<Rule>>,
 }
 
 impl<F> Default for Exports<F> {
     fn default() -> Exports<F> {
-        Exports { by_share: BTreeMap::new(), by_path: BTreeMap::new() }
+        Exports { by_share: BTreeMap::new(), by_path: BTreeMap::new(), awaited: BTreeMap::new() }
     }
 }
 
 impl<F> Clone for Exports<F> {
     fn clone(&self) -> Exports<F> {
-        Exports { by_share: self.by_share.clone(), by_path: self.by_path.clone() }
+        Exports { by_share: self.by_share.clone(), by_path: self.by_path.clone(), awaited: self.awaited.clone() }
     }
 }
 
@@ -200,12 +203,15 @@ impl<F> Exports<F> {
         if self.by_share.len() >= EXPORTS_MAX {
             return Err(ExportError::TooMany);
         }
+        self.awaited.remove(&export.share);
         self.by_path.insert(export.path.clone(), export.share);
         self.by_share.insert(export.share, Arc::new(export));
         Ok(())
     }
 
+    /// Also of a share that is only awaited.
     pub fn remove(&mut self, share: u32) -> bool {
+        self.awaited.remove(&share);
         let removed = self.by_share.remove(&share);
         if let Some(export) = &removed {
             self.by_path.remove(&export.path);
@@ -213,11 +219,28 @@ impl<F> Exports<F> {
         removed.is_some()
     }
 
-    /// Whether a client may use any export. While there is none, this says nothing against a
-    /// client.
+    /// The shares that are to come, in the place of those that were named before.
+    pub fn set_awaited(&mut self, shares: BTreeMap<u32, Vec<Rule>>) {
+        self.awaited = shares;
+        self.awaited.retain(|share, _| !self.by_share.contains_key(share));
+    }
+
+    pub fn awaited(&self) -> &BTreeMap<u32, Vec<Rule>> {
+        &self.awaited
+    }
+
+    /// Whether a share has no export yet, and is to have one.
+    pub fn is_awaited(&self, share: u32) -> bool {
+        self.awaited.contains_key(&share)
+    }
+
+    /// Whether a client may use any export, or one that is to come. While there is none, this says
+    /// nothing against a client.
     pub fn admits(&self, client: IpAddr) -> bool {
         let mut exports = self.iter().peekable();
-        exports.peek().is_none() || exports.any(|export| export.rule(client).is_some())
+        exports.peek().is_none()
+            || exports.any(|export| export.rule(client).is_some())
+            || self.awaited.values().flatten().any(|rule| rule.network.contains(client))
     }
 
     pub fn get(&self, share: u32) -> Option<&Arc<Export<F>>> {

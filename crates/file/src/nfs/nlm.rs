@@ -5,8 +5,8 @@
 //! often). This server opens no connection to a client, so it sends no GRANTED. The procedures that
 //! answer with a call of their own (numbers 6 to 15) are not offered.
 //!
-//! During the grace period after a start, only locks are taken that a client had before and claims
-//! again.
+//! During the grace period after a start, or after a share opened late, only locks are taken that a
+//! client had before and claims again.
 
 mod pending;
 
@@ -23,7 +23,7 @@ use super::export::{Export, Exports};
 use super::handle::HANDLE_MAX;
 use super::procedures::dispatch::Started;
 use super::rpc::{Accepted, Call, Reply};
-use super::server::{Peer, Server};
+use super::server::{Grace, Peer, Server};
 use super::xdr::{Malformed, Reader, Writer};
 
 pub use pending::Pending;
@@ -155,7 +155,7 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
         }
         _ => {}
     }
-    if server.in_grace() != wanted.reclaim {
+    if (server.grace(Some(handle.share)) != Grace::Over) != wanted.reclaim {
         return answered(server, xid, procedure, &wanted, DENIED_GRACE);
     }
     let changes = wanted.exclusive || wanted.access & 2 != 0;

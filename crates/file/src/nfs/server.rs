@@ -1,7 +1,7 @@
 //! The state that all connections share: exports, options, locks, counters, and the answers to
 //! repeated calls.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -14,7 +14,7 @@ use crate::locks::Locks;
 
 use super::budget::Budget;
 use super::counters::Counters;
-use super::export::{Export, ExportError, Exports};
+use super::export::{Export, ExportError, Exports, Rule};
 use super::handle::HandleKey;
 use super::nlm::Pending;
 use super::notify::Reboots;
@@ -104,6 +104,18 @@ pub struct Server<F> {
     /// Rises with every change of the exports, so that a connection looks at them without a lock.
     generation: AtomicU64,
     grace_ends: RwLock<Instant>,
+    /// The same for shares that opened behind the listener, by number.
+    late_ends: Mutex<BTreeMap<u32, Instant>>,
+}
+
+/// Whether clients may open and lock, or only claim what they had before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grace {
+    Over,
+    /// After the start: a client claims before it says that it has nothing more to claim.
+    Start,
+    /// After a share opened late: also clients that said so claim its files. They could not before.
+    Late,
 }
 
 impl<F> Server<F> {
@@ -125,6 +137,7 @@ impl<F> Server<F> {
             counters: Counters::default(),
             exports: RwLock::default(),
             generation: AtomicU64::new(0),
+            late_ends: Mutex::default(),
         }
     }
 
@@ -154,6 +167,17 @@ impl<F> Server<F> {
             *exports = next;
             Ok(())
         })
+    }
+
+    /// The shares that are to be exported once they open, with their rules. A call with a handle of
+    /// one is to be tried again, and one with a handle of an unknown share is stale.
+    pub fn expect(&self, mut shares: BTreeMap<u32, Vec<Rule>>) {
+        let exports = self.exports();
+        shares.retain(|share, _| exports.get(*share).is_none());
+        // Clients compare a number that rises with each change.
+        if *exports.awaited() != shares {
+            self.change(|exports| exports.set_awaited(shares));
+        }
     }
 
     pub fn exports(&self) -> Arc<Exports<F>> {
@@ -191,11 +215,31 @@ impl<F> Server<F> {
     /// The listener opens now. The shares may have opened long before: clients have the whole grace
     /// period from the moment at which they reach the server.
     pub fn begin_grace(&self) {
+        self.late_ends.lock().unwrap_or_else(PoisonError::into_inner).clear();
         *self.grace_ends.write().unwrap_or_else(PoisonError::into_inner) = Instant::now() + self.options.grace;
     }
 
-    pub(super) fn in_grace(&self) -> bool {
-        Instant::now() < *self.grace_ends.read().unwrap_or_else(PoisonError::into_inner)
+    /// A share opens that clients may have used before the start. They have the whole grace period
+    /// from the moment at which they reach its files.
+    pub fn begin_grace_of(&self, share: u32) {
+        let now = Instant::now();
+        let mut late = self.late_ends.lock().unwrap_or_else(PoisonError::into_inner);
+        late.retain(|_, ends| now < *ends);
+        late.insert(share, now + self.options.grace);
+    }
+
+    /// Of the files of a share; None: of what is no share's.
+    pub(super) fn grace(&self, share: Option<u32>) -> Grace {
+        let now = Instant::now();
+        let late = self.late_ends.lock().unwrap_or_else(PoisonError::into_inner);
+        if share.and_then(|share| late.get(&share)).is_some_and(|ends| now < *ends) {
+            return Grace::Late;
+        }
+        drop(late);
+        match now < *self.grace_ends.read().unwrap_or_else(PoisonError::into_inner) {
+            true => Grace::Start,
+            false => Grace::Over,
+        }
     }
 
     pub(super) fn mounted(&self, host: String, path: String) {

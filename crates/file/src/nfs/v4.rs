@@ -9,7 +9,7 @@
 //!
 //! After a restart, clients claim their opens and locks again during the grace period. The server
 //! keeps no list of those that had any, so it takes the claims of every client then, as it does for
-//! NLM.
+//! NLM. The files of a share that opens later are claimed during a grace period of its own.
 
 pub mod attributes;
 mod bitmap;

@@ -37,7 +37,7 @@ const CONTENTS_MAX: usize = 50_000;
 /// How long a writer waits for the archive to take content out of a full cache, before its client
 /// is asked to try again. Clients take a server that answers nothing for a minute for dead.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Rounds after which a refusal of the archive is a waiting writer's answer.
+/// Rounds after which a refusal of all files is a waiting writer's answer.
 const REFUSED_ROUNDS: u32 = 2;
 /// Times that a file which is being changed is tried.
 const STORES_MAX: u32 = 20;
@@ -310,6 +310,7 @@ impl Share {
                     worked.archived += 1;
                     worked.archived_bytes += bytes;
                     core.refusal = None;
+                    core.refused.remove(&inode);
                 }
                 // In a while, so that a file in use does not keep others back.
                 Ok(Stored::Later) => core.active.put_off(inode, now),
@@ -438,9 +439,9 @@ impl Share {
         let waited = now.since(*waiting.since.get_or_insert(now));
         let changed = self.room.notified();
         self.ask_for_room();
-        let (refusal, nothing) = self.step(|core| {
+        let (refusal, nothing, hopeless) = self.step(|core| {
             let nothing = core.active.len() + core.orphans.len() == 0 && core.clock.is_empty();
-            Ok((core.refusal.as_ref().map(|(_, error)| error.clone()), nothing))
+            Ok((core.refusal.as_ref().map(|(_, error)| error.clone()), nothing, core.refused_all()))
         })?;
         if nothing || waited >= PATIENCE {
             return Err(match refusal {
@@ -452,7 +453,7 @@ impl Share {
                 }
             });
         }
-        let refused = matches!(refusal, Some(FileError::NoSpace | FileError::OverQuota));
+        let refused = hopeless && matches!(refusal, Some(FileError::NoSpace | FileError::OverQuota));
         if refused && waiting.rounds >= REFUSED_ROUNDS {
             return Err(refusal.unwrap_or(FileError::NoSpace));
         }

@@ -402,10 +402,12 @@ impl Share {
     async fn extend(&self, caller: &Caller, inode: Inode, before: Attributes, changes: &Changes) -> Result<Changed> {
         let refuse = |message: &str| Err(FileError::ReadOnly(message.into()));
         let same = |asked: Option<u32>, is: u32| asked.is_none_or(|asked| asked == is);
+        // Samba sets both times, also where its client names the access time alone.
+        let keeps = |time: SetTime| time == SetTime::At(before.modified);
         if changes.size.is_some_and(|size| size != before.size) {
             return refuse("the file is committed; its content cannot change");
         }
-        if changes.modified.is_some()
+        if !changes.modified.is_none_or(keeps)
             || !same(changes.mode.map(|mode| mode & 0o7777), before.mode)
             || !same(changes.uid, before.uid)
             || !same(changes.gid, before.gid)

@@ -57,6 +57,13 @@ impl Core {
         self.refusal = Some((inode, error));
     }
 
+    /// Whether the archive refused every file that is not archived. It may have room for all but
+    /// one that is larger than the archive, holes and all.
+    pub fn refused_all(&self) -> bool {
+        let refused = self.refused.keys().filter(|inode| self.active.contains(**inode)).count();
+        refused == self.active.len()
+    }
+
     /// A file that is stuck, how long it was left alone, why it is refused, and how many are.
     fn stuck(&mut self, now: Instant, patience: Duration) -> Option<(u64, Duration, Option<String>, u64)> {
         // Those that were archived or removed since are no news.

@@ -5,7 +5,7 @@ fn the_root_changes_places_with_one() {
     for (root, inode, number) in
         [(1, 1, 1), (1, 2, 2), (64, 64, 1), (64, 1, 64), (64, 63, 63), (64, u64::MAX, u64::MAX)]
     {
-        let numbers = Numbers { root: Inode(root) };
+        let numbers = Numbers { root: Inode(root), dos_attributes: false };
         assert_eq!(numbers.number(Inode(inode)), INodeNo(number), "root {root}");
         assert_eq!(numbers.inode(INodeNo(number)), Inode(inode), "root {root}");
     }
@@ -54,4 +54,44 @@ fn times_before_1970_are_exact() {
         let expected = if seconds < 0 || nanoseconds < 1_000_000_000 { time } else { continue };
         assert_eq!(moment(wire), expected, "{time:?}");
     }
+}
+
+#[test]
+fn samba_sees_that_the_owner_may_write() {
+    let file = |kind, mode| Attributes {
+        inode: Inode(7),
+        kind,
+        mode,
+        links: 1,
+        uid: 5,
+        gid: 5,
+        size: 0,
+        used: 0,
+        accessed: Moment::default(),
+        modified: Moment::default(),
+        changed: Moment::default(),
+        change: 1,
+    };
+    for (kind, mode, shown) in [
+        (Kind::File, 0o444, 0o644),
+        (Kind::File, 0, 0o200),
+        (Kind::File, 0o644, 0o644),
+        // Not read-only: another may write.
+        (Kind::File, 0o464, 0o464),
+        (Kind::Directory, 0o555, 0o555),
+    ] {
+        for (dos_attributes, expected) in [(true, shown), (false, mode)] {
+            let numbers = Numbers { root: Inode(1), dos_attributes };
+            let found = u32::from(numbers.attributes(&file(kind, mode)).perm);
+            assert_eq!(found, expected, "{mode:o}, {dos_attributes}");
+        }
+    }
+}
+
+#[test]
+fn a_change_of_attributes_never_answers_to_try_again() {
+    // The kernel makes EOPNOTSUPP of it.
+    let retry = FileError::Retry("the file is in use".into());
+    assert_eq!(attribute_errno(&retry).code(), libc::EBUSY);
+    assert_eq!(attribute_errno(&FileError::NotOwner).code(), libc::EPERM);
 }

@@ -111,3 +111,19 @@ fn exports_do_not_collide() {
     exports.add(export("/a", 2)).unwrap();
     assert_eq!(exports.iter().count(), 1);
 }
+
+#[test]
+fn a_share_is_awaited_until_it_is_exported_or_removed() {
+    let mut exports = Exports::default();
+    exports.add(export("/a", 1)).unwrap();
+    let rule = |network: &str| Rule::new(network.parse().unwrap());
+    exports.set_awaited([1, 2, 3].map(|share| (share, vec![rule("10.0.0.0/8")])).into());
+    let awaited = |exports: &Exports<()>| [1, 2, 3, 4].map(|share| exports.is_awaited(share));
+    assert_eq!(awaited(&exports), [false, true, true, false]);
+    assert!(exports.admits("10.1.2.3".parse().unwrap()), "it may use what is to come");
+    assert!(!exports.admits("11.1.2.3".parse().unwrap()));
+    exports.add(export("/b", 2)).unwrap();
+    assert!(!exports.remove(3), "it had no export");
+    assert_eq!(awaited(&exports), [false; 4]);
+    assert!(!exports.admits("10.1.2.3".parse().unwrap()));
+}

@@ -91,6 +91,9 @@ async fn only_earlier_locks_are_taken_in_the_grace_period() {
     tokio::time::advance(Duration::from_secs(10)).await;
     assert_eq!(take(&mut client, &file, 1, 50, false, true).await, DENIED_GRACE);
     assert_eq!(take(&mut client, &file, 1, 50, false, false).await, GRANTED);
+    server.begin_grace_of(testing::SHARE);
+    assert_eq!(take(&mut client, &file, 1, 80, false, false).await, DENIED_GRACE);
+    assert_eq!(take(&mut client, &file, 1, 80, false, true).await, GRANTED);
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,7 +98,10 @@ fn nfs<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer, call
         return Started::Ready(Reply::refused(xid, Accepted::GarbageArguments));
     };
     let Some(handle) = server.handles.decode(bytes) else { return failed(status::BADHANDLE) };
-    let Some(export) = exports.get(handle.share) else { return failed(status::STALE) };
+    let Some(export) = exports.get(handle.share) else {
+        let is_awaited = exports.is_awaited(handle.share);
+        return failed(if is_awaited { status::JUKEBOX } else { status::STALE });
+    };
     let Some(rule) = export.rule(peer.address.ip()) else { return failed(status::ACCES) };
     if rule.read_only && changes(procedure) {
         return failed(status::ROFS);

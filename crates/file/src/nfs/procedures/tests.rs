@@ -358,6 +358,23 @@ async fn a_share_tells_its_space_and_limits() {
     ends(&results);
 }
 
+/// A client drops the files of a stale handle, and waits where the server says so.
+#[tokio::test(start_paused = true)]
+async fn clients_wait_for_a_share_that_is_to_open() {
+    let (server, mut client, root) = begin().await;
+    let late = server.handles.encode(Handle { share: SHARE + 1, inode: Inode(1) });
+    assert_eq!(client.nfs(GETATTR, &late[..]).await.0, status::STALE);
+    let awaited = || [SHARE, SHARE + 1].map(|share| (share, Vec::new())).into();
+    server.expect(awaited());
+    let change = server.exports_change();
+    server.expect(awaited());
+    assert_eq!(server.exports_change(), change, "nothing is new");
+    assert_eq!(client.nfs(GETATTR, &late[..]).await.0, status::JUKEBOX);
+    client.done(GETATTR, &root).await;
+    server.remove(SHARE + 1);
+    assert_eq!(client.nfs(GETATTR, &late[..]).await.0, status::STALE);
+}
+
 #[tokio::test(start_paused = true)]
 async fn wrong_handles_are_bad_and_gone_ones_stale() {
     let (server, mut client, root) = begin().await;

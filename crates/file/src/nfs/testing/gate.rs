@@ -22,6 +22,10 @@ pub struct Gate {
     pub writes: AtomicUsize,
     /// Calls that set a size fail.
     pub no_size: AtomicBool,
+    /// Calls that set a mode are to come again.
+    pub modes_wait: AtomicBool,
+    /// No one may change a file, as if all were committed.
+    pub no_change: AtomicBool,
     /// Openings less closings.
     pub users: AtomicUsize,
 }
@@ -36,6 +40,8 @@ impl Gate {
             listings_wait: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             no_size: AtomicBool::new(false),
+            modes_wait: AtomicBool::new(false),
+            no_change: AtomicBool::new(false),
             users: AtomicUsize::new(0),
         }
     }
@@ -68,6 +74,9 @@ impl Files for Gate {
         if changes.size.is_some() && self.no_size.load(Ordering::Relaxed) {
             return Err(FileError::NoSpace);
         }
+        if changes.mode.is_some() && self.modes_wait.load(Ordering::Relaxed) {
+            return Err(FileError::Retry("the test says so".into()));
+        }
         self.files.set_attributes(caller, inode, changes, guard).await
     }
 
@@ -79,7 +88,9 @@ impl Files for Gate {
         if self.access_waits.load(Ordering::Relaxed) {
             self.pass().await;
         }
-        self.files.access(caller, inode, wanted).await
+        let granted = self.files.access(caller, inode, wanted).await?;
+        let modify = granted.modify && !self.no_change.load(Ordering::Relaxed);
+        Ok(Access { modify, ..granted })
     }
 
     async fn read_link(&self, caller: &Caller, inode: Inode) -> Result<Bytes> {

@@ -24,7 +24,7 @@ use crate::nfs::handle::{Handle, LENGTH};
 use crate::nfs::procedures::TRANSFER_MAX;
 use crate::nfs::procedures::dispatch::Started;
 use crate::nfs::rpc::{Accepted, Call, Credentials, HEAD, Reply};
-use crate::nfs::server::{Peer, Server};
+use crate::nfs::server::{Grace, Peer, Server};
 use crate::nfs::xdr::{Reader, Writer, opaque_length, padding};
 use crate::{Caller, Files, Inode};
 
@@ -507,6 +507,15 @@ impl<F: Files> Compound<F> {
         self.current.as_ref().ok_or(Failure::Status(status::NOFILEHANDLE))
     }
 
+    /// That of the current file's share.
+    pub fn grace(&self) -> Grace {
+        let share = match &self.current {
+            Some(At::File(target)) => Some(target.export.share),
+            Some(At::Pseudo(_)) | None => None,
+        };
+        self.server.grace(share)
+    }
+
     /// The current file, in a share.
     pub fn target(&self) -> Outcome<Target<F>> {
         match self.at()? {
@@ -537,7 +546,10 @@ impl<F: Files> Compound<F> {
             let known = pseudo::path(&self.exports, client, handle.inode.0);
             return known.map(|_| At::Pseudo(handle.inode.0)).ok_or(Failure::Status(status::STALE));
         }
-        let export = self.exports.get(handle.share).ok_or(Failure::Status(status::STALE))?;
+        let Some(export) = self.exports.get(handle.share) else {
+            let is_awaited = self.exports.is_awaited(handle.share);
+            return Err(Failure::Status(if is_awaited { status::DELAY } else { status::STALE }));
+        };
         self.enter_export(export, Some(handle.inode))
     }
 

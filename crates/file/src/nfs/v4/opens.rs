@@ -10,6 +10,7 @@ use super::clients::{Client, Clients, ClosedFile, Table, lock_client};
 use super::stateid::Stateid;
 use super::{Failure, Outcome, STATES_MAX, status};
 use crate::locks::{LockError, LockOwner, LockRange, LockedFile, Reservation, Uses};
+use crate::nfs::server::Grace;
 
 /// The bits of `share_access` and `share_deny`.
 pub const READ: u32 = 1;
@@ -147,14 +148,14 @@ fn next(sequence: u32) -> u32 {
 }
 
 impl Clients {
-    /// Whether the client may open and lock now: only claims during grace, and none after
-    /// RECLAIM_COMPLETE.
-    pub fn may_claim(&self, client: u64, reclaim: bool, in_grace: bool) -> Outcome {
+    /// Whether the client may open and lock now: only claims during grace, and after
+    /// RECLAIM_COMPLETE only those of a share that opened late.
+    pub fn may_claim(&self, client: u64, reclaim: bool, grace: Grace) -> Outcome {
         let reclaimed = self.table().client(client)?.reclaimed;
-        match (reclaim, in_grace, reclaimed) {
-            (true, true, false) => Ok(()),
+        match (reclaim, grace, reclaimed) {
+            (true, Grace::Start, false) | (true, Grace::Late, _) => Ok(()),
             (true, _, _) => Err(Failure::Status(status::NO_GRACE)),
-            (false, false, true) => Ok(()),
+            (false, Grace::Over, true) => Ok(()),
             (false, _, _) => Err(Failure::Status(status::GRACE)),
         }
     }

@@ -68,6 +68,28 @@ async fn a_committed_file_cannot_change_and_goes_after_its_time() {
     settle(&stage, &share).await;
 }
 
+/// Samba sets both times, also where its client names the access time alone.
+#[tokio::test(start_paused = true)]
+async fn an_extension_may_repeat_the_modification_time() {
+    let stage = Stage::new(19).committing();
+    let share = stage.share().await;
+    let inode = file(&share, "ledger", &content(1, 10)).await;
+    set(&share, inode, mode(0o444)).await.unwrap();
+    let before = share.attributes(inode).await.unwrap();
+    let later = before.accessed.seconds + DAY as i64;
+    let both = |modified: Moment| Changes { modified: Some(SetTime::At(modified)), ..accessed(later) };
+    let other = Moment { nanoseconds: before.modified.nanoseconds ^ 1, ..before.modified };
+    for changes in [both(other), Changes { modified: Some(SetTime::Now), ..accessed(later) }] {
+        let refused = set(&share, inode, changes).await;
+        assert!(matches!(refused, Err(FileError::ReadOnly(_))), "{refused:?}");
+    }
+    assert_eq!(share.attributes(inode).await.unwrap().accessed, before.accessed);
+    set(&share, inode, both(before.modified)).await.unwrap();
+    let after = share.attributes(inode).await.unwrap();
+    assert_eq!((after.accessed.seconds, after.modified), (later, before.modified));
+    assert_eq!(share.state(inode).unwrap().committed, Some(Timestamp::from_secs(later as u64)));
+}
+
 /// A date that no calendar shows is the latest one, not none.
 #[tokio::test(start_paused = true)]
 async fn a_date_beyond_all_dates_commits_to_the_latest() {

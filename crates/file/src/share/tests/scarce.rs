@@ -8,7 +8,7 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 use super::stage::{NAME, Stage, content, file, settle};
 use crate::files::Files;
 use crate::share::Share;
-use crate::{Caller, Changes, FileError, Inode, Removal};
+use crate::{Caller, Changes, FileError, Inode, Removal, Stability};
 
 /// More than the archive of the tests has, all of it holes: it is refused before anything of it is
 /// stored.
@@ -120,4 +120,34 @@ async fn the_refusal_of_a_removed_file_is_forgotten() {
     let status = share.status().expect("a status");
     assert_eq!((status.refused_path, status.refusal), (None, None));
     settle(&stage, &share).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_file_that_is_too_large_fails_no_writer_of_others() {
+    let stage = Stage::new(4).with_cache(16 << 20);
+    let share = stage.share().await;
+    too_large(&share, "disk").await;
+    stage.pass(11);
+    assert_eq!(share.archive_round().await.expect("a round").archived, 0);
+    // The archive has room for this one, which fills the cache.
+    file(&share, "a", &content(1, 15 << 20)).await;
+    let other = file(&share, "b", &content(1, 0)).await;
+    let (root, data) = (Caller::ROOT, content(2, 2 << 20));
+    let mut writing = std::pin::pin!(share.write(&root, other, 0, vec![data.clone()], Stability::Unstable));
+    for _ in 0..200 {
+        tokio::select! {
+            biased;
+            result = &mut writing => panic!("it waits no longer: {result:?}"),
+            () = tokio::task::yield_now() => share.room.notify_waiters(),
+        }
+    }
+    let working = async {
+        loop {
+            stage.pass(1);
+            share.work().await.expect("background work");
+            tokio::task::yield_now().await;
+        }
+    };
+    let result = tokio::select! { result = writing => result, () = working => unreachable!() };
+    assert!(result.is_ok(), "{result:?}");
 }

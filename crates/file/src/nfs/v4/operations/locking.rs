@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::objects::kind_failure;
 use crate::Files;
 use crate::locks::{Held, LockProtocol, LockRange};
+use crate::nfs::server::Grace;
 use crate::nfs::v4::compound::Compound;
 use crate::nfs::v4::opens::{Locker, Range, lock_owner, lock_owner_parts};
 use crate::nfs::v4::stateid::Stateid;
@@ -68,7 +69,7 @@ impl<F: Files> Compound<F> {
         };
         let (range, target, client) = (range?, self.target()?, self.client()?);
         kind_failure(target.files().attributes(target.inode).await?.kind)?;
-        self.server.clients.may_claim(client, reclaim, self.server.in_grace())?;
+        self.server.clients.may_claim(client, reclaim, self.grace())?;
         let wanted = Range { range, exclusive };
         let stateid = match self.server.clients.lock(client, target.locked(), locker, wanted) {
             Err(Failure::Denied(_)) if reclaim => return Err(status::RECLAIM_CONFLICT.into()),
@@ -85,7 +86,7 @@ impl<F: Files> Compound<F> {
         let owner = self.read_owner()?;
         let (range, target, client) = (range?, self.target()?, self.client()?);
         kind_failure(target.files().attributes(target.inode).await?.kind)?;
-        if self.server.in_grace() {
+        if self.grace() != Grace::Over {
             return Err(status::GRACE.into());
         }
         match self.server.locks.test(target.locked(), &lock_owner(client, &owner), range, exclusive) {

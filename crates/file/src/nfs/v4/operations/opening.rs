@@ -107,7 +107,7 @@ struct Found {
     /// The call made it: its mode does not limit the opener.
     made: bool,
     set: Bitmap,
-    /// A size to give to an existing file once it is open.
+    /// An existing file is to be emptied once it is open: its new size.
     cut: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ impl<F: Files> Compound<F> {
         let Arguments { access, wants, deny, owner, how, claim } = Arguments::read(&mut self.arguments)?;
         let client = self.client()?;
         let reclaim = matches!(claim, Claim::Previous);
-        self.server.clients.may_claim(client, reclaim, self.server.in_grace())?;
+        self.server.clients.may_claim(client, reclaim, self.grace())?;
         let target = match self.at()? {
             At::File(target) => target.clone(),
             At::Pseudo(_) => return Err(self.open_pseudo(&how, &claim).await),
@@ -242,8 +242,10 @@ async fn find<F: Files>(target: &Target<F>, name: &[u8], how: How) -> Outcome<Fo
     match how {
         How::NoCreate => existing(target, name, None).await,
         How::Unchecked(named, changes) => {
+            // Of the attributes, a file that exists gets a size of 0 alone (RFC 8881, 18.16.3).
+            let cut = changes.size.filter(|size| *size == 0);
             for _ in 0..ATTEMPTS {
-                match existing(target, name, changes.size).await {
+                match existing(target, name, cut).await {
                     Err(Failure::Status(status::NOENT)) => {}
                     other => return other,
                 }

@@ -110,6 +110,10 @@ async fn handles_are_saved_restored_and_checked() {
     assert_eq!(session.status(call().at(&file).get(&[1])).await, status::OK);
     server.remove(crate::nfs::testing::SHARE);
     assert_eq!(session.status(call().at(&root)).await, status::STALE);
+    server.expect([(crate::nfs::testing::SHARE, Vec::new())].into());
+    assert_eq!(session.status(call().at(&root)).await, status::DELAY, "it is to open");
+    server.remove(crate::nfs::testing::SHARE);
+    assert_eq!(session.status(call().at(&root)).await, status::STALE);
     let mut wire = Client::new(&server);
     wire.exchange("client", 1, 0).await.unwrap();
     assert_eq!(server.clients().opens(), 0);

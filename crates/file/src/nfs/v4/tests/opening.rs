@@ -71,6 +71,24 @@ async fn the_ways_to_create() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unchecked_creation_cuts_a_file_to_nothing_or_not_at_all() {
+    let (_server, mut session, root) = begin().await;
+    let (file, stateid) = session.open(&root, "a", "owner", WRITE_ACCESS, 0).await;
+    session.write(&file, stateid, 0, b"content").await;
+    for (name, wanted, expected) in [("a", 3, 7), ("a", 100, 7), ("a", 0, 0), ("b", 3, 3)] {
+        let open = named(creating(2, UNCHECKED).set(&[SIZE], args().u64(wanted)), name);
+        let mut answer = session.run(call().at(&root).op(OPEN, open).get(&[SIZE])).await;
+        answer.done(PUTFH);
+        let reader = answer.done(OPEN);
+        reader.skip(16 + 20 + 4).unwrap();
+        let set = reader.u32().unwrap();
+        assert_eq!(set, u32::from(wanted == expected), "words of the attributes that were set: {name}, {wanted}");
+        reader.skip(4 * set as usize + 4).unwrap();
+        assert_eq!(answer.attributes(&[SIZE]).u64(), Ok(expected), "{name}, {wanted}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn truncation_waits_for_the_reservation() {
     let (server, mut session, root) = begin().await;
     let (file, stateid) = session.open(&root, "a", "owner", WRITE_ACCESS, WRITE_ACCESS).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::MemoryFiles;
-use crate::nfs::testing::{args, clock, rule, server_with};
+use crate::nfs::testing::{SHARE, args, clock, rule, server_with};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::testing::*;
 use crate::nfs::v4::{LEASE, status};
@@ -82,6 +82,44 @@ async fn grace_is_as_long_where_the_listener_opens_late() {
     assert_eq!(session.status(complete()).await, status::OK);
     let root = session.root().await;
     assert_eq!(session.try_open(&root, "a", "owner", READ_ACCESS, 0).await.unwrap_err(), status::GRACE);
+}
+
+/// Its drives came back after the grace period of the start.
+#[tokio::test(start_paused = true)]
+async fn a_share_that_opens_late_has_a_grace_period_of_its_own() {
+    let server = after_a_start();
+    let mut session = ClientSession::before_reclaim(&server, "client").await;
+    let file = file_of(&server, &mut session, "a").await;
+    let root = session.root().await;
+    assert_eq!(session.status(complete()).await, status::OK);
+    let pass = async |session: &mut ClientSession, time: Duration| {
+        // Each call renews the lease.
+        for _ in 0..4 {
+            tokio::time::advance(time / 4).await;
+            assert_eq!(session.status(call().then(PUTROOTFH)).await, status::OK);
+        }
+    };
+    pass(&mut session, GRACE).await;
+    assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
+    // Another share is none of its.
+    server.begin_grace_of(SHARE + 1);
+    assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
+    server.begin_grace_of(SHARE);
+    assert_eq!(session.lock_test(&file, "l", true, (0, 1)).await, Err((status::GRACE, None)));
+    assert_eq!(session.try_open(&root, "a", "owner", READ_ACCESS, 0).await.unwrap_err(), status::GRACE);
+    // The client could not claim it before it said that it had nothing more to claim.
+    let mut answer = session.run(claim(&file, BOTH_ACCESS, 0)).await;
+    answer.done(PUTFH);
+    let open = answer.stateid(OPEN);
+    let head = args().u32(2).u32(1).u64(0).u64(10).u32(1).u32(0).stateid(open).u32(0).u64(0);
+    assert_eq!(session.status(call().at(&file).op(LOCK, head.opaque(b"l"))).await, status::OK);
+    pass(&mut session, GRACE).await;
+    assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
+    session.open(&root, "a", "other", READ_ACCESS, 0).await;
+    // A listener that opens again gives its own to all.
+    server.begin_grace_of(SHARE);
+    server.begin_grace();
+    assert_eq!(session.status(claim(&file, READ_ACCESS, 0)).await, status::NO_GRACE);
 }
 
 #[tokio::test(start_paused = true)]

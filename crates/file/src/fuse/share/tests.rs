@@ -1,0 +1,103 @@
+//! The read-only attribute of Samba, over a tree in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::MemoryFiles;
+use crate::nfs::testing::clock;
+use crate::nfs::testing::gate::Gate;
+
+const READ_ONLY: u8 = 1;
+
+/// A value as smbd 4.17 writes it, with these bits among its attributes.
+fn value(bits: u8) -> Bytes {
+    let mut value = [0, 0, 5, 0, 5, 0, 0, 0, 0x11, 0, 0, 0, 0x20, 0, 0, 0, 0x27, 0xee, 0x91, 0x9f, 0x91, 0x7a, 0xdd, 1];
+    value[12] |= bits;
+    Bytes::copy_from_slice(&value)
+}
+
+fn user(uid: u32) -> Caller {
+    Caller { uid, gid: uid, groups: Vec::new() }
+}
+
+/// A share that Samba serves, and a file of the user 5.
+async fn scene(mode: u32) -> (Share<Gate>, Inode) {
+    let files = Arc::new(Gate::new(MemoryFiles::new(clock)));
+    let root = files.root();
+    let numbers = Numbers { root, dos_attributes: true };
+    let opened = Opened::default();
+    let share = Share { files, numbers, opened, locking: None, cache: Duration::ZERO, dos_attributes: true };
+    let changes = Changes { mode: Some(mode), uid: Some(5), gid: Some(5), ..Changes::default() };
+    let made = share.files.create(&Caller::ROOT, root, b"a", Creation::Guarded(changes)).await;
+    (share, made.expect("a file").file.inode)
+}
+
+impl Share<Gate> {
+    async fn set(&self, caller: &Caller, inode: Inode, bits: u8) -> Result<()> {
+        self.set_attribute(caller, inode, dos::NAME, value(bits), None).await
+    }
+
+    async fn mode(&self, inode: Inode) -> u32 {
+        self.files.attributes(inode).await.expect("its attributes").mode
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn samba_does_not_wait_for_a_close_that_may_wait_for_it() {
+    let (share, inode) = scene(0o644).await;
+    let writing = Opening::of(libc::O_RDWR);
+    share.open(&user(5), inode, writing).await.expect("it is open");
+    // As a share answers while the file is open for writing.
+    share.files.modes_wait.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let refused = share.set(&user(5), inode, READ_ONLY).await;
+    assert!(matches!(refused, Err(FileError::Retry(_))), "{refused:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
+    // Another protocol may take its time to close the file.
+    share.close(inode, true).await;
+    let began = Instant::now();
+    let refused = share.set(&user(5), inode, READ_ONLY).await;
+    assert!(refused.is_err() && began.elapsed() >= PATIENCE, "{refused:?} after {:?}", began.elapsed());
+    share.files.modes_wait.store(false, Ordering::Relaxed);
+    share.set(&user(5), inode, READ_ONLY).await.expect("it is read-only");
+    assert_eq!(share.mode(inode).await, 0o444);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_clears_what_the_owner_set() {
+    let (share, inode) = scene(0o644).await;
+    share.set(&user(5), inode, READ_ONLY).await.expect("it is read-only");
+    assert_eq!(share.mode(inode).await, 0o444);
+    assert!(share.set(&user(6), inode, 0).await.is_err(), "another user cleared it");
+    share.set(&user(5), inode, 0).await.expect("it is not read-only");
+    assert_eq!(share.mode(inode).await, 0o644);
+}
+
+#[tokio::test(start_paused = true)]
+async fn read_only_is_told_where_nothing_is_stored() {
+    for (mode, expected) in [(0o444, true), (0o644, false)] {
+        let (share, inode) = scene(mode).await;
+        let found = share.attribute(&user(5), inode, dos::NAME).await;
+        assert_eq!(found.as_deref().is_ok_and(|value| value[12] & READ_ONLY != 0), expected, "{mode:o}: {found:?}");
+        let other = share.attribute(&user(5), inode, b"user.other").await;
+        assert!(matches!(other, Err(FileError::NoAttribute)), "{other:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn samba_may_remove_a_committed_file_after_its_time() {
+    for (committed, state, expected) in
+        [(true, "locked", true), (true, "archived", false), (false, "archived", true), (false, "open", true)]
+    {
+        let (share, inode) = scene(0o644).await;
+        let told = share.files.set_attribute(&Caller::ROOT, inode, STATE, Some(state.into()), None).await;
+        told.expect("the tree in memory takes any attribute");
+        share.set(&user(5), inode, READ_ONLY).await.expect("it is read-only");
+        share.files.no_change.store(committed, Ordering::Relaxed);
+        let found = share.attribute(&user(5), inode, dos::NAME).await.expect("a value");
+        assert_eq!(found[12] & READ_ONLY != 0, expected, "{committed}, {state}");
+    }
+}
