@@ -232,6 +232,12 @@ impl Frontend {
         let path = decode(&raw_path, false).ok_or_else(invalid)?;
         let query = Query::parse(uri.query()).ok_or_else(invalid)?;
         if let Some(bucket) = self.bucket_of_host(headers) {
+            // It comes into a path. An escape or a slash in it would make that the path of another
+            // bucket and key than the request was judged and logged by.
+            if !bucket.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte)) {
+                let why = "The specified bucket is not valid: in a host name it has a-z, 0-9, dots and hyphens alone.";
+                return Err(refuse(S3ErrorCode::InvalidBucketName, why));
+            }
             let object = path.len() > 1;
             let bucket = Some(bucket);
             return Ok(Target { raw_path, path, query, bucket, object, by_host: true });

@@ -53,6 +53,17 @@ const KNOWN: [&str; 41] = [
     "website",
 ];
 
+/// Operations of S3 that this store does not have: method, whether on an object, and subresource.
+const UNSERVED: [(&str, bool, &str); 7] = [
+    ("DELETE", false, "metadataConfiguration"),
+    ("GET", false, "metadataConfiguration"),
+    ("POST", false, "metadataConfiguration"),
+    ("PUT", false, "metadataInventoryTable"),
+    ("PUT", false, "metadataJournalTable"),
+    ("PUT", true, "encryption"),
+    ("PUT", true, "renameObject"),
+];
+
 const BUCKET_SETTINGS: [&str; 18] = [
     "accelerate",
     "acl",
@@ -146,17 +157,17 @@ fn fits(method: &Method, object: bool, name: &str) -> bool {
 pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
     for (name, value) in query.iter() {
         if is_subresource_of_later(name, value) {
-            return Err(refuse(
-                S3ErrorCode::NotImplemented,
-                format!("A query parameter you provided implies functionality that is not implemented: {name}"),
-            ));
+            return Err(not_implemented(name));
         }
         // The wire crate would answer any other number with the first version's listing.
         if name == "list-type" && !["1", "2"].contains(&value) {
             return Err(refuse(S3ErrorCode::InvalidArgument, "list-type must be 2, or 1 for the first version."));
         }
         if KNOWN.contains(&name) && !fits(method, object, name) {
-            return Err(not_allowed());
+            return Err(match UNSERVED.contains(&(method.as_str(), object, name)) {
+                true => not_implemented(name),
+                false => not_allowed(),
+            });
         }
     }
     if method == Method::PUT && object {
@@ -173,6 +184,13 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
         }
     }
     Ok(())
+}
+
+fn not_implemented(name: &str) -> S3Error {
+    refuse(
+        S3ErrorCode::NotImplemented,
+        format!("A query parameter you provided implies functionality that is not implemented: {name}"),
+    )
 }
 
 /// The error for a method that is invalid on the resource.

@@ -13,6 +13,8 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::time::{Duration, SystemTime};
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// The algorithm of Version 4A.
+const ALGORITHM_4A: &str = "AWS4-ECDSA-P256-SHA256";
 /// Largest deviation of a client's clock, as on AWS.
 const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
 /// The header with the token of a session.
@@ -195,6 +197,10 @@ fn version_two() -> S3Error {
     )
 }
 
+fn version_four_a() -> S3Error {
+    refuse(S3ErrorCode::NotImplemented, "Signature Version 4A is not implemented; sign with AWS4-HMAC-SHA256.")
+}
+
 struct Scope {
     access_key: String,
     date: String,
@@ -235,6 +241,9 @@ fn scope(credential: &str, expected: &str) -> Result<Scope, &'static str> {
 fn from_header(text: &str, headers: &HeaderMap, service: &str) -> S3Result<Claim> {
     if text.starts_with("AWS ") {
         return Err(version_two());
+    }
+    if text.starts_with(ALGORITHM_4A) {
+        return Err(version_four_a());
     }
     let Some(rest) = text.strip_prefix(ALGORITHM) else {
         return Err(refuse(
@@ -291,7 +300,11 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
             )
         })
     };
-    if field("X-Amz-Algorithm")? != ALGORITHM {
+    let algorithm = field("X-Amz-Algorithm")?;
+    if algorithm == ALGORITHM_4A {
+        return Err(version_four_a());
+    }
+    if algorithm != ALGORITHM {
         return Err(wrong("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
     }
     let scope = scope(field("X-Amz-Credential")?, "s3")
@@ -383,10 +396,9 @@ pub fn payload_of(text: &str) -> S3Result<PayloadSigning> {
         "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(PayloadSigning::UnsignedChunks),
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => Ok(PayloadSigning::Chunks { trailer: false }),
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Ok(PayloadSigning::Chunks { trailer: true }),
-        "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" | "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => Err(refuse(
-            S3ErrorCode::NotImplemented,
-            "Signature Version 4A is not implemented; sign with AWS4-HMAC-SHA256.",
-        )),
+        "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" | "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => {
+            Err(version_four_a())
+        }
         _ => {
             let mut hash = [0u8; 32];
             let decoded = (text.len() == 64)

@@ -15,9 +15,14 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ChecksumKind, CompleteRequest, CompletedPart as Named, ListUploadsRequest, NewUpload, ObjectWriter,
-    PartRequest, UploadInfo,
+    Algorithm, ArchiveError, ChecksumKind, CompleteRequest, CompletedPart as Named, ListUploadsRequest, NewUpload,
+    ObjectWriter, PartRequest, UploadInfo,
 };
+use stele_ground::{Bytes, counted};
+
+/// Free room that the catalog asks for each part that a completion changes: three of its blocks. A
+/// completion changes every part of the upload, also one that it does not list.
+const CATALOG_PER_PART: u64 = 3 * 4096;
 
 /// CreateMultipartUpload.
 pub async fn create(
@@ -239,7 +244,9 @@ pub async fn complete(
             refuse(S3ErrorCode::InvalidArgument, "Value for x-amz-mp-object-size header is less than zero.")
         })?,
     };
-    let info = wire.objects.complete_upload(&call.caller, complete).await.map_err(translated)?;
+    let count = complete.parts.len() as u64;
+    let completed = wire.objects.complete_upload(&call.caller, complete).await;
+    let info = completed.map_err(|error| translated(with_need(error, count)))?;
     let (encryption, _, _) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = CompleteMultipartUploadOutput {
@@ -258,6 +265,21 @@ pub async fn complete(
     let act = Act { wanted, bucket: &info.bucket, key: &info.key, logged: info.logged, sha256: None };
     receipt::add(wire, &call, act, &mut response).await;
     Ok(response)
+}
+
+/// Says what a completion needs where the catalog has no room for it: fewer parts may fit. `listed`
+/// are the parts that it names; the upload may have more.
+fn with_need(error: ArchiveError, listed: u64) -> ArchiveError {
+    match error {
+        ArchiveError::NoSpace(message) if message.starts_with("the catalog") => ArchiveError::NoSpace(format!(
+            "{message}. Completing takes about {} of free room there for each part of the upload, listed or not, at \
+             once: {} for the {} listed. An upload of fewer, larger parts takes less. The parts stay",
+            Bytes(CATALOG_PER_PART),
+            Bytes(listed.saturating_mul(CATALOG_PER_PART)),
+            counted(listed, "part")
+        )),
+        other => other,
+    }
 }
 
 /// AbortMultipartUpload.
@@ -373,4 +395,26 @@ pub async fn uploads(
         encoding_type: encoding.said(),
         ..ListMultipartUploadsOutput::default()
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_without_room_in_the_catalog_says_what_it_needs() {
+        let full = |message: &str| with_need(ArchiveError::NoSpace(message.to_owned()), 10_000).to_string();
+        let said = full("the catalog has no room: 40 MiB of 128 MiB are in use");
+        for words in [
+            "40 MiB of 128 MiB are in use. ",
+            "about 12 KiB of free room there for each part of the upload, listed or not",
+            "117.2 MiB for the 10000 parts listed",
+            "fewer, larger parts",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        // Another lack is none of the catalog's.
+        assert_eq!(full("the data volume has no free segment"), "the data volume has no free segment");
+        assert_eq!(with_need(ArchiveError::InvalidPartOrder, 2), ArchiveError::InvalidPartOrder);
+    }
 }

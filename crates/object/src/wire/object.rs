@@ -13,6 +13,7 @@ use futures_util::StreamExt;
 use http_body_util::StreamBody;
 use hyper::HeaderMap;
 use hyper::body::Frame;
+use hyper::header::HeaderValue;
 use s3s::dto::*;
 use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
@@ -233,6 +234,18 @@ impl Named {
             || self.content_language.is_some()
             || self.expires.is_some()
     }
+
+    /// Whether an answer can have these headers: a line break would begin another one.
+    fn can_be_sent(&self) -> bool {
+        let texts = [
+            &self.content_type,
+            &self.cache_control,
+            &self.content_disposition,
+            &self.content_encoding,
+            &self.content_language,
+        ];
+        texts.into_iter().flatten().all(|text| HeaderValue::from_str(text).is_ok())
+    }
 }
 
 impl Asked {
@@ -363,12 +376,19 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
     Ok(response)
 }
 
-// Otherwise an anonymous client could present a public object as a page of another kind.
+// Otherwise an anonymous client could present a public object as a page of another kind. And the
+// wire crate would answer HEAD with an error of its own for a header that cannot be sent.
 fn check_named(call: &Call, named: &Named) -> S3Result<()> {
     if named.any() && call.caller.actor == stele_archive::Actor::Anonymous {
         return Err(refuse(
             S3ErrorCode::InvalidRequest,
             "Request specific response headers cannot be used for anonymous GET requests.",
+        ));
+    }
+    if !named.can_be_sent() {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "A response-* parameter has a control character, which no header of an answer can have; leave it out.",
         ));
     }
     Ok(())

@@ -74,6 +74,13 @@ const CUSTOMER_SOURCE: &str = "copy-source-server-side-encryption-customer-";
 pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
     for (name, value) in headers {
         let Some(rest) = name.as_str().strip_prefix("x-amz-") else { continue };
+        // The wire crate passes over such a header.
+        if rest == "meta-" {
+            return Err(refuse(
+                S3ErrorCode::InvalidArgument,
+                "The header x-amz-meta- names no metadata; put a name behind it, or leave it out.",
+            ));
+        }
         let value = value.to_str().unwrap_or("");
         if NUMBERS.contains(&(operation, rest)) {
             one_of(value.trim().parse::<i64>().is_ok(), rest, S3ErrorCode::InvalidArgument)?;

@@ -141,6 +141,7 @@ async fn what_is_asked_for_is_done_or_refused() {
         ("xxHash", put("x-amz-checksum-xxhash3", "AAAA"), 400, "InvalidRequest"),
         ("a checksum to come", put("x-amz-checksum-tomorrow", "AAAA"), 400, "InvalidRequest"),
         ("a header of tomorrow", put("x-amz-keep-forever", "true"), 501, "NotImplemented"),
+        ("metadata without a name", put("x-amz-meta-", "x"), 400, "InvalidArgument"),
         ("a grant", put("x-amz-grant-read", "id=\"x\""), 400, "AccessControlListNotSupported"),
         ("a grant of a copy", copy("x-amz-grant-full-control", "id=\"x\""), 400, "AccessControlListNotSupported"),
         ("a KMS key alone", put(&format!("{with}-aws-kms-key-id"), "k"), 400, "InvalidArgument"),
@@ -290,6 +291,13 @@ async fn answers_are_those_of_aws() {
     let named = head("/bucket/k?response-content-type=text%2Fx&response-cache-control=no-store", None).await;
     assert_eq!(named.header("content-type").as_deref(), Some("text/x"), "{}", named.head);
     assert_eq!(named.header("cache-control").as_deref(), Some("no-store"), "{}", named.head);
+    for name in ["content-type", "cache-control", "content-disposition", "content-encoding", "content-language"] {
+        let target = format!("/bucket/k?response-{name}=a%0D%0Ax-other%3A%201");
+        for method in ["GET", "HEAD"] {
+            let answer = Ask::new(&server, method, &target).send(&server).await;
+            assert_eq!((answer.status, answer.header("x-other")), (400, None), "{method} {target}: {}", answer.head);
+        }
+    }
 
     let key = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
     let customer = {
@@ -425,6 +433,17 @@ async fn version_two_is_refused_with_the_way_out() {
     let answer = presigned.send_unsigned(&server, false).await;
     expect("version two, presigned", &answer, 400, "InvalidRequest");
     assert!(answer.text().contains("aws configure set default.s3.signature_version s3v4"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn version_four_a_is_not_implemented() {
+    let server = server().await;
+    let algorithm = "AWS4-ECDSA-P256-SHA256";
+    let fields = format!("{algorithm} Credential=AK/20300101/s3/aws4_request, SignedHeaders=host, Signature=00");
+    let headed = Ask::new(&server, "GET", "/bucket/k").header("authorization", &fields);
+    expect("in a header", &headed.send_unsigned(&server, false).await, 501, "NotImplemented");
+    let target = format!("/bucket/k?X-Amz-Algorithm={algorithm}&X-Amz-Signature=00");
+    expect("presigned", &Ask::new(&server, "GET", &target).send_unsigned(&server, false).await, 501, "NotImplemented");
 }
 
 #[tokio::test]

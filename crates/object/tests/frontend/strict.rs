@@ -338,3 +338,29 @@ async fn a_number_in_a_document_is_one_to_its_end() {
     let ask = Ask::new(&server, "POST", "/bucket/k?uploadId=0").body(upload);
     check(&server, "a part's number", ask, 400, "MalformedXML").await;
 }
+
+/// An escape in the host would be decoded behind the checks: the request would be of another bucket
+/// and key than it was judged and logged by.
+#[tokio::test]
+async fn a_host_names_a_bucket_and_nothing_else() {
+    let settings = Settings { domains: vec!["s3.test".into()], ..Settings::default() };
+    let server = Server::start(settings, Bytes(256 << 20)).await;
+    server.archive.create_bucket(&Caller::local(0), "bucket", NewBucket::default()).await.unwrap();
+    put(&server, "kept/k", "kept").await;
+    put(&server, "kept/", "too").await;
+    let at = |host: &str, method: &str, target: &str| {
+        let mut ask = Ask::new(&server, method, target);
+        ask.headers = vec![("host".into(), format!("{host}.s3.test"))];
+        ask
+    };
+    check(&server, "a bucket", at("bucket", "GET", "/kept/k"), 200, "").await;
+    check(&server, "its list", at("bucket", "GET", "/?list-type=2"), 200, "").await;
+    for host in ["bucket%2Fkept", "bucket%2fkept", "bucket/kept", "bucket/kept/k?x=", "bucket/kept/k#", "b%75cket"] {
+        check(&server, host, at(host, "GET", "/k"), 400, "InvalidBucketName").await;
+        check(&server, host, at(host, "PUT", "/").body("other"), 400, "InvalidBucketName").await;
+        check(&server, host, at(host, "DELETE", "/?cors"), 400, "InvalidBucketName").await;
+    }
+    for (target, kept) in [("/bucket/kept/k", "kept"), ("/bucket/kept/", "too")] {
+        assert_eq!(Ask::new(&server, "GET", target).send(&server).await.text(), kept);
+    }
+}

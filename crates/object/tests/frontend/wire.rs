@@ -292,7 +292,6 @@ async fn a_method_that_does_not_fit_never_falls_back_to_another_operation() {
         ("DELETE", "/bucket/k?retention"),
         ("DELETE", "/bucket/k?legal-hold"),
         ("DELETE", "/bucket/k?acl"),
-        ("PUT", "/bucket/k?renameObject"),
         ("PUT", "/bucket/k?uploads"),
         ("PUT", "/bucket?versions"),
         ("HEAD", "/bucket/k?tagging"),
@@ -315,6 +314,14 @@ async fn a_method_that_does_not_fit_never_falls_back_to_another_operation() {
         ("PUT", "/bucket/k?abac"),
         ("PUT", "/bucket?logging"),
         ("GET", "/bucket/k?torrent"),
+        ("PUT", "/bucket/k?renameObject"),
+        ("PUT", "/bucket/k?renameObject=x"),
+        ("PUT", "/bucket/k?encryption"),
+        ("GET", "/bucket?metadataConfiguration"),
+        ("POST", "/bucket?metadataConfiguration"),
+        ("DELETE", "/bucket?metadataConfiguration"),
+        ("PUT", "/bucket?metadataInventoryTable"),
+        ("PUT", "/bucket?metadataJournalTable"),
     ] {
         let ask = Ask::new(&server, method, target).body(if method == "PUT" { "<X/>" } else { "" });
         let answer = ask.send(&server).await;
