@@ -32,6 +32,15 @@ impl LabError {
         }
     }
 
+    /// From the words of an access that failed: a target without room is full, whatever the way to
+    /// it.
+    pub fn of_access(text: String) -> LabError {
+        match NO_ROOM.iter().any(|words| text.contains(words)) {
+            true => LabError::Full(text),
+            false => LabError::Failed(text),
+        }
+    }
+
     /// From the attempt to reach a target over the network; `text` names both.
     pub fn reaching(error: &std::io::Error, text: String) -> LabError {
         use std::io::ErrorKind as Cause;
@@ -47,6 +56,11 @@ impl LabError {
         }
     }
 }
+
+/// How targets say that they have no room: files, devices and NBD (ENOSPC, EDQUOT), NFS, SCSI and
+/// S3.
+const NO_ROOM: [&str; 6] =
+    ["(os error 28)", "(os error 122)", "(NFS status 28)", "(NFS status 69)", "/27/07)", "the server answers 507"];
 
 /// The cause of an error in a TOML file, on one line: its place, the text there, and what is wrong.
 /// The parser's own text draws the place over several lines, which a message may not have.
@@ -97,6 +111,21 @@ mod tests {
         }
         assert_eq!(kind(Cause::InvalidData), LabError::Missing("x".into()), "an export that the server lacks");
         assert_eq!(kind(Cause::PermissionDenied), LabError::Refused("x".into()));
+    }
+
+    #[test]
+    fn a_target_without_room_is_full_whatever_the_way_to_it() {
+        let full = std::io::Error::from_raw_os_error(libc::ENOSPC).to_string();
+        let quota = std::io::Error::from_raw_os_error(libc::EDQUOT).to_string();
+        let unit = "data protect: there is no room left to write to (sense 7/27/07)";
+        let file = "there is no room left (NFS status 28)";
+        for text in [full.as_str(), &quota, unit, file, "the server answers 507 InsufficientStorage: no free segment"] {
+            assert_eq!(LabError::of_access(text.into()), LabError::Full(text.into()));
+        }
+        let other = std::io::Error::from_raw_os_error(libc::EIO).to_string();
+        for text in [other.as_str(), "data protect: it is write-protected (sense 7/27/00)"] {
+            assert_eq!(LabError::of_access(text.into()), LabError::Failed(text.into()));
+        }
     }
 
     #[test]

@@ -323,6 +323,10 @@ impl Job {
         let longest = |cell: &JobCell| {
             cell.setup.spec.length_max().max(if cell.precondition.is_some() { precondition::LENGTH } else { 0 })
         };
+        let patience = duration("time.patience", &self.time.patience, PATIENCE)?;
+        if patience == Duration(0) {
+            return Err(LabError::Usage("time.patience = 0s: more than 0, or every target has failed".into()));
+        }
         Ok(Opening {
             size: self.size()?,
             files: self.files.unwrap_or(FILES),
@@ -332,7 +336,7 @@ impl Job {
             content: self.content()?,
             step: cells.iter().fold(0, |step, cell| greatest_common(step, of_cell(cell))),
             longest: cells.iter().map(longest).max().unwrap_or(4096),
-            patience: duration("time.patience", &self.time.patience, PATIENCE)?,
+            patience,
         })
     }
 

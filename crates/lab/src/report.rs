@@ -106,7 +106,7 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     if short > 0 {
         let of = counted(recorded.cells.len() as u64, "cell");
         document.paragraph(format!(
-            "{short} of {of} {} not steady, void or partial. Such figures hold for the measured time only, and are left out of the \
+            "{short} of {of} {} void, partial or not steady. Such figures hold for the measured time only, and are left out of the \
              following sentences.",
             are(short as u64)
         ));
@@ -452,7 +452,7 @@ fn conclusion(recorded: &Recorded, document: &mut Document) {
                 .to_owned()
         }
         (count, all) => format!(
-            "The figures of {count} of {all} cells stand. The others are not steady, void or partial (see What is odd): do not quote them \
+            "The figures of {count} of {all} cells stand. The others are void, partial or not steady (see What is odd): do not quote them \
              without that word."
         ),
     };

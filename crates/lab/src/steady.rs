@@ -71,10 +71,10 @@ pub fn shortfall(rates: &[f64]) -> Option<String> {
     }
     let (range, rise) = spread(window);
     if range > 0.2 {
-        return Some(format!("the range of the last {ROUNDS} rounds is {:.0} % of their mean", range * 100.0));
+        return Some(format!("the range of the last {ROUNDS} rounds is {} % of their mean", beyond(range, 0.2)));
     }
     if rise > 0.1 {
-        return Some(format!("the rate moves by {:.0} % over the last {ROUNDS} rounds", rise * 100.0));
+        return Some(format!("the rate moves by {} % over the last {ROUNDS} rounds", beyond(rise, 0.1)));
     }
     let changed = change(rates).map(|Change { round, from, to, .. }| {
         format!("the rate changed from {from:.0} to {to:.0} after round {round}: two states, a longer warm-up leaves out the first")
@@ -89,6 +89,15 @@ pub fn shortfall(rates: &[f64]) -> Option<String> {
             )
         })
     })
+}
+
+/// A share in percent, which reads as more than its limit: rounded up to a tenth where rounding
+/// would hide that.
+fn beyond(share: f64, most: f64) -> String {
+    match (share * 100.0).round() > most * 100.0 {
+        true => format!("{:.0}", share * 100.0),
+        false => format!("{:.1}", (share * 1000.0).ceil() / 10.0),
+    }
 }
 
 /// Rounds without a single answer are alike, and still no state of a target.

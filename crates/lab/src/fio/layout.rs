@@ -219,13 +219,18 @@ pub fn open(options: &Options, laid: &Laid) -> Result<File, LabError> {
     let flags = options.sync_flags | if options.direct { libc::O_DIRECT } else { 0 };
     let mut open = OpenOptions::new();
     open.read(true).write(options.writes).custom_flags(flags);
-    open.open(&laid.path).map_err(|error| match options.direct && error.raw_os_error() == Some(libc::EINVAL) {
+    let opened = open.open(&laid.path);
+    let file = opened.map_err(|error| match options.direct && error.raw_os_error() == Some(libc::EINVAL) {
         true => LabError::Failed(format!(
             "{}: the file system does not let the page cache be passed by ({error}); leave direct=1 out, or name another one",
             laid.path.display()
         )),
         false => LabError::of(&error, "cannot be opened", &laid.path),
-    })
+    })?;
+    if options.writes {
+        local::take_up(&file);
+    }
+    Ok(file)
 }
 
 #[cfg(test)]

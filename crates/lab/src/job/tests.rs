@@ -96,6 +96,8 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
     }
     let job = Job { size: Some("huge".into()), ..Job::default() };
     assert!(job.size().unwrap_err().to_string().contains("size = huge"));
+    let job = Job::parse("[time]\npatience = '0s'").unwrap();
+    assert!(job.opening(&job.cells().unwrap(), false).unwrap_err().to_string().contains("time.patience = 0s"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use stele_media::{Buffer, system};
 
 use super::content::Content;
 use super::inline::Direct;
+use super::local;
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -134,6 +135,7 @@ fn fill_all(
     progress: Filling<'_>,
 ) -> Result<(), LabError> {
     let total = u64::from(mark.files) * mark.file_bytes;
+    local::refuse_without_room(path, Bytes(total), content)?;
     let mut source = content.source(Dice::new(content.seed), versions.cloned());
     let mut buffer = Buffer::zeroed(MIB as usize);
     for number in 0..mark.files {

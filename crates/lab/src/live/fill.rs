@@ -47,7 +47,7 @@ pub fn fill(
         for (slot, result) in answers.drain(..) {
             let Access { at, length, .. } = flying[slot as usize];
             result.map_err(|error| {
-                LabError::Failed(format!("{name}: write of {length} bytes at offset {at}: {error}"))
+                LabError::of_access(format!("{name}: write of {length} bytes at offset {at}: {error}"))
             })?;
             if let Some(versions) = versions {
                 versions.answered(at, length);

@@ -47,7 +47,7 @@ pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'
         other => LabError::Failed(other.to_string()),
     };
     let connected = Stream::tcp(&address.place).map_err(unreached)?;
-    let mut engine = Iscsi::on(connected, address, 4, fill::LENGTH as usize).map_err(LabError::Failed)?;
+    let mut engine = Iscsi::on(connected, address, 4, fill::LENGTH as usize).map_err(refused)?;
     let unit = engine.unit;
     let size = opening.of_device(address, unit.size, unit.block)?;
     let versions = opening.versions(size)?;
@@ -64,6 +64,16 @@ pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'
         patience: opening.patience,
         description: format!("iSCSI unit {address}, {}", engine.terms),
     })
+}
+
+/// The kind of what a target said instead of serving: its status is in the words.
+fn refused(text: String) -> LabError {
+    let says = |codes: &[&str]| codes.iter().any(|code| text.contains(code));
+    match () {
+        () if says(&["(status 0203)", "(status 0204)", "/25/00)"]) => LabError::Missing(text),
+        () if says(&["(status 0201)", "(status 0202)"]) => LabError::Refused(text),
+        () => LabError::Failed(text),
+    }
 }
 
 fn cannot(address: &IscsiAddress, error: &io::Error) -> String {

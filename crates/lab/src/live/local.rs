@@ -7,9 +7,9 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use stele_array::label;
 use stele_ground::{Bytes, MIB};
@@ -25,38 +25,67 @@ use crate::error::LabError;
 const MARK: &str = "user.stele.lab";
 
 /// How far the laboratory filled a file of its own, with which seed where all of it can be checked,
-/// and how it compresses.
+/// how it compresses, and how it was left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Mark {
     filled: u64,
     checked: Option<u64>,
     /// See [`Content::ratios`]; none in the mark of a former version.
     ratios: Option<(u32, u32)>,
+    left: Left,
+}
+
+/// What the mark says of the last run that wrote. A copy over the file keeps its mark, so the time
+/// of the last change tells what others wrote into it since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Left {
+    /// Nothing: the mark of a former version.
+    Unknown,
+    /// It writes, or was killed.
+    InUse,
+    /// When the file was changed last: nanoseconds since 1970.
+    Changed(i128),
+}
+
+impl Left {
+    fn of(metadata: &std::fs::Metadata) -> Left {
+        Left::Changed(i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()))
+    }
 }
 
 impl Mark {
     /// Of a file of which it is not known how far it is filled.
-    const NEW: Mark = Mark { filled: 0, checked: None, ratios: None };
+    const NEW: Mark = Mark { filled: 0, checked: None, ratios: None, left: Left::Unknown };
 
     fn of(file: &File) -> Option<Mark> {
         Mark::parse(&system::attribute(file, MARK)?)
     }
 
-    /// `FILLED`, `FILLED SEED` of former versions, or `FILLED SEED COMPRESS DEDUPE`; `-` is no
-    /// seed.
+    /// `FILLED`, `FILLED SEED` or `FILLED SEED COMPRESS DEDUPE` of former versions, or one word
+    /// more: `+` in use, or the time of the last change. `-` is no seed.
     fn parse(text: &str) -> Option<Mark> {
         let mut words = text.split(' ');
         let filled = words.next()?.parse().ok()?;
         let checked = words.next().and_then(|word| word.parse().ok());
         let mut percent = || words.next()?.parse().ok();
         let ratios = percent().zip(percent());
-        Some(Mark { filled, checked, ratios })
+        let left = match words.next() {
+            Some("+") => Left::InUse,
+            Some(word) => word.parse().map_or(Left::Unknown, Left::Changed),
+            None => Left::Unknown,
+        };
+        Some(Mark { filled, checked, ratios, left })
     }
 
     fn text(self) -> String {
-        let Mark { filled, checked, ratios } = self;
+        let Mark { filled, checked, ratios, left } = self;
         let checked = checked.map_or("-".to_owned(), |seed| seed.to_string());
-        ratios.map_or(filled.to_string(), |(compress, dedupe)| format!("{filled} {checked} {compress} {dedupe}"))
+        let left = match left {
+            Left::Unknown => String::new(),
+            Left::InUse => " +".to_owned(),
+            Left::Changed(when) => format!(" {when}"),
+        };
+        ratios.map_or(filled.to_string(), |(compress, dedupe)| format!("{filled} {checked} {compress} {dedupe}{left}"))
     }
 
     /// Where marks cannot be kept the file is used this once, and needs --destroy the next time.
@@ -76,6 +105,38 @@ impl Mark {
 pub(super) fn forget_filling(file: &File) {
     if Mark::of(file).is_some() {
         Mark::NEW.set(file);
+    }
+}
+
+/// Notes that a file of the laboratory is written from now on.
+pub(crate) fn take_up(file: &File) {
+    if let Some(mark) = Mark::of(file) {
+        Mark { left: Left::InUse, ..mark }.set(file);
+    }
+}
+
+/// A file system that hangs is waited for no longer. The mark then says that the file is in use.
+const LEAVING: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Notes how a run leaves a file of the laboratory that it could write to. Of several runs at once
+/// the last one notes it.
+pub(super) fn leave(file: &Arc<File>) {
+    let (file, (done, told)) = (Arc::clone(file), mpsc::channel());
+    let note = move || {
+        note_left(&file);
+        drop(file);
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().name("lab-leave".to_owned()).spawn(note).is_ok() {
+        let _ = told.recv_timeout(LEAVING);
+    }
+}
+
+fn note_left(file: &File) {
+    // Fails without the right to write, and writes nothing.
+    let could_write = file.write_at(&[], 0).is_ok();
+    if let (true, Some(mark), Ok(metadata)) = (could_write, Mark::of(file), file.metadata()) {
+        Mark { left: Left::of(&metadata), ..mark }.set(file);
     }
 }
 
@@ -194,14 +255,22 @@ pub(crate) fn may_write(path: &Path, destroy: bool) -> Result<(), LabError> {
     if destroy || length == 0 {
         return Ok(());
     }
-    if Mark::of(&probe).is_none() {
+    let Some(mark) = Mark::of(&probe) else {
         return Err(LabError::Refused(format!(
             "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
             path.display()
         )));
-    }
+    };
     // The laboratory made the file, and not what it was given to hold since then.
-    signatures::refuse(path, length)
+    signatures::refuse(path, length)?;
+    match mark.left {
+        Left::Changed(_) if mark.left != Left::of(&metadata) => Err(LabError::Refused(format!(
+            "{}: another program wrote into it since the laboratory's last run; name a file that does not exist, or let it be \
+             written over with --destroy",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn refused_device(path: &Path, found: &str) -> LabError {
@@ -275,6 +344,7 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
         return Err(LabError::Usage("--size: at least 4 KiB".into()));
     }
     let versions = opening.versions(size)?;
+    refuse_without_room(path, size, opening.content)?;
     let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
     Mark::NEW.set(&file);
@@ -285,9 +355,27 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     }
     written?;
     let checked = opening.content.verify.then_some(opening.content.seed);
-    Mark { filled: size.0, checked, ratios: Some(opening.content.ratios()) }.set(&file);
+    let ratios = Some(opening.content.ratios());
+    let left = file.metadata().map_or(Left::Unknown, |is| Left::of(&is));
+    Mark { filled: size.0, checked, ratios, left }.set(&file);
     drop(file);
     ready(path, size, versions, opening)
+}
+
+/// Refuses what cannot fit before anything is written: a file system that a fill takes whole has no
+/// room for others meanwhile. What compresses may need less.
+pub(super) fn refuse_without_room(path: &Path, size: Bytes, content: Content) -> Result<(), LabError> {
+    let there = std::fs::metadata(path).map_or(0, |found| found.blocks() * 512);
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(free) = system::free_space(if path.is_dir() { path } else { parent }) else { return Ok(()) };
+    let is_plain = content.ratios() == Content::default().ratios();
+    match is_plain && size.0.saturating_sub(there) > free.0 {
+        true => Err(LabError::Full(format!(
+            "{}: cannot be filled with {size}: the file system has room for {free}; give less with --size",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// So much is written between two flushes. One flush at the end would be of all that the page cache
@@ -345,6 +433,9 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
     if let Some(mark) = Mark::of(&plain).filter(|_| opening.writes && !opening.content.verify) {
         // What is written from now on has no CRCs.
         Mark { checked: None, ..mark }.set(&plain);
+    }
+    if opening.writes {
+        take_up(&plain);
     }
     let in_memory = system::in_memory(&plain);
     if in_memory || opening.buffered {

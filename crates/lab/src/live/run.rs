@@ -393,7 +393,7 @@ pub fn run_beside(
     };
     let kind = |told: String| match &ready.way {
         AccessMethod::Backup(vault) => vault.failed(told),
-        _ => LabError::Failed(told),
+        _ => LabError::of_access(told),
     };
     // The first reason is the cause; that something was never answered follows from many.
     let failed = failed.or(gathered.failed).or(parted.failed).map(kind).or(settled);

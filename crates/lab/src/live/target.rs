@@ -177,8 +177,8 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Removes what no other run has a use for: files of a directory, objects of a bucket, and a
-    /// remote file, a pool or a backup repository that this run made.
+    /// Notes how a file is left, and removes what no other run has a use for. That is files of a
+    /// directory, objects of a bucket, and a remote file, pool or repository that this run made.
     pub fn remove(&self) -> Result<(), LabError> {
         match &self.way {
             AccessMethod::Directory(directory) => directory.remove(),
@@ -186,11 +186,11 @@ impl Ready {
             AccessMethod::S3(bucket) => bucket.remove(),
             AccessMethod::Volume(volume) => volume.remove(),
             AccessMethod::Backup(vault) => vault.remove(),
-            AccessMethod::Null
-            | AccessMethod::Inline(_)
-            | AccessMethod::Ring(_)
-            | AccessMethod::Nbd { .. }
-            | AccessMethod::Iscsi(_) => Ok(()),
+            AccessMethod::Inline(file) | AccessMethod::Ring(file) => {
+                local::leave(file);
+                Ok(())
+            }
+            AccessMethod::Null | AccessMethod::Nbd { .. } | AccessMethod::Iscsi(_) => Ok(()),
         }
     }
 }

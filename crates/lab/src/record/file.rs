@@ -10,6 +10,21 @@ use super::{CellRecord, Head, VERSION};
 use crate::error::LabError;
 use crate::job::OfPart;
 
+/// What tells a file of a later format from a damaged one: these fields keep their names.
+#[derive(Deserialize)]
+struct Stamp {
+    line: String,
+    version: u32,
+}
+
+impl Stamp {
+    /// The format of a head that a later version wrote.
+    fn later(text: &[u8]) -> Option<u32> {
+        let stamp: Stamp = serde_json::from_slice(text).ok()?;
+        (stamp.line == "head" && stamp.version > VERSION).then_some(stamp.version)
+    }
+}
+
 /// What each file begins with.
 const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
 
@@ -187,6 +202,15 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
         }
         if digest.is_some() || partial.is_some() {
             return Err(bad(number, "there is something behind the end"));
+        }
+        // Before its other fields are read: a later format may have others.
+        if number == 1
+            && let Some(later) = Stamp::later(&text)
+        {
+            return Err(LabError::Refused(format!(
+                "{}: line 1: format {later} is not known; {VERSION} is: read it with the version of Stele that wrote it",
+                path.display()
+            )));
         }
         let line = serde_json::from_slice(&text)
             .map_err(|error| bad(number, &format!("is not of a .lab file: {}", json_cause(&error))))?;

@@ -28,6 +28,7 @@ fn rounds_that_drift_are_not_steady() {
         (&[0.0; 3], "nothing was answered"),
         (&[0.0; 12], "nothing was answered"),
         (&[100.0, 103.0, 106.0, 109.0, 113.0], "moves by 12 %"),
+        (&[899.8, 1000.0, 1000.0, 1000.0, 1100.2], "is 20.1 % of their mean"),
         (&[100.0, 90.0, 115.0, 100.0, 100.0], "range of the last 5 rounds is 25 %"),
         (&[130.0, 131.0, 129.0, 130.0, 130.0, 100.0, 101.0, 99.0, 100.0, 100.0], "from 130 to 100 after round 5"),
     ] {

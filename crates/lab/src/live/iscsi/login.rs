@@ -242,7 +242,7 @@ impl<S: Read + Write> Dialogue<'_, S> {
     }
 }
 
-fn refusal(class: u8, detail: u8) -> String {
+pub(super) fn refusal(class: u8, detail: u8) -> String {
     let why = match (class, detail) {
         (1, _) => "the target has moved, and says so instead of serving",
         (2, 1) => "it does not accept the user or the secret; give them as iscsi://USER%PASSWORD@...",

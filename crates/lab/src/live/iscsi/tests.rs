@@ -27,6 +27,20 @@ fn addresses_are_read_as_other_initiators_read_them_and_shown_without_the_secret
 }
 
 #[test]
+fn what_a_target_lacks_or_refuses_has_a_kind_of_its_own() {
+    for (text, kind) in [
+        (login::refusal(2, 3), LabError::Missing as fn(String) -> LabError),
+        (login::refusal(2, 4), LabError::Missing),
+        (login::refusal(2, 1), LabError::Refused),
+        (login::refusal(2, 2), LabError::Refused),
+        (login::refusal(3, 1), LabError::Failed),
+        (sense::words(2, &[0, 18, 0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0]), LabError::Missing),
+    ] {
+        assert_eq!(refused(text.clone()), kind(text));
+    }
+}
+
+#[test]
 fn sense_data_is_told_in_words() {
     let fixed = |key: u8, code: u8, qualifier: u8| {
         let mut sense = vec![0, 18, 0x70, 0, key];

@@ -1,4 +1,7 @@
 use super::*;
+use crate::live::target::Target;
+
+const WHEN: Left = Left::Changed(1_795_993_273_000_000_001);
 
 #[test]
 fn a_mark_is_read_as_it_was_written_also_by_former_versions() {
@@ -11,11 +14,15 @@ fn a_mark_is_read_as_it_was_written_also_by_former_versions() {
         ("4096 7 400", 4096, Some(7), None),
         ("4096 7 400 x", 4096, Some(7), None),
     ] {
-        let mark = Mark { filled, checked, ratios };
+        let mark = Mark { filled, checked, ratios, left: Left::Unknown };
         assert_eq!(Mark::parse(text), Some(mark), "{text}");
         if ratios.is_some() || checked.is_none() {
             assert_eq!(Mark::parse(&mark.text()), Some(mark), "{text}");
         }
+    }
+    for (text, left) in [("4096 - 100 100 +", Left::InUse), ("4096 7 100 100 1795993273000000001", WHEN)] {
+        let mark = Mark::parse(text).unwrap();
+        assert_eq!((mark.left, mark.text().as_str()), (left, text));
     }
     for text in ["", "x", "-1", " 4096", "18446744073709551616"] {
         assert_eq!(Mark::parse(text), None, "{text}");
@@ -26,6 +33,45 @@ fn a_mark_is_read_as_it_was_written_also_by_former_versions() {
     assert!(serves("4096 7 100 100", checked) && !serves("4096 8 100 100", checked));
     assert!(!serves("4096 7", checked) && !serves("4096", plain), "nobody knows how they compress");
     assert!(!serves("4095 - 100 100", plain) && !serves("4096 - 400 100", plain));
+}
+
+#[test]
+fn what_others_wrote_into_a_file_of_the_laboratory_stays() {
+    let path = std::env::temp_dir().join(format!("stele-lab-others-{}", std::process::id()));
+    let opening = Opening { size: Some(Bytes(MIB)), writes: true, ..Opening::default() };
+    let target = Target::Path(path.clone());
+    let open = |opening: Opening| target.open(opening, &mut |_, _| true);
+    open(opening).unwrap().remove().unwrap();
+    // A second run, and one that is killed.
+    open(opening).unwrap().remove().unwrap();
+    drop(open(opening).unwrap());
+    open(opening).unwrap().remove().unwrap();
+    // `cp` keeps the file, and with it the mark.
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.write_all_at(b"records", 0).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(5)).unwrap();
+    for wanted in [opening, Opening { size: Some(Bytes(2 * MIB)), writes: false, ..opening }] {
+        let refused = open(wanted).map(|ready| ready.size);
+        assert!(matches!(&refused, Err(LabError::Refused(why)) if why.contains("another program")), "{refused:?}");
+    }
+    // A run that only reads may use it, and changes nothing of this.
+    open(Opening { writes: false, ..opening }).unwrap().remove().unwrap();
+    assert!(open(opening).is_err() && std::fs::read(&path).unwrap().starts_with(b"records"));
+    open(Opening { destroy: true, ..opening }).unwrap().remove().unwrap();
+    assert!(open(opening).is_ok());
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_file_that_cannot_fit_is_refused_before_anything_is_written() {
+    let path = std::env::temp_dir().join(format!("stele-lab-room-{}", std::process::id()));
+    let opening = Opening { size: Some(Bytes(1 << 60)), writes: true, ..Opening::default() };
+    for target in [Target::Path(path.clone()), Target::Directory(path.clone())] {
+        let opened = target.open(opening, &mut |_, _| -> bool { panic!("something was written") });
+        let refused = opened.map(|ready| ready.size);
+        assert!(matches!(&refused, Err(LabError::Full(why)) if why.contains("has room for")), "{refused:?}");
+        assert!(!path.exists(), "{target}");
+    }
 }
 
 #[test]
