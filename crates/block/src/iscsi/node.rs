@@ -227,7 +227,14 @@ impl Node {
         match kept {
             None => Ok(Reservations::default()),
             Some(bytes) => Reservations::restore(&bytes).ok_or_else(|| {
-                tracing::error!(volume, "kept reservations are damaged; all logins are refused");
+                match Reservations::later(&bytes) {
+                    Some(version) => tracing::error!(
+                        volume,
+                        "kept reservations have version {version}, and this program knows version 1; all logins are refused: \
+                         start the version of Stele that wrote them, or a later one"
+                    ),
+                    None => tracing::error!(volume, "kept reservations are damaged; all logins are refused"),
+                }
                 Refusal::UNAVAILABLE
             }),
         }

@@ -65,6 +65,11 @@ impl Reservations {
         Some(Reservations { now: Registrations::decode(kept)? })
     }
 
+    /// The version of reservations that a later version of Stele kept, if they are whole.
+    pub fn later(kept: &[u8]) -> Option<char> {
+        Registrations::later(kept)
+    }
+
     pub fn has_registrants(&self) -> bool {
         !self.now.list.is_empty()
     }

@@ -76,6 +76,14 @@ impl Registrations {
         (at == body.len()).then_some(Registrations { generation: be32(body, 8), list, holder, persists: true })
     }
 
+    /// The version of bytes that a later version of Stele kept, if they are whole.
+    pub fn later(bytes: &[u8]) -> Option<char> {
+        let body = bytes.len().checked_sub(4).and_then(|end| bytes.get(..end))?;
+        let (word, version) = (MAGIC.get(..7)?, body.get(7).copied().filter(u8::is_ascii_graphic)?);
+        let is_whole = checksum(CrcAlgorithm::Crc32Iscsi, body) as u32 == be32(bytes, body.len());
+        (body.starts_with(word) && Some(&version) > MAGIC.last() && is_whole).then_some(char::from(version))
+    }
+
     pub fn key_of(&self, port: &Port) -> Option<u64> {
         self.list.iter().find(|one| one.port == *port).map(|one| one.key)
     }
@@ -92,3 +100,6 @@ impl Registrations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
