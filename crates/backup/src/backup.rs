@@ -254,6 +254,10 @@ pub fn run(
         ..Description::default()
     };
     request.check()?;
+    // Those of a later version may say how this very backup is to be kept.
+    if let Err(error @ BackupError::Newer(_)) = repository.defaults() {
+        return Err(error);
+    }
     if let Some(until) = options.locked_until {
         // The header needs the lock in any case. A store or a key that cannot lock is found before
         // the work, and before there is a session that would hold prune back.
@@ -432,8 +436,8 @@ fn find_parent(indexed: &Indexed, paths: &[Vec<u8>], host: &str) -> Result<Optio
             Ok(Snapshot { description, .. }) if description.host == host && description.paths == paths => {
                 return Ok(Some((dated.id, description)));
             }
-            // A damaged snapshot, or one that was forgotten meanwhile, is no parent.
-            Ok(_) | Err(BackupError::Damaged(_) | BackupError::Missing(_)) => {}
+            // One that is damaged, newer, or was forgotten meanwhile, is no parent.
+            Ok(_) | Err(BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_)) => {}
             Err(error) => return Err(error),
         }
     }

@@ -15,6 +15,8 @@ pub enum BackupError {
     Locked(String),
     /// Stored bytes are not those that were written. Repair, or restore the rest.
     Damaged(String),
+    /// A later version wrote it, and it is whole. Use that version; change and remove nothing.
+    Newer(String),
     /// The named snapshot, path or segment is not there.
     Missing(String),
     /// It is there already.
@@ -75,6 +77,7 @@ impl fmt::Display for BackupError {
             BackupError::NoRepository(text)
             | BackupError::Locked(text)
             | BackupError::Damaged(text)
+            | BackupError::Newer(text)
             | BackupError::Missing(text)
             | BackupError::Exists(text)
             | BackupError::Refused(text)

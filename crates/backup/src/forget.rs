@@ -24,8 +24,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_ground::calendar::date;
 
 use crate::error::{BackupError, Result};
+use crate::newer;
 use crate::repository::{Closed, Dated, Repository};
-use crate::snapshot::{NANOS, SnapshotId};
+use crate::snapshot::{self, NANOS, SnapshotId};
 use crate::store::{Folder, Name};
 
 /// How many to keep of each kind. All zero keeps nothing, and is refused.
@@ -99,6 +100,8 @@ impl JudgedSnapshot {
 }
 
 const DAY: u64 = 86_400;
+/// Bytes of a snapshot that are compared at once.
+const PART_BYTES: u64 = 4 << 20;
 /// A snapshot that is dated further ahead was stored when the store's clock was wrong, or the clock
 /// is wrong now.
 const AHEAD_SECONDS_MAX: u64 = DAY;
@@ -203,17 +206,19 @@ pub fn judge_with(candidates: Vec<Candidate>, policy: &ForgetPolicy, gap_max: u6
 }
 
 /// The snapshots that are named, to be removed whatever they are. One that `describe` cannot read
-/// goes too: it may be the damaged one that stops every prune. If a name has no snapshot, none of
-/// them goes.
+/// goes too: it may be the damaged one that stops every prune. If a name has no snapshot, or that
+/// of a later version, none of them goes.
 pub fn named(
+    repository: &Closed,
     all: &[Dated],
     names: &[SnapshotId],
-    mut describe: impl FnMut(&Dated) -> Option<Candidate>,
+    mut describe: impl FnMut(&Dated) -> Result<Option<Candidate>>,
 ) -> Result<Vec<JudgedSnapshot>> {
     let missing = |id: &SnapshotId| BackupError::Missing(format!("the repository has no snapshot {id}"));
     let found = names.iter().map(|id| all.iter().find(|dated| dated.id == *id).ok_or_else(|| missing(id)));
     let found = found.collect::<Result<Vec<&Dated>>>()?;
     let judged = found.into_iter().map(|dated| {
+        let described = refuse_newer(repository, dated).and_then(|()| describe(dated)).map_err(stays)?;
         let unread = Candidate {
             id: dated.id,
             stored: dated.stored,
@@ -223,9 +228,40 @@ pub fn named(
             has_gaps: false,
             is_misdated: false,
         };
-        JudgedSnapshot { candidate: describe(dated).unwrap_or(unread), kept_by: Vec::new() }
+        Ok(JudgedSnapshot { candidate: described.unwrap_or(unread), kept_by: Vec::new() })
     });
-    Ok(judged.collect())
+    judged.collect()
+}
+
+fn stays(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Newer(text) => BackupError::Newer(format!("{text} to forget it; nothing was removed")),
+        other => other,
+    }
+}
+
+/// Refuses a snapshot that a later version wrote, of any length: it reads part by part.
+fn refuse_newer(repository: &Closed, dated: &Dated) -> Result<()> {
+    let name = Name::of(Folder::Snapshots, &dated.id.0);
+    let read = |from: u64| match repository.store.get_range(&name, from..dated.size.min(from + PART_BYTES)) {
+        // It is damaged, or gone.
+        Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(None),
+        read => read.map(Some),
+    };
+    let magic = match repository.store.get_range(&name, 0..dated.size.min(snapshot::MAGIC.len() as u64)) {
+        Err(BackupError::Damaged(_) | BackupError::Missing(_)) => return Ok(()),
+        magic => magic?,
+    };
+    let Some(refusal) = newer::refusal(&format!("snapshot {}", dated.id), &magic, &snapshot::MAGIC) else {
+        return Ok(());
+    };
+    let (mut hash, mut at) = (blake3::Hasher::new(), 0);
+    while at < dated.size {
+        let Some(part) = read(at)? else { return Ok(()) };
+        hash.update(&part);
+        at += PART_BYTES;
+    }
+    if *hash.finalize().as_bytes() == dated.id.0 { Err(refusal) } else { Ok(()) }
 }
 
 /// Removes a snapshot without reading it.

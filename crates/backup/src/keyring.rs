@@ -10,7 +10,7 @@ use crate::codec::Decoder;
 use crate::crypt::{SALT_BYTES, Salt, SealingKey, Secret, TAG_BYTES, check_value, from_hex, hex};
 use crate::error::{BackupError, Result};
 
-const MAGIC: [u8; 8] = *b"STLBKEY1";
+pub(crate) const MAGIC: [u8; 8] = *b"STLBKEY1";
 const ESCROW: &str = "stele-backup-escrow-1";
 
 /// Bytes of the longest label of a key.
@@ -120,7 +120,7 @@ impl WrappedKey {
     pub fn decode(bytes: &[u8]) -> Result<WrappedKey> {
         let mut decoder = Decoder::new(bytes, "key");
         if decoder.array()? != MAGIC {
-            return Err(decoder.damaged("it is no key of this version"));
+            return Err(decoder.damaged("it begins as no key does"));
         }
         let cost = Cost { memory_kib: decoder.u32()?, passes: decoder.u32()?, lanes: decoder.u32()? };
         let length = decoder.u32()? as usize;

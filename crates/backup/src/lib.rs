@@ -21,6 +21,7 @@ pub mod filter;
 pub mod forget;
 pub mod index;
 pub mod keyring;
+mod newer;
 mod packer;
 pub mod prune;
 pub mod references;

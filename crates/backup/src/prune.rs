@@ -15,6 +15,9 @@
 //! needed segment is gone, or cannot tell which chunks it had, any segment may hold them again, and
 //! nothing is condemned until its snapshots are forgotten.
 //!
+//! A snapshot of a later version may need any segment, and so may a segment of a later version that
+//! no snapshot seems to need. While there is one, prune refuses, and changes nothing.
+//!
 //! Only step 2 is exclusive. A prune that began later may have pardoned a segment that this one has
 //! yet to remove, so each removal looks at the latest epoch first, and ends the prune if it is
 //! another one.
@@ -30,8 +33,8 @@ use crate::error::{BackupError, Result};
 use crate::references::References;
 use crate::repository::Closed;
 use crate::repository::epochs::{Condemned, Epoch};
-use crate::repository::footers::{damaged, read_tail};
-use crate::segment::{Footer, SegmentId};
+use crate::repository::footers::{damaged, read_footer, refuse_newer};
+use crate::segment::SegmentId;
 use crate::store::{Folder, Name};
 
 /// Epochs between condemnation and removal.
@@ -114,7 +117,8 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
                     dated.id
                 )));
             }
-            references => references?,
+            Err(error) => return Err(kept_for(error)),
+            Ok(references) => references,
         };
         snapshots += 1;
         for (segment, ordinals) in references.0 {
@@ -122,7 +126,7 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
         }
     }
     let segments: BTreeMap<SegmentId, u64> = repository.segments()?.into_iter().collect();
-    let (repaired, lost) = repaired(repository, &needed, &segments)?;
+    let (repaired, lost) = repaired(repository, &needed, &segments).map_err(kept_for)?;
     // No repository gets there by pruning: a writer planted the number.
     let last = || BackupError::Damaged(format!("{} is the last possible epoch", Name::epoch(latest.number).text()));
     let number = latest.number.checked_add(1).ok_or_else(last)?;
@@ -135,6 +139,8 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
             pruned.bytes += size;
             continue;
         }
+        progress.check()?;
+        refuse_newer(&*repository.store, &segment, size).map_err(kept_for)?;
         let since = before.unwrap_or(number);
         condemned.insert(segment, since);
         pruned.condemned += 1;
@@ -185,6 +191,16 @@ pub fn run_with(repository: &Closed, dry_run: bool, progress: &PruneProgress) ->
     Ok(pruned)
 }
 
+/// The refusal of a prune beside an object of a later version.
+fn kept_for(error: BackupError) -> BackupError {
+    match error {
+        BackupError::Newer(text) => BackupError::Newer(format!(
+            "{text} for prunes too: what the object needs shows only there, and nothing was removed"
+        )),
+        other => other,
+    }
+}
+
 /// The segments that hold chunks again whose needed place is damaged, and the number of needed
 /// segments that cannot tell which chunks they had. Footers need no key.
 fn repaired(
@@ -193,9 +209,9 @@ fn repaired(
     segments: &BTreeMap<SegmentId, u64>,
 ) -> Result<(BTreeSet<SegmentId>, u64)> {
     let store = &*repository.store;
-    let footer = |id: &SegmentId, size: u64| match read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)) {
+    let footer = |id: &SegmentId, size: u64| match read_footer(store, id, size) {
         Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(None),
-        footer => footer.map(Some),
+        footer => footer.map(|(footer, _)| Some(footer)),
     };
     let marks = damaged(store)?;
     let (mut wanted, mut lost) = (BTreeSet::<ChunkId>::new(), 0);

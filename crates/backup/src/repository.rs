@@ -9,6 +9,7 @@ pub mod trees;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use stele_ground::counted_are;
 use zeroize::Zeroizing;
 
 use crate::chunker::{LENGTHS, Lengths};
@@ -18,6 +19,7 @@ use crate::crypt::{ChunkId, Keys, Kind, Salt, Secret, check_value};
 use crate::error::{BackupError, Result};
 use crate::index::{Index, Location};
 use crate::keyring::{Cost, is_escrow, parse_escrow};
+use crate::newer;
 use crate::references::References;
 use crate::segment::{SEGMENT_BYTES, SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{SNAPSHOT_BYTES_MAX, Snapshot, SnapshotId};
@@ -25,6 +27,10 @@ use crate::store::{Folder, Name, Store};
 
 const MAGIC: [u8; 8] = *b"STLBREP1";
 const HEADER_BYTES: usize = 104;
+/// That of a later version may be longer.
+const HEADER_BYTES_MAX: u64 = 4096;
+/// What to do about a header that is damaged.
+const DAMAGED_HEADER: &str = "bring the object 'repository' back from a copy or an earlier version";
 /// Passwords of one repository. Each wrong one costs an attempt at every key.
 pub const KEYS_MAX: usize = 64;
 
@@ -63,9 +69,12 @@ impl Header {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Header> {
+        if let Some(error) = newer::refusal_of_sealed("the object 'repository'", bytes, &MAGIC) {
+            return Err(error);
+        }
         let mut decoder = Decoder::new(bytes, "repository header");
         if decoder.array()? != MAGIC {
-            return Err(decoder.damaged("it is no repository of this version"));
+            return Err(decoder.damaged("it begins as no header does"));
         }
         let (id, check) = (decoder.array()?, decoder.array()?);
         let mut number = || decoder.u32().map(|number| number as usize);
@@ -142,7 +151,7 @@ impl std::ops::Deref for Repository {
 
 impl Closed {
     pub fn open(store: Arc<dyn Store>, surroundings: Arc<dyn Surroundings>) -> Result<Closed> {
-        let header = match store.get(&Name::repository(), HEADER_BYTES as u64) {
+        let header = match store.get(&Name::repository(), HEADER_BYTES_MAX) {
             Err(BackupError::Missing(_)) => {
                 // A place that has backups gets no other repository.
                 if let Some(text) = lost_header(&*store)? {
@@ -150,7 +159,10 @@ impl Closed {
                 }
                 return Err(BackupError::NoRepository(format!("there is no repository in {}", store.place())));
             }
-            read => Header::decode(&read?)?,
+            read => read.and_then(|bytes| Header::decode(&bytes)).map_err(|error| match error {
+                BackupError::Damaged(text) => BackupError::Damaged(format!("{text}; {DAMAGED_HEADER}")),
+                other => other,
+            })?,
         };
         Ok(Closed { header, store, surroundings })
     }
@@ -210,7 +222,7 @@ impl Repository {
         label: &str,
         making: Making,
     ) -> Result<Repository> {
-        if store.get(&Name::repository(), HEADER_BYTES as u64).is_ok() {
+        if store.get(&Name::repository(), HEADER_BYTES_MAX).is_ok() {
             return Err(BackupError::Exists(format!("{} has a repository already", store.place())));
         }
         let mut secret = Zeroizing::new([0; 32]);
@@ -278,11 +290,11 @@ impl Repository {
         Ok(found)
     }
 
-    /// The end of a snapshot by its agent's clock. Zero: it cannot be read.
+    /// The end of a snapshot by its agent's clock. Zero: it cannot be read, or not by this version.
     fn finished(&self, id: &SnapshotId) -> Result<u64> {
         match self.snapshot(id) {
             Ok(snapshot) => Ok(snapshot.description.finished),
-            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(0),
+            Err(BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_)) => Ok(0),
             Err(error) => Err(error),
         }
     }
@@ -352,6 +364,8 @@ fn has_any(store: &dyn Store, folder: Folder) -> Result<bool> {
 #[derive(Clone)]
 pub struct Indexed {
     pub repository: Repository,
+    /// Segments of a later version, which are not in the index.
+    later: usize,
     index: Arc<Mutex<Index>>,
 }
 
@@ -364,24 +378,37 @@ impl std::ops::Deref for Indexed {
 }
 
 impl Indexed {
-    pub fn new(repository: Repository, index: Index) -> Indexed {
-        Indexed { repository, index: Arc::new(Mutex::new(index)) }
+    /// `later` is the number of segments of a later version.
+    pub fn new(repository: Repository, index: Index, later: usize) -> Indexed {
+        Indexed { repository, later, index: Arc::new(Mutex::new(index)) }
     }
 
     pub fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The error of a chunk that is in no segment of the index.
+    fn nowhere(&self, id: &ChunkId) -> BackupError {
+        let later = match self.later {
+            0 => String::new(),
+            later => format!(
+                "; {} of a later version of Stele, and may have it: use that version",
+                counted_are(later as u64, "segment")
+            ),
+        };
+        BackupError::Damaged(format!("chunk {id:?} is in no readable segment{later}"))
+    }
+
     /// Where the chunk is whole.
     pub fn find(&self, id: &ChunkId) -> Result<Location> {
         let found = self.index().find(id);
-        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+        found.ok_or_else(|| self.nowhere(id))
     }
 
     /// Where to read the chunk, see [`Index::find_any`].
     pub fn find_any(&self, id: &ChunkId) -> Result<Location> {
         let found = self.index().find_any(id);
-        found.ok_or_else(|| BackupError::Damaged(format!("chunk {id:?} is in no readable segment")))
+        found.ok_or_else(|| self.nowhere(id))
     }
 
     /// The content of one chunk, checked against its id. Where it is damaged, or not what its

@@ -186,6 +186,10 @@ struct Restore<'a, 'b> {
     top: Option<Metadata>,
     /// Directories that are made if something in them is restored.
     pending: Vec<Found>,
+    /// Whether the next entry follows a part of the tree that is lost.
+    is_torn: bool,
+    /// Directories whose own entries are lost, and that are made all the same.
+    bridges: Vec<Vec<u8>>,
     done: Restored,
 }
 
@@ -224,6 +228,7 @@ fn run_in(
             Ok(None) => break,
             Err(error @ BackupError::Damaged(_)) => {
                 job.issue(&options.within, format!("a part of the tree is lost: {error}"));
+                restore.is_torn = true;
                 continue;
             }
             Err(error) => return Err(error),
@@ -316,6 +321,8 @@ impl<'a, 'b> Restore<'a, 'b> {
             links: Vec::new(),
             top: None,
             pending: Vec::new(),
+            is_torn: false,
+            bridges: Vec::new(),
             done: Restored::default(),
         }
     }
@@ -330,9 +337,32 @@ impl<'a, 'b> Restore<'a, 'b> {
         self.make(found)
     }
 
+    /// Makes the directories above an entry whose own entries are lost with a part of the tree.
+    /// Only this user may enter them: their owners and modes are lost too.
+    fn bridge(&mut self, path: &[u8]) -> Result<()> {
+        let ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        for above in ends.filter_map(|end| path.get(..end)) {
+            let mut known = self.directories.iter().map(|(path, ..)| path).chain(&self.bridges);
+            if known.any(|path| path == above) {
+                continue;
+            }
+            let made = self.job.target.make_directory(above, &Metadata::default());
+            if self.job.settle(above, made)?.is_some() {
+                self.done.directories += 1;
+                self.bridges.push(above.to_vec());
+                self.job.issue(above, "its owner, mode and times are lost with a part of the tree".to_owned());
+            }
+        }
+        Ok(())
+    }
+
     fn make(&mut self, found: Found) -> Result<()> {
         let Found { path, entry } = found;
         let job = self.job;
+        // All others behind the lost part lie in these directories, or in some that it enters.
+        if std::mem::take(&mut self.is_torn) {
+            self.bridge(&path)?;
+        }
         let directory = entry.content == Content::Directory;
         if directory {
             let made = job.target.make_directory(&path, &entry.metadata);

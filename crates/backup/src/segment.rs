@@ -133,6 +133,15 @@ impl Footer {
         Ok(length + TRAILER_BYTES)
     }
 
+    /// The length and the hash of the footer without its trailer, as the trailer of any version has
+    /// them. None: it is no trailer.
+    pub fn place(trailer: &[u8]) -> Option<(u64, [u8; 32])> {
+        let mut decoder = Decoder::new(trailer, "segment trailer");
+        let (length, _, hash) = (decoder.u32().ok()?, decoder.u32().ok()?, decoder.array().ok()?);
+        let kind = TRAILER_MAGIC.split_last()?.1;
+        decoder.take(kind.len()).is_ok_and(|magic| magic == kind).then_some((u64::from(length), hash))
+    }
+
     /// The footer from the end of a segment. `tail` may begin before the footer.
     pub fn decode(tail: &[u8]) -> Result<Footer> {
         let short = || BackupError::damaged("segment footer: ends too early");
@@ -203,7 +212,7 @@ fn header(kind: Kind, salt: &Salt) -> [u8; HEADER_BYTES] {
 
 fn parse_header(decoder: &mut Decoder<'_>) -> Result<(Kind, Salt)> {
     if decoder.array()? != MAGIC {
-        return Err(decoder.damaged("it is no segment of this version"));
+        return Err(decoder.damaged("it begins as no segment does"));
     }
     let kind = match decoder.array()? {
         [0, 0, 0, 0, 0, 0, 0, 0] => Kind::Content,

@@ -17,6 +17,7 @@ use std::io::Read;
 use crate::codec::{Decoder, put_bytes, put_varint};
 use crate::crypt::{ChunkId, Keys, Salt, TAG_BYTES, hex};
 use crate::error::{BackupError, Result};
+use crate::newer;
 use crate::references::References;
 use crate::tree::{NAME_MAX, PATH_MAX};
 
@@ -183,8 +184,11 @@ impl Description {
     fn decode(bytes: &[u8]) -> Result<Description> {
         let mut decoder = Decoder::new(bytes, "snapshot description");
         let version = decoder.varint()?;
+        if version > VERSION_VOLUME {
+            return Err(newer::error("the description of the snapshot", version, VERSION_VOLUME));
+        }
         if ![VERSION_ENDLESS, VERSION, VERSION_VOLUME].contains(&version) {
-            return Err(decoder.damaged("it is of another version"));
+            return Err(decoder.damaged("no version has this number"));
         }
         let mut is = Description {
             host: text(&mut decoder)?,
@@ -348,10 +352,13 @@ fn start<'a>(bytes: &'a [u8], id: &SnapshotId, repository: &[u8; 16]) -> Result<
     if blake3::hash(bytes).as_bytes() != &id.0 {
         return Err(BackupError::Damaged(format!("snapshot {id}: its hash differs")));
     }
+    if let Some(error) = newer::refusal(&format!("snapshot {id}"), bytes, &MAGIC) {
+        return Err(error);
+    }
     let mut decoder = Decoder::new(bytes, "snapshot");
     let magic = decoder.array()?;
     if magic != MAGIC && magic != MAGIC_UNBOUND {
-        return Err(decoder.damaged("it is no snapshot of this version"));
+        return Err(decoder.damaged("it begins as no snapshot does"));
     }
     if decoder.array::<16>()? != *repository {
         return Err(decoder.damaged("it is of another repository"));

@@ -4,12 +4,14 @@
 //! A chunk that is damaged is marked in the store, so that the next backup which has its content
 //! stores it again. Then old snapshots that need it are whole again too. A mark goes when its
 //! segment is found whole. Of a segment whose footer is lost, all chunks are marked.
+//!
+//! Objects of a later version are told apart and are no damage. Their marks stay as they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stele_ground::{are, counted};
+use stele_ground::{are, counted, counted_are};
 
 use crate::compress::Decompressor;
 use crate::crypt::ChunkId;
@@ -17,12 +19,12 @@ use crate::error::{BackupError, Result};
 use crate::index::Location;
 use crate::references::{Ordinals, References};
 use crate::repository::epochs::Epoch;
-use crate::repository::footers::{damaged, mark, read_tail, unmark};
+use crate::repository::footers::{damaged, mark, read_footer, unmark};
 use crate::repository::trees::Walk;
 use crate::repository::{Closed, Dated, Indexed, Repository};
-use crate::segment::{Footer, SEGMENT_BYTES_MAX, SegmentId};
+use crate::segment::{SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{Snapshot, SnapshotId};
-use crate::store::Name;
+use crate::store::{Folder, Name};
 use crate::tree::{Content, Piece};
 
 /// Bytes of a segment that are in memory at once, and as much as a chunk more.
@@ -69,10 +71,91 @@ pub struct DamagedKey {
     pub text: String,
 }
 
+/// A whole object that a later version wrote, or a snapshot that needs such a segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewerObject {
+    pub name: String,
+    pub text: String,
+}
+
+impl NewerObject {
+    fn new(name: &Name, text: impl ToString) -> NewerObject {
+        NewerObject { name: name.text().to_owned(), text: text.to_string() }
+    }
+
+    fn snapshot(id: &SnapshotId, text: impl ToString) -> NewerObject {
+        NewerObject::new(&Name::of(Folder::Snapshots, &id.0), text)
+    }
+}
+
+/// The keys, the defaults and the latest epoch, as far as a later version wrote them. Needs no
+/// password.
+pub fn newer_objects(repository: &Closed) -> Result<Vec<NewerObject>> {
+    let mut found = Vec::new();
+    for key in repository.keys_listed()? {
+        let name = format!("{}/{}", Folder::Keys.name(), key.name);
+        found.extend(key.newer.map(|text| NewerObject { name, text }));
+    }
+    if let Err(BackupError::Newer(text)) = repository.defaults() {
+        found.push(NewerObject::new(&Name::defaults(), text));
+    }
+    if let Some(latest) = repository.latest_epoch()?
+        && let Err(BackupError::Newer(text)) = repository.epoch()
+    {
+        found.push(NewerObject::new(&latest, text));
+    }
+    Ok(found)
+}
+
 /// Reads every key, and gives the damaged ones. Needs no password.
 pub fn damaged_keys(repository: &Closed) -> Result<Vec<DamagedKey>> {
     let keys = repository.keys_listed()?.into_iter();
     Ok(keys.filter_map(|key| Some(DamagedKey { name: key.name, text: key.damage? })).collect())
+}
+
+/// An object that holds no content of a snapshot, and that backups or prunes need.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DamagedObject {
+    pub name: String,
+    pub text: String,
+}
+
+/// Reads the defaults and the latest epoch. While one of them is damaged, backups fail. Needs no
+/// password.
+pub fn damaged_objects(repository: &Closed) -> Result<Vec<DamagedObject>> {
+    let mut found = Vec::new();
+    let mut judge = |name: Name, read: Result<()>| match read {
+        Err(BackupError::Damaged(text)) => {
+            found.push(DamagedObject { name: name.text().to_owned(), text });
+            Ok(())
+        }
+        // It is no damage, see `newer_objects`.
+        Err(BackupError::Newer(_)) => Ok(()),
+        read => read,
+    };
+    judge(Name::defaults(), repository.defaults().map(drop))?;
+    if let Some(latest) = repository.latest_epoch()? {
+        judge(latest, repository.epoch().map(drop))?;
+    }
+    Ok(found)
+}
+
+/// Snapshots that cannot be read, and why.
+pub type Unreadable = Vec<(SnapshotId, String)>;
+
+/// Compares every snapshot with its name, and gives those that cannot be read, and those of a later
+/// version. Needs no password.
+pub fn unreadable_snapshots(repository: &Closed) -> Result<(Unreadable, Vec<NewerObject>)> {
+    let (mut found, mut newer) = (Vec::new(), Vec::new());
+    for Dated { id, .. } in repository.snapshots()? {
+        match repository.references(&id) {
+            Ok(_) | Err(BackupError::Missing(_)) => {}
+            Err(error @ BackupError::Damaged(_)) => found.push((id, error.to_string())),
+            Err(error @ BackupError::Newer(_)) => newer.push(NewerObject::snapshot(&id, error)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((found, newer))
 }
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -88,8 +171,11 @@ pub struct Verified {
     pub damaged_chunks: u64,
     /// Keys that are damaged, as far as that shows without their passwords.
     pub damaged_keys: Vec<DamagedKey>,
+    pub damaged_objects: Vec<DamagedObject>,
+    /// Objects of a later version, which are no damage and were not checked.
+    pub newer: Vec<NewerObject>,
     /// Snapshots that cannot be read at all.
-    pub unreadable: Vec<(SnapshotId, String)>,
+    pub unreadable: Unreadable,
     /// Files that are affected, and their number.
     pub lost: Vec<Lost>,
     pub lost_files: u64,
@@ -104,7 +190,7 @@ pub struct Verified {
 
 impl Verified {
     pub fn is_good(&self) -> bool {
-        self.damaged.is_empty() && self.damaged_keys.is_empty() && self.is_whole()
+        self.damaged.is_empty() && self.damaged_keys.is_empty() && self.damaged_objects.is_empty() && self.is_whole()
     }
 
     /// Whether every snapshot has all that it needs: damage is in content that is stored again, or
@@ -118,6 +204,8 @@ impl Verified {
 pub fn run(repository: &Repository, data: bool, workers: usize, progress: &VerifyProgress) -> Result<Verified> {
     let (mut verified, mut faults) = (Verified::default(), BTreeMap::new());
     verified.damaged_keys = damaged_keys(repository)?;
+    verified.damaged_objects = damaged_objects(repository)?;
+    verified.newer = newer_objects(repository)?;
     let segments = repository.segments()?;
     verified.segments = segments.len() as u64;
     if data {
@@ -131,6 +219,10 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Verif
             verified.damaged.push((segment, text));
         }
     }
+    let later: BTreeSet<SegmentId> = loaded.newer.iter().map(|(id, _)| *id).collect();
+    for (id, text) in loaded.newer {
+        verified.newer.push(NewerObject::new(&Name::segment(&id), text));
+    }
     if verified.unmarked.is_some() {
         // The files that are lost are those that they would be with the marks.
         faults.iter().for_each(|(id, chunks)| indexed.index().mark(id, chunks));
@@ -139,9 +231,10 @@ pub fn run(repository: &Repository, data: bool, workers: usize, progress: &Verif
     for Dated { id, .. } in repository.snapshots()? {
         verified.snapshots += 1;
         match repository.snapshot(&id) {
-            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot, progress, &mut verified)?,
+            Ok(snapshot) => check_snapshot(&indexed, &id, &snapshot, &later, progress, &mut verified)?,
             Err(BackupError::Missing(_)) => {}
             Err(error @ BackupError::Damaged(_)) => verified.unreadable.push((id, error.to_string())),
+            Err(error @ BackupError::Newer(_)) => verified.newer.push(NewerObject::snapshot(&id, error)),
             Err(error) => return Err(error),
         }
     }
@@ -153,16 +246,24 @@ fn expect(progress: &VerifyProgress, segments: &[(SegmentId, u64)]) {
     progress.bytes_expected.store(segments.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
 }
 
+/// `later` are the segments of a later version. What a snapshot that needs one lacks may be there.
 fn check_snapshot(
     indexed: &Indexed,
     id: &SnapshotId,
     snapshot: &Snapshot,
+    later: &BTreeSet<SegmentId>,
     progress: &VerifyProgress,
     verified: &mut Verified,
 ) -> Result<()> {
     let (places, description) = (Places::of(indexed, &snapshot.references), &snapshot.description);
     let (mut repaired, mut is_repaired) = (0, false);
-    let mut lose = |path: &[u8], text: String| {
+    let needs_later = snapshot.references.0.keys().any(|segment| later.contains(segment));
+    let mut unknown = 0;
+    let mut lose = |path: &[u8], text: String, is_nowhere: bool| {
+        if is_nowhere && needs_later {
+            unknown += 1;
+            return;
+        }
         verified.lost_files += 1;
         if verified.lost.len() < FAULTS_MAX {
             verified.lost.push(Lost { snapshot: *id, path: path.to_vec(), text });
@@ -170,7 +271,7 @@ fn check_snapshot(
     };
     for (chunk, first) in &description.tree {
         match places.find(indexed, chunk) {
-            Found::Unreferenced => lose(first, format!("a part of the tree {UNREFERENCED}")),
+            Found::Unreferenced => lose(first, format!("a part of the tree {UNREFERENCED}"), false),
             found => is_repaired |= found == Found::Repaired,
             // A chunk that is nowhere is found by the walk.
         }
@@ -185,7 +286,7 @@ fn check_snapshot(
             Ok(Some(found)) => found,
             Ok(None) => break,
             Err(error @ BackupError::Damaged(_)) => {
-                lose(b"", format!("a part of the tree is lost: {error}"));
+                lose(walk.part(), format!("a part of the tree is lost: {error}"), true);
                 continue;
             }
             Err(error) => return Err(error),
@@ -194,7 +295,7 @@ fn check_snapshot(
         let pieces = match indexed.pieces(&found.entry.content) {
             Ok(pieces) => pieces,
             Err(error) => {
-                lose(&found.path, error.to_string());
+                lose(&found.path, error.to_string(), true);
                 continue;
             }
         };
@@ -206,7 +307,7 @@ fn check_snapshot(
         let lists: Vec<Found> = lists.iter().map(|list| places.find(indexed, list)).collect();
         is_repaired |= lists.contains(&Found::Repaired);
         if lists.contains(&Found::Unreferenced) {
-            lose(&found.path, format!("the list of its content {UNREFERENCED}"));
+            lose(&found.path, format!("the list of its content {UNREFERENCED}"), false);
             continue;
         }
         for piece in &pieces {
@@ -215,21 +316,31 @@ fn check_snapshot(
                 Piece::Hole(_) => Found::Referenced,
             };
             elsewhere |= place == Found::Repaired;
-            let text = match place {
+            let lost = match place {
                 Found::Referenced | Found::Repaired => None,
-                Found::Unreferenced => Some(format!("its content at byte {offset} {UNREFERENCED}")),
-                Found::Lost(text) => Some(format!("its content is lost at byte {offset}: {text}")),
+                Found::Unreferenced => Some((format!("its content at byte {offset} {UNREFERENCED}"), false)),
+                Found::Lost(text) => Some((format!("its content is lost at byte {offset}: {text}"), true)),
             };
-            if let Some(text) = text {
-                lose(&found.path, text);
+            if let Some((text, is_nowhere)) = lost {
+                lose(&found.path, text, is_nowhere);
                 break;
             }
             offset += piece.length();
         }
         repaired += u64::from(elsewhere);
     }
-    verified.repaired_files += repaired;
-    verified.repaired_snapshots += u64::from(is_repaired || repaired > 0);
+    if unknown > 0 {
+        let text = format!(
+            "{} not found, and may be in segments of a later version of Stele that the snapshot needs; check it by \
+             that version",
+            counted_are(unknown, "part")
+        );
+        verified.newer.push(NewerObject::snapshot(id, text));
+    }
+    if !needs_later {
+        verified.repaired_files += repaired;
+        verified.repaired_snapshots += u64::from(is_repaired || repaired > 0);
+    }
     verified.files += files;
     Ok(())
 }
@@ -290,6 +401,8 @@ fn read_all(
     verified: &mut Verified,
 ) -> Result<BTreeMap<SegmentId, Ordinals>> {
     let (next, faults, failure) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()), Mutex::new(None));
+    // Segments of a later version: this one changes none of their marks.
+    let later = Mutex::new(BTreeSet::new());
     let unmarked = Mutex::new(None);
     let note = |noted: Result<()>| match noted {
         Err(BackupError::Stopped) => Err(BackupError::Stopped),
@@ -303,7 +416,14 @@ fn read_all(
         if progress.stop.load(Ordering::Relaxed) {
             return Err(BackupError::Stopped);
         }
-        if let Some(fault) = check_segment(repository, id, size)? {
+        let checked = match check_segment(repository, id, size) {
+            Err(BackupError::Newer(_)) => {
+                lock(&later).insert(*id);
+                None
+            }
+            checked => checked?,
+        };
+        if let Some(fault) = checked {
             progress.note(*id, &fault.text);
             if fault.chunks.count() > 0 {
                 note(mark(&*repository.store, id, &fault.chunks))?;
@@ -329,13 +449,13 @@ fn read_all(
     });
     lock(&failure).take().map_or(Ok(()), Err)?;
     verified.bytes = progress.bytes.load(Ordering::Relaxed);
-    let faults = std::mem::take(&mut *lock(&faults));
+    let (faults, later) = (std::mem::take(&mut *lock(&faults)), std::mem::take(&mut *lock(&later)));
     // Marks that an earlier check left at segments or chunks that are whole go, or restores would
     // shun them for ever.
     let marked = damaged(&*repository.store)?;
     for (id, _) in segments {
-        let is_damaged = faults.get(id).is_some_and(|fault| fault.chunks.count() > 0);
-        if !is_damaged && marked.get(id).is_some_and(|chunks| chunks.count() > 0) {
+        let stays = later.contains(id) || faults.get(id).is_some_and(|fault| fault.stays());
+        if !stays && marked.get(id).is_some_and(|chunks| chunks.count() > 0) {
             note(unmark(&*repository.store, id))?;
         }
     }
@@ -355,22 +475,50 @@ struct Fault {
     /// Those of them that are known to be damaged.
     count: u64,
     text: String,
+    /// Whether a later version wrote the segment.
+    is_newer: bool,
 }
 
-/// Reads one segment, part by part: its hash, and every chunk.
+impl Fault {
+    fn new(chunks: Ordinals, count: u64, text: String) -> Fault {
+        Fault { chunks, count, text, is_newer: false }
+    }
+
+    /// Whether the marks of the segment stay as they are.
+    fn stays(&self) -> bool {
+        self.is_newer || self.chunks.count() > 0
+    }
+}
+
+/// Compares a segment of a later version with its name. Which chunks it has, this one cannot tell.
+fn check_newer(repository: &Repository, id: &SegmentId, refusal: BackupError) -> Result<Option<Fault>> {
+    match repository.store.get(&Name::segment(id), SEGMENT_BYTES_MAX) {
+        Ok(bytes) if SegmentId::of(&bytes) == *id => Err(refusal),
+        Err(BackupError::Missing(_)) => Ok(None),
+        Ok(_) | Err(BackupError::Damaged(_)) => {
+            let text = format!("its hash differs, or a part of it cannot be read; {refusal}");
+            Ok(Some(Fault { is_newer: true, ..Fault::new(Ordinals::default(), 0, text) }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads one segment, part by part: its hash, and every chunk. One of a later version is an error
+/// if it is whole.
 fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<Option<Fault>> {
     let (store, name) = (&*repository.store, Name::segment(id));
-    let footer = match read_tail(store, id, size).and_then(|tail| Footer::decode(&tail)) {
-        Ok(footer) => footer,
+    let footer = match read_footer(store, id, size) {
+        Ok((footer, _)) => footer,
         // It was removed meanwhile.
         Err(BackupError::Missing(_)) => return Ok(None),
         // Which chunks it has is lost, and so are all of them.
-        Err(BackupError::Damaged(text)) => return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text })),
+        Err(BackupError::Damaged(text)) => return Ok(Some(Fault::new(Ordinals::all(), 0, text))),
+        Err(error @ BackupError::Newer(_)) => return check_newer(repository, id, error),
         Err(error) => return Err(error),
     };
     if footer.segment_bytes() != size {
         let text = format!("it has {size} bytes, and {} by its footer", footer.segment_bytes());
-        return Ok(Some(Fault { chunks: Ordinals::all(), count: 0, text }));
+        return Ok(Some(Fault::new(Ordinals::all(), 0, text)));
     }
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
     let (mut chunks, mut count) = (Ordinals::default(), 0);
@@ -422,7 +570,7 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
             format!("{count} of {all} {} damaged", are(count))
         }
     };
-    Ok(Some(Fault { chunks, count, text }))
+    Ok(Some(Fault::new(chunks, count, text)))
 }
 
 /// Compares every segment with its name, without the key. Gives those that differ.

@@ -116,7 +116,7 @@ pub fn find_base(indexed: &Indexed, paths: &[Vec<u8>], host: &str, reader: &dyn 
     for dated in indexed.snapshots()?.into_iter().rev() {
         let description = match indexed.snapshot(&dated.id) {
             Ok(Snapshot { description, .. }) => description,
-            Err(BackupError::Damaged(_) | BackupError::Missing(_)) => continue,
+            Err(BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_)) => continue,
             Err(error) => return Err(error),
         };
         if description.host != host || description.paths != paths || !description.has_volume || description.problems > 0
@@ -322,7 +322,7 @@ fn old_pieces(indexed: &Indexed, content: &Content, number: usize) -> Result<Vec
         return Ok(Vec::new());
     }
     match list(indexed, content, number) {
-        Err(BackupError::Damaged(_) | BackupError::Missing(_)) => Ok(Vec::new()),
+        Err(BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_)) => Ok(Vec::new()),
         pieces => pieces,
     }
 }

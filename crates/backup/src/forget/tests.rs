@@ -218,12 +218,12 @@ fn a_damaged_snapshot_is_removed_by_name_and_prune_goes_on() {
     let Err(BackupError::Damaged(text)) = crate::prune::run(&repository, false) else { panic!("prune went on") };
     assert!(text.contains(&format!("stele backup forget {}", saved.id)), "{text}");
     let dated = repository.snapshots().unwrap();
-    let judged = named(&dated, &[saved.id], |_| None).unwrap();
+    let judged = named(&repository, &dated, &[saved.id], |_| Ok(None)).unwrap();
     assert_eq!((judged.len(), judged[0].candidate.id), (1, saved.id));
     assert_eq!(judged[0].kept_by, Vec::<&str>::new());
     // One that is gone is an error, and no other snapshot goes with it.
     let unknown = SnapshotId([9; 32]);
-    assert!(matches!(named(&dated, &[saved.id, unknown], |_| None), Err(BackupError::Missing(_))));
+    assert!(matches!(named(&repository, &dated, &[saved.id, unknown], |_| Ok(None)), Err(BackupError::Missing(_))));
     assert!(store.get(&name, 1 << 20).is_ok());
     remove(&repository, &saved.id).unwrap();
     assert!(matches!(remove(&repository, &saved.id), Err(BackupError::Missing(_))));

@@ -31,6 +31,7 @@ use super::Closed;
 use crate::codec::{Decoder, put_varint};
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
+use crate::newer;
 use crate::references::References;
 use crate::segment::SegmentId;
 use crate::snapshot::SnapshotId;
@@ -41,6 +42,11 @@ const EPOCH_MAGIC: [u8; 8] = *b"STLBEPO1";
 const SESSION_BYTES_MAX: u64 = 64;
 /// Bytes of the longest epoch: 16 million condemned segments.
 const EPOCH_BYTES_MAX: u64 = 1 << 30;
+
+/// What to do about an epoch that is damaged. Without it nothing counts as condemned, and no
+/// running backup may have read its list.
+const DAMAGED_EPOCH: &str = "bring the object back from a copy, or remove it while no backup runs: \
+    the next prune begins anew";
 
 /// Looks for the latest epoch, if each that is found has gone when it is read.
 const LOOKS_MAX: u32 = 10;
@@ -76,9 +82,12 @@ impl Epoch {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Epoch> {
+        if let Some(error) = newer::refusal_of_sealed("the latest epoch of prune", bytes, &EPOCH_MAGIC) {
+            return Err(error);
+        }
         let mut decoder = Decoder::new(bytes, "epoch");
         if decoder.array()? != EPOCH_MAGIC {
-            return Err(decoder.damaged("it is no epoch of this version"));
+            return Err(decoder.damaged("it begins as no epoch does"));
         }
         let number = decoder.u64()?;
         let mut condemned = Condemned::new();
@@ -111,7 +120,7 @@ impl SessionState {
     pub fn decode(bytes: &[u8]) -> Result<SessionState> {
         let mut decoder = Decoder::new(bytes, "session");
         if decoder.array()? != SESSION_MAGIC {
-            return Err(decoder.damaged("it is no session of this version"));
+            return Err(decoder.damaged("it begins as no session that is known"));
         }
         let (epoch, ended) = (decoder.u64()?, decoder.byte()?);
         decoder.end()?;
@@ -127,7 +136,8 @@ impl Closed {
     pub fn latest_epoch(&self) -> Result<Option<Name>> {
         let mut latest: Option<Name> = None;
         self.store.list(Folder::Epochs, &mut |listed| {
-            latest = latest.take().max(Some(listed.name));
+            // Objects of other names are no epochs.
+            latest = latest.take().max(Some(listed.name).filter(|name| name.id::<8>().is_some()));
             Ok(())
         })?;
         Ok(latest)
@@ -141,13 +151,15 @@ impl Closed {
             match self.store.get(&name, EPOCH_BYTES_MAX) {
                 // A prune stored the next one, and removed this one behind the list.
                 Err(BackupError::Missing(_)) if looks < LOOKS_MAX => {}
-                bytes => break (name, bytes?),
+                bytes => break (name, bytes),
             }
         };
-        let epoch = Epoch::decode(&bytes)?;
-        match Name::epoch(epoch.number) == name {
-            true => Ok(epoch),
-            false => Err(BackupError::Damaged(format!("{} is an epoch of another number", name.text()))),
+        let damaged = |why: &str| BackupError::Damaged(format!("{}: {why}; {DAMAGED_EPOCH}", name.text()));
+        match bytes.and_then(|bytes| Epoch::decode(&bytes)) {
+            Ok(epoch) if Name::epoch(epoch.number) == name => Ok(epoch),
+            Ok(_) => Err(damaged("it is an epoch of another number")),
+            Err(BackupError::Damaged(text)) => Err(damaged(&text)),
+            Err(error) => Err(error),
         }
     }
 

@@ -18,12 +18,15 @@ use crate::codec::Decoder;
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
 use crate::index::Index;
+use crate::newer;
 use crate::references::Ordinals;
-use crate::segment::{Footer, SEGMENT_CHUNKS_MAX, SegmentId, TRAILER_BYTES};
+use crate::segment::{self, Footer, SEGMENT_BYTES_MAX, SEGMENT_CHUNKS_MAX, SegmentId, TRAILER_BYTES};
 use crate::store::{Folder, Name, Store};
 
 /// Bytes that are read from the end of a segment at once. Most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
+/// Bytes of a magic.
+const MAGIC_BYTES: u64 = 8;
 /// Threads that read footers from a store far away.
 const READERS: usize = 8;
 /// Footers that are read before they are indexed.
@@ -46,6 +49,61 @@ pub fn read_tail(store: &dyn Store, id: &SegmentId, size: u64) -> Result<Vec<u8>
         Some(from) => Ok(tail.get(from..).unwrap_or_default().to_vec()),
         None if length as u64 <= size => store.get_range(&name, size - length as u64..size),
         None => Err(BackupError::Damaged(format!("segment {id:?} is shorter than its footer"))),
+    }
+}
+
+/// The footer of a segment, and the bytes from it on to the end of the segment.
+pub fn read_footer(store: &dyn Store, id: &SegmentId, size: u64) -> Result<(Footer, Vec<u8>)> {
+    judged(store, id, size, read_tail(store, id, size))
+}
+
+/// Tells a footer of a later version from a damaged one.
+fn judged(store: &dyn Store, id: &SegmentId, size: u64, tail: Result<Vec<u8>>) -> Result<(Footer, Vec<u8>)> {
+    match tail.and_then(|tail| Ok((Footer::decode(&tail)?, tail))) {
+        Err(BackupError::Damaged(text)) => Err(newer_segment(store, id, size)?.unwrap_or(BackupError::Damaged(text))),
+        read => read,
+    }
+}
+
+/// Refuses a segment that a later version wrote. Reads only its beginning if this is no such one.
+pub fn refuse_newer(store: &dyn Store, id: &SegmentId, size: u64) -> Result<()> {
+    let head = match store.get_range(&Name::segment(id), 0..size.min(MAGIC_BYTES)) {
+        Err(BackupError::Damaged(_) | BackupError::Missing(_)) => return Ok(()),
+        head => head?,
+    };
+    match newer::refusal("", &head, &segment::MAGIC) {
+        Some(_) => newer_segment(store, id, size)?.map_or(Ok(()), Err),
+        None => Ok(()),
+    }
+}
+
+/// The refusal of a segment, if a later version wrote it and it is whole. The place and the hash of
+/// a footer are the same in all versions. Where they do not hold, the name shows it.
+fn newer_segment(store: &dyn Store, id: &SegmentId, size: u64) -> Result<Option<BackupError>> {
+    let trailer_bytes = TRAILER_BYTES as u64;
+    if size < trailer_bytes {
+        return Ok(None);
+    }
+    let (name, what) = (Name::segment(id), format!("segment {id:?}"));
+    let read = |range| match store.get_range(&name, range) {
+        // What cannot be read is damaged, whatever wrote it.
+        Err(BackupError::Damaged(_)) => Ok(Vec::new()),
+        read => read,
+    };
+    let trailer = read(size - trailer_bytes..size)?;
+    let (length, hash) = Footer::place(&trailer).unwrap_or_default();
+    if length > 0 && length + trailer_bytes <= size {
+        let footer = read(size - trailer_bytes - length..size - trailer_bytes)?;
+        let refusal = newer::refusal(&what, &footer, &segment::MAGIC);
+        if refusal.is_some() && *blake3::hash(&footer).as_bytes() == hash {
+            return Ok(refusal);
+        }
+    }
+    let Some(refusal) = newer::refusal(&what, &read(0..MAGIC_BYTES)?, &segment::MAGIC) else { return Ok(None) };
+    match store.get(&name, SEGMENT_BYTES_MAX) {
+        Ok(bytes) => Ok((SegmentId::of(&bytes) == *id).then_some(refusal)),
+        Err(BackupError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -95,6 +153,9 @@ pub struct Loaded {
     pub unreadable: Vec<(SegmentId, String)>,
     /// Those of them that no check has marked yet.
     pub unmarked: Vec<SegmentId>,
+    /// Segments of a later version, with the text of their refusal. Their chunks count as not
+    /// stored, and nothing marks them.
+    pub newer: Vec<(SegmentId, String)>,
 }
 
 impl Repository {
@@ -113,7 +174,7 @@ impl Repository {
         let sizes = Arc::new(segments);
         let there = Arc::clone(&sizes);
         let source = Box::new(move |id: &SegmentId| match sizes.get(id) {
-            Some(kept) => Footer::decode(&read_tail(&*store, id, kept.size)?),
+            Some(kept) => Ok(read_footer(&*store, id, kept.size)?.0),
             None => {
                 // The segment was stored since.
                 let mut size = None;
@@ -122,7 +183,7 @@ impl Repository {
                     Ok(())
                 })?;
                 let size = size.ok_or_else(|| BackupError::Missing(format!("segment {id:?} is not in the store")))?;
-                Footer::decode(&read_tail(&*store, id, size)?)
+                Ok(read_footer(&*store, id, size)?.0)
             }
         });
         let (mut index, mut loaded) = (Index::new(source), Loaded::default());
@@ -149,7 +210,8 @@ impl Repository {
         for batch in left.chunks(BATCH) {
             let mut fetched = Vec::new();
             for (id, tail) in self.fetch(batch)? {
-                match tail.and_then(|tail| Ok((Footer::decode(&tail)?, tail))) {
+                let size = there.get(&id).map_or(0, |kept| kept.size);
+                match judged(&*self.store, &id, size, tail) {
                     Ok((footer, tail)) => {
                         add(&mut index, id, footer)?;
                         if !is_marked(&id) {
@@ -162,6 +224,7 @@ impl Repository {
                         loaded.unreadable.push((id, error.to_string()));
                         loaded.unmarked.extend(Some(id).filter(|id| !is_marked(id)));
                     }
+                    Err(error @ BackupError::Newer(_)) => loaded.newer.push((id, error.to_string())),
                     Err(error) => return Err(error),
                 }
             }
@@ -169,7 +232,7 @@ impl Repository {
                 cache.append(&fetched);
             }
         }
-        Ok((Indexed::new(self.clone(), index), loaded))
+        Ok((Indexed::new(self.clone(), index, loaded.newer.len()), loaded))
     }
 
     /// The ends of segments, read by several threads if the store is far away.

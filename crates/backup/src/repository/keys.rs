@@ -10,17 +10,20 @@ use std::sync::Arc;
 use super::{Closed, KEYS_MAX, Repository};
 use crate::crypt::{Keys, Secret, check_value, hex};
 use crate::error::{BackupError, Result};
-use crate::keyring::{Cost, KEY_BYTES_MAX, NAME_BYTES, WrappedKey, digest};
+use crate::keyring::{self, Cost, KEY_BYTES_MAX, NAME_BYTES, WrappedKey, digest};
+use crate::newer;
 use crate::store::{Folder, Name};
 
 /// A key in the list of a repository.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedKey {
     pub name: String,
-    /// Empty if the key is damaged.
+    /// Empty if the key is damaged, or of a later version.
     pub label: String,
     /// Why no password opens the key. None: its form is right.
     pub damage: Option<String>,
+    /// Why this version opens the key with no password: a later one wrote it.
+    pub newer: Option<String>,
 }
 
 impl Closed {
@@ -51,20 +54,22 @@ impl Closed {
         let (mut keys, objects) = (Vec::new(), self.key_objects()?);
         for name in tried(&objects) {
             let read = self.store.get(&name, KEY_BYTES_MAX);
-            let (label, damage) = match read.and_then(|bytes| check_key(&name, &bytes)) {
-                Ok(label) => (label, None),
+            let (label, damage, newer) = match read.and_then(|bytes| check_key(&name, &bytes)) {
+                Ok(label) => (label, None, None),
                 // It was removed meanwhile.
                 Err(BackupError::Missing(_)) => continue,
-                Err(BackupError::Damaged(text)) => (String::new(), Some(text)),
+                Err(BackupError::Damaged(text)) => (String::new(), Some(text), None),
+                Err(BackupError::Newer(text)) => (String::new(), None, Some(text)),
                 Err(error) => return Err(error),
             };
-            keys.push(ListedKey { name: name.last().to_owned(), label, damage });
+            keys.push(ListedKey { name: name.last().to_owned(), label, damage, newer });
         }
         let long = objects.iter().filter(|(_, size)| *size > KEY_BYTES_MAX).take(KEYS_MAX);
         keys.extend(long.map(|(name, size)| ListedKey {
             name: name.last().to_owned(),
             label: String::new(),
             damage: Some(format!("it has {size} bytes, and a key has at most {KEY_BYTES_MAX}")),
+            newer: None,
         }));
         Ok(keys)
     }
@@ -79,8 +84,23 @@ impl Closed {
         opened.ok_or(BackupError::WrongPassword)
     }
 
+    /// Says of a wrong password that it may be that of a key of a later version.
+    fn unopened(&self, error: BackupError) -> BackupError {
+        if error != BackupError::WrongPassword {
+            return error;
+        }
+        let keys = self.keys_listed().unwrap_or_default();
+        match keys.into_iter().find_map(|key| Some((key.name, key.newer?))) {
+            Some((name, text)) => BackupError::Newer(format!(
+                "the password opens no key that this program reads; it may be that of key {name}: {text}, or give \
+                 another password"
+            )),
+            None => error,
+        }
+    }
+
     pub(super) fn open_by_password(self, password: &[u8]) -> Result<Repository> {
-        let secret = self.unwrap(password, |_| true)?;
+        let secret = self.unwrap(password, |_| true).map_err(|error| self.unopened(error))?;
         Ok(Repository { closed: self, keys: Arc::new(Keys::new(secret)) })
     }
 
@@ -111,8 +131,14 @@ fn tried(objects: &[(Name, u64)]) -> Vec<Name> {
     objects.iter().filter(|(_, size)| *size <= KEY_BYTES_MAX).take(KEYS_MAX).map(|(name, _)| name.clone()).collect()
 }
 
-/// The label of a key whose form is right, and whose name if that is the beginning of its hash.
+/// The label of a key whose form is right, and whose name if that is the beginning of its hash. A
+/// key of a later version is told from a damaged one by its name alone.
 fn check_key(name: &Name, bytes: &[u8]) -> Result<String> {
+    if let Some(error) = newer::refusal("the key", bytes, &keyring::MAGIC)
+        && name.id() == Some(digest(bytes))
+    {
+        return Err(error);
+    }
     let key = WrappedKey::decode(bytes)?;
     key.check()?;
     match name.id::<NAME_BYTES>() {

@@ -21,6 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Closed, Repository};
 use crate::codec::Decoder;
 use crate::error::{BackupError, Result};
+use crate::newer;
 use crate::references::References;
 use crate::snapshot::SnapshotId;
 use crate::store::{Folder, Name};
@@ -30,8 +31,14 @@ const LOCKERS: usize = 8;
 
 const MAGIC: [u8; 8] = *b"STLBDEF1";
 const DEFAULTS_BYTES: usize = 48;
+/// Those of a later version may be longer.
+const DEFAULTS_BYTES_MAX: u64 = 4096;
 /// The longest default: 100 years.
 pub const KEEP_SECONDS_MAX: u64 = 100 * 366 * 86_400;
+
+/// What to do about defaults that are damaged.
+const DAMAGED_DEFAULTS: &str = "bring the object back from a copy; until then name the lock of each \
+    backup by `stele backup run --keep-until`";
 
 /// What backups do unless they are told otherwise. It is chosen with the repository, and never
 /// changes.
@@ -50,9 +57,12 @@ impl Defaults {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Defaults> {
+        if let Some(error) = newer::refusal_of_sealed("the object 'defaults' of the repository", bytes, &MAGIC) {
+            return Err(error);
+        }
         let mut decoder = Decoder::new(bytes, "defaults of the repository");
         if decoder.array()? != MAGIC {
-            return Err(decoder.damaged("they are of another version"));
+            return Err(decoder.damaged("they begin as no defaults do"));
         }
         let keep_seconds = decoder.u64()?;
         let hash: [u8; 32] = decoder.array()?;
@@ -67,18 +77,23 @@ impl Defaults {
 impl Closed {
     /// The defaults. A repository that was made without them has none.
     pub fn defaults(&self) -> Result<Defaults> {
-        match self.store.get(&Name::defaults(), DEFAULTS_BYTES as u64) {
-            Ok(bytes) => Defaults::decode(&bytes),
+        let bytes = self.store.get(&Name::defaults(), DEFAULTS_BYTES_MAX);
+        match bytes.and_then(|bytes| Defaults::decode(&bytes)) {
             Err(BackupError::Missing(_)) => Ok(Defaults::default()),
-            Err(error) => Err(error),
+            Err(BackupError::Damaged(text)) => Err(BackupError::Damaged(format!("{text}; {DAMAGED_DEFAULTS}"))),
+            read => read,
         }
     }
 
     /// Locks everything that a snapshot with these references needs, except the snapshot itself.
     pub fn lock_needed(&self, references: &References, until: u64) -> Result<()> {
         let mut names = vec![Name::repository()];
-        if self.defaults()? != Defaults::default() {
-            names.push(Name::defaults());
+        match self.defaults() {
+            Ok(defaults) if defaults == Defaults::default() => {}
+            // Damaged ones are there, and an earlier version of them may be whole. Those of a later
+            // version are needed too.
+            Ok(_) | Err(BackupError::Damaged(_) | BackupError::Newer(_)) => names.push(Name::defaults()),
+            Err(error) => return Err(error),
         }
         self.store.list(Folder::Keys, &mut |listed| {
             names.push(listed.name);

@@ -24,8 +24,10 @@ impl Found {
 /// The entries at and below one path, in the order of the tree.
 pub struct Walk {
     indexed: Indexed,
-    /// Chunks that are still to be read, the next one last.
-    chunks: Vec<ChunkId>,
+    /// Chunks that are still to be read, each with the path of its first entry, the next one last.
+    chunks: Vec<(ChunkId, Vec<u8>)>,
+    /// The path of the first entry of the chunk that was read last.
+    part: Vec<u8>,
     /// Entries of the chunk that was read, the next one last.
     entries: Vec<Found>,
     within: Vec<u8>,
@@ -34,27 +36,51 @@ pub struct Walk {
 impl Walk {
     /// `within` is the path of a directory or file, empty for the whole tree.
     pub fn new(indexed: &Indexed, description: &Description, within: &[u8]) -> Walk {
-        let chunks = description.tree_of(within).iter().rev().map(|(id, _)| *id).collect();
-        Walk { indexed: indexed.clone(), chunks, entries: Vec::new(), within: within.to_vec() }
+        let chunks = description.tree_of(within).iter().rev().cloned().collect();
+        Walk { indexed: indexed.clone(), chunks, part: Vec::new(), entries: Vec::new(), within: within.to_vec() }
     }
 
-    /// The next entry. Behind an error the walk goes on with the next chunk.
+    /// Behind an error of a step: the path from which on entries are lost.
+    pub fn part(&self) -> &[u8] {
+        &self.part
+    }
+
+    /// The next entry. Behind an error the walk goes on with the next chunk. The error names the
+    /// first path that is lost, and the one with which the walk goes on.
     pub fn step(&mut self) -> Result<Option<Found>> {
         loop {
             if let Some(found) = self.entries.pop() {
                 return Ok(Some(found));
             }
-            let Some(id) = self.chunks.pop() else { return Ok(None) };
-            let bytes = self.indexed.chunk(Kind::Tree, &id)?;
-            let (mut reader, mut entries) = (TreeReader::new(&bytes)?, Vec::new());
-            while let Some((directory, entry)) = reader.step()? {
-                let path = join(directory, &entry.name);
-                if is_within(&path, &self.within) {
-                    entries.push(Found { path, entry });
-                }
+            let Some((id, first)) = self.chunks.pop() else { return Ok(None) };
+            self.part = first;
+            self.entries = self.read(&id).map_err(|error| match error {
+                BackupError::Damaged(text) => BackupError::Damaged(format!("{}: {text}", self.extent())),
+                other => other,
+            })?;
+        }
+    }
+
+    /// The entries of a chunk, the last one first.
+    fn read(&self, id: &ChunkId) -> Result<Vec<Found>> {
+        let bytes = self.indexed.chunk(Kind::Tree, id)?;
+        let (mut reader, mut entries) = (TreeReader::new(&bytes)?, Vec::new());
+        while let Some((directory, entry)) = reader.step()? {
+            let path = join(directory, &entry.name);
+            if is_within(&path, &self.within) {
+                entries.push(Found { path, entry });
             }
-            entries.reverse();
-            self.entries = entries;
+        }
+        entries.reverse();
+        Ok(entries)
+    }
+
+    /// Which paths the chunk has that was read last.
+    fn extent(&self) -> String {
+        let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        match self.chunks.last() {
+            Some((_, next)) => format!("everything from /{} to before /{}", shown(&self.part), shown(next)),
+            None => format!("everything from /{} on", shown(&self.part)),
         }
     }
 

@@ -1,3 +1,5 @@
+mod torn;
+
 use std::os::unix::fs::symlink;
 use std::path::Path;
 

@@ -136,6 +136,19 @@ fn a_description_without_an_end_ended_when_it_began() {
 }
 
 #[test]
+fn a_description_of_a_later_version_is_no_damage() {
+    let mut bytes = snapshot().description.encode();
+    for (version, is_newer) in [(0, false), (4, true), (9, true)] {
+        bytes[0] = version;
+        match Description::decode(&bytes) {
+            Err(BackupError::Newer(text)) if is_newer => assert!(text.contains("use that version"), "{text}"),
+            Err(BackupError::Damaged(_)) if !is_newer => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_description_opens_with_its_own_references_only() {
     let (_, whole) = snapshot().encode(&REPOSITORY, &keys(), [2; 32]).unwrap();
     // Who has no key makes a new snapshot of an old one, with other references or in the first

@@ -225,3 +225,76 @@ fn a_store_that_takes_no_marks_ends_no_check() {
     assert!(found.lost_files > 0 && marked.unmarked.is_none(), "{found:?}");
     assert_eq!(Verified { unmarked: None, ..found }, marked);
 }
+
+#[test]
+fn damage_that_ends_backups_is_told_with_its_remedy() {
+    let (repository, store) = repository(1);
+    let folder = data();
+    save(&repository, &folder.0).unwrap();
+    crate::prune::run(&repository, false).unwrap();
+    let defaults = crate::repository::locks::Defaults { keep_seconds: 86_400 };
+    store.create(&Name::defaults(), &defaults.encode()).unwrap();
+    assert!(check(&repository).is_good());
+    let epoch = store.names(Folder::Epochs).remove(0);
+    for (name, remedy) in [(epoch, "remove it while no backup runs"), (Name::defaults(), "--keep-until")] {
+        let whole = store.get(&name, 1 << 20).unwrap();
+        for at in [2, 10, whole.len() - 1] {
+            store.damage(&name, |bytes| bytes[at] ^= 1);
+            let found = check(&repository);
+            assert!(!found.is_good() && found.is_whole(), "{name:?}: {found:?}");
+            assert_eq!(damaged_objects(&repository).unwrap(), found.damaged_objects);
+            let [told] = &found.damaged_objects[..] else { panic!("{found:?}") };
+            assert!(told.name == name.text() && told.text.contains(name.text()), "{told:?}");
+            assert!(told.text.contains(remedy), "{told:?}");
+            store.damage(&name, |bytes| *bytes = whole.clone());
+        }
+    }
+    // The remedy for an epoch.
+    let epoch = store.names(Folder::Epochs).remove(0);
+    store.damage(&epoch, |bytes| bytes[10] ^= 1);
+    assert!(matches!(save(&repository, &folder.0), Err(BackupError::Damaged(_))));
+    store.remove(&epoch).unwrap();
+    save(&repository, &folder.0).unwrap();
+    for _ in 0..3 {
+        crate::prune::run(&repository, false).unwrap();
+    }
+    assert!(check(&repository).is_good());
+}
+
+#[test]
+fn a_lost_part_of_the_tree_is_told_with_its_paths() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    for number in 0..900 {
+        let target = crate::crypt::hex(&random(number, 1900));
+        std::os::unix::fs::symlink(target, folder.join(&format!("{number:03}"))).unwrap();
+    }
+    let saved = save(&repository, &folder.0).unwrap();
+    let tree = &saved.description.tree;
+    assert!(tree.len() > 1, "one chunk has all of the tree");
+    for name in store.names(Folder::Segments) {
+        store.damage(&name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1);
+    }
+    let found = check(&repository);
+    let firsts: Vec<&[u8]> = tree.iter().map(|(_, first)| first.as_slice()).collect();
+    assert_eq!(found.lost.iter().map(|lost| lost.path.as_slice()).collect::<Vec<_>>(), firsts);
+    let shown = |first: &[u8]| String::from_utf8_lossy(first).into_owned();
+    for (number, lost) in found.lost.iter().enumerate() {
+        let end = firsts.get(number + 1).map_or("on".to_owned(), |next| format!("to before /{}", shown(next)));
+        let expected = format!("everything from /{} {end}", shown(&lost.path));
+        assert!(lost.text.contains(&expected), "{}", lost.text);
+    }
+}
+
+#[test]
+fn a_damaged_snapshot_is_found_without_a_password() {
+    let (repository, store) = repository(1);
+    let saved = save(&repository, &data().0).unwrap();
+    assert_eq!(unreadable_snapshots(&repository), Ok((Vec::new(), Vec::new())));
+    let name = store.names(Folder::Snapshots).remove(0);
+    // The last byte belongs to what only the key opens.
+    store.damage(&name, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let (found, newer) = unreadable_snapshots(&repository).unwrap();
+    assert_eq!(newer, []);
+    assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [saved.id]);
+}

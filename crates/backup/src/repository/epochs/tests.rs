@@ -104,3 +104,14 @@ fn a_session_that_is_too_long_counts_as_the_oldest() {
     store.create(&Name::of(Folder::Sessions, &[1; 16]), &[7; SESSION_BYTES_MAX as usize + 1]).unwrap();
     assert_eq!(repository.sessions().unwrap().0, [SessionState { epoch: 0, ended: false }]);
 }
+
+#[test]
+fn objects_of_other_names_are_no_epochs() {
+    let (repository, store) = repository(1);
+    let epoch = Epoch { number: 1, condemned: Condemned::new() };
+    repository.advance(&epoch).unwrap();
+    for digits in [1, 7, 9, 32] {
+        store.create(&Name::of(Folder::Epochs, &vec![0xff; digits]), b"planted").unwrap();
+    }
+    assert_eq!(repository.epoch(), Ok(epoch));
+}

@@ -183,3 +183,16 @@ fn a_thousand_tiny_snapshots_push_out_no_locked_one() {
     restore(&repository, &good, &folder.0, &target.0).unwrap();
     assert_eq!(picture(&target.0), before);
 }
+
+#[test]
+fn damaged_defaults_are_locked_too_and_end_no_locked_backup() {
+    let (repository, store) = repository(1);
+    let folder = Temporary::new();
+    folder.write("file", random(1, 60_000));
+    store.create(&Name::defaults(), &Defaults { keep_seconds: 86_400 }.encode()).unwrap();
+    store.damage(&Name::defaults(), |bytes| bytes[10] ^= 1);
+    let saved = locked(&repository, &folder).unwrap();
+    check(&repository, &store, &saved.id);
+    assert_eq!(store.locks().get(&Name::defaults()), Some(&UNTIL));
+    assert!(repository.defaults().unwrap_err().to_string().contains("`stele backup run --keep-until`"));
+}
