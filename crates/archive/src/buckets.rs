@@ -9,7 +9,7 @@ pub(crate) mod reports;
 pub(crate) mod settings;
 
 use self::inventory::run_key;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{Direction, KeyRange, Transaction, VALUE_MAX};
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -26,7 +26,7 @@ use crate::model::{cors, lifecycle, notification};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::settings::EXPIRY;
-use crate::record::{BUCKETS, INVENTORY_RUNS, SETTINGS, UPLOADS, VERSIONS, decode, keys};
+use crate::record::{BUCKETS, INVENTORY_RUNS, SETTINGS, UPLOADS, VERSIONS, decode, encode, keys};
 use crate::seal::{SealingKey, derive, random_secret};
 use crate::state::buckets::{Bucket, Policing};
 use crate::state::key_locks::KeyLock;
@@ -34,6 +34,9 @@ use crate::store::Archive;
 use crate::store::uploads::{Upload, parts_of_bucket};
 
 const TAGS_MAX: usize = 50;
+/// Bytes of all settings of a bucket: its row is one value of the catalog. The rest is for what
+/// changes of the row itself add.
+const SETTINGS_MAX: usize = VALUE_MAX - 1024;
 
 impl Archive {
     pub async fn create_bucket(&self, caller: &Caller, name: &str, new: NewBucket) -> Result<BucketInfo> {
@@ -241,6 +244,7 @@ impl Archive {
         if row == bucket.row {
             return Ok(row.info());
         }
+        check_length(&row, bucket.raw.len())?;
         let mut unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
         if row.is_share() != bucket.row.is_share() {
             if let Policing::Policy(policy) = &bucket.policy
@@ -363,6 +367,20 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::AccessBlock(block) => row.access_block = block,
     }
     Ok(())
+}
+
+/// Refuses settings that come to more than a row can have, before they are noted. `before`: the
+/// bytes of the present ones, which a change may always make fewer.
+fn check_length(row: &BucketRow, before: usize) -> Result<()> {
+    let length = encode(row).len();
+    if length <= SETTINGS_MAX.max(before) {
+        return Ok(());
+    }
+    Err(ArchiveError::InvalidRequest(format!(
+        "the settings of bucket `{}` would come to {length} bytes, and at most {SETTINGS_MAX} fit together; \
+         shorten its rules of lifecycle, CORS and notifications, or its other documents",
+        row.name
+    )))
 }
 
 /// What a share excludes is refused on a share, and a bucket that has it does not become one.

@@ -8,6 +8,7 @@ pub(crate) mod bundle;
 pub(crate) mod disposal;
 pub(crate) mod disposals;
 pub(crate) mod export;
+pub(crate) mod format;
 pub(crate) mod issue;
 pub(crate) mod log;
 pub(crate) mod receipt;

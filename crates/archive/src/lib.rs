@@ -52,6 +52,7 @@ pub use evidence::bundle::{
 pub use evidence::disposal::{DisposalCertificate, PastApproval, PastHold, PastSegment, Removal};
 pub use evidence::disposals::{DisposalQuery, Disposed};
 pub use evidence::export::{ProofExport, ProofPiece, ProofSelection};
+pub use evidence::format::{format_after, later_format};
 pub use evidence::receipt::{
     ConsistencyProof, ContentDigests, ContentHasher, Finding, ProvenRecord, Receipt, ReceiptGroup, check_head,
 };

@@ -22,6 +22,7 @@ pub(crate) mod uploads;
 pub(crate) mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use futures_util::future::{Either, select};
@@ -137,6 +138,8 @@ pub(crate) struct Store {
     disposals: Disposals,
     compensations: Arc<Compensations>,
     refusals: Refusals,
+    /// A head that was sent elsewhere is newer than the audit log.
+    log_behind: AtomicBool,
     sessions: Sessions,
     audit_end: AuditEnd,
     event_lag: EventLag,
@@ -227,6 +230,7 @@ impl Store {
             disposals: Disposals::default(),
             compensations,
             refusals: Refusals::default(),
+            log_behind: AtomicBool::new(false),
             sessions: Sessions::default(),
             audit_end: AuditEnd::default(),
             event_lag: EventLag::new(options.notification_targets.clone(), options.events_pending_max),
@@ -350,6 +354,16 @@ impl Store {
 
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    pub fn set_log_behind(&self) {
+        self.log_behind.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a newer audit log of this store may come back: further records of this one would
+    /// take the places of its records, and be lost.
+    pub fn is_log_behind(&self) -> bool {
+        self.paired != Paired::Yes || self.log_behind.load(Ordering::Relaxed)
     }
 
     /// Removed protections, in tests.

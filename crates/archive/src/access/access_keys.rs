@@ -67,6 +67,28 @@ impl Store {
         }
     }
 
+    /// Revokes a key that waits for approval, in the transaction that ends its request. False: the
+    /// key does not wait, and nothing was done.
+    pub(crate) async fn revoke_waiting(
+        self: &Arc<Store>,
+        id: &str,
+        over: Transaction,
+        mut event: Event,
+    ) -> Result<bool> {
+        let lock = self.lock_named::<AccessKeyRow>(id).await?;
+        let Some(raw) = self.snapshot()?.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(false) };
+        let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
+        if row.revoked.is_some() || !row.is_pending() {
+            return Ok(false);
+        }
+        row.revoked = Some(self.wall());
+        let over = over.equals(ACCESS_KEYS, id.to_string(), raw).put(REVOKED, id.to_string(), Bytes::new());
+        event.prefix_detail(format!("access key {id}, which waited for it, is revoked"));
+        let answer = self.write_named(id, row, over, Some(event), lock).await?;
+        self.compensated(answer).await?;
+        Ok(true)
+    }
+
     fn secret_key(&self) -> Secret {
         derive(&self.master().0, "access keys", self.id())
     }

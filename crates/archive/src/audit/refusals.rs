@@ -6,6 +6,8 @@
 //! with the actor's next refusal, by background work, or when the store is closed. Refusals never
 //! use the catalog's reserve: that is for deletions, holds, revocations and the clock.
 //!
+//! A log that was set back takes no refusals. They go to the log of the server.
+//!
 //! Failure model: a crash loses the counts since the last summary, of some minutes at most, and no
 //! record.
 
@@ -16,11 +18,20 @@ use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::Result;
 use crate::model::principal::{Actor, Caller};
+use crate::record::audit::AuditRow;
 use crate::state::refusals::{AccountKey, LeftOut};
-use crate::store::Store;
+use crate::store::{Archive, Store};
 
 /// Actors that the alarm names.
 const NAMED_MAX: usize = 10;
+
+impl Archive {
+    /// A newer audit log of this store is elsewhere, as a head that was sent there says. Refusals
+    /// go to the log of the server from now on, for as long as the store is not opened again.
+    pub fn keep_refusals_out(&self) {
+        self.store().set_log_behind();
+    }
+}
 
 impl Store {
     /// Records a refusal within its actor's budget, and never on the reserve. A refusal beyond the
@@ -30,6 +41,17 @@ impl Store {
         let Some((key, before)) = self.refusals().admit(event.actor(), at) else { return Ok(()) };
         if let Some(LeftOut { count, .. }) = before {
             event.prefix_detail(format!("{count} refusals before this were left out"));
+        }
+        if self.is_log_behind() {
+            // Clients wrote parts of the texts, so these are escaped.
+            let AuditRow { actor, origin, action, refused, detail, .. } = event.row(at.wall);
+            tracing::warn!(
+                "the audit log was set back and takes no record of this refusal: {actor} from {:?}, {action} {:?}: {:?}",
+                origin.unwrap_or_default(),
+                detail.unwrap_or_default(),
+                refused.unwrap_or_default()
+            );
+            return Ok(());
         }
         let recorded = self.record(Transaction::new(), event).await.map(drop);
         if recorded.is_err() {

@@ -5,7 +5,10 @@
 //! officer is left, a new one can be admitted after a waiting time. An alarm stands all the while,
 //! and any officer can refuse the request.
 //!
-//! Failure model: a request takes effect with the commit that removes it, so once or not at all.
+//! Failure model: a request takes effect with the commit that removes it, so once or not at all. A
+//! key that waited for a request that is refused or void is revoked with it.
+
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange, Transaction};
@@ -304,7 +307,7 @@ impl Archive {
         };
         let row = store.audited(allowed.and_then(|()| store.request(id)), event).await?;
         let transaction = Transaction::new().with_reserve().equals(REQUESTS, id.to_string(), encode(&row));
-        store.record(transaction.delete(REQUESTS, id.to_string()), event()).await.map(drop)
+        store.end_unapproved(&row, transaction.delete(REQUESTS, id.to_string()), event()).await
     }
 
     fn judge_approval(&self, caller: &Caller, id: &str) -> Result<RequestRow> {
@@ -531,7 +534,7 @@ impl Store {
     }
 
     /// Removes void requests and records that.
-    pub(crate) async fn end_requests(&self) -> Result<()> {
+    pub(crate) async fn end_requests(self: &Arc<Store>) -> Result<()> {
         let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
         let now = self.later_now();
         for (key, raw) in rows {
@@ -541,10 +544,29 @@ impl Store {
                 let event = Event::new(&Caller::system("approval"), Action::Approve)
                     .detail(format!("request {id} of {} is void without approval: {}", row.by, row.says));
                 let transaction = Transaction::new().equals(REQUESTS, key.clone(), raw).delete(REQUESTS, key);
-                self.record(transaction, event).await?;
+                self.end_unapproved(&row, transaction, event).await?;
             }
         }
         Ok(())
+    }
+
+    /// Ends a request without its effect, and revokes the key that waited for it. Where the key
+    /// cannot be revoked for want of room, the request ends all the same: such a key is void.
+    async fn end_unapproved(self: &Arc<Store>, row: &RequestRow, over: Transaction, event: Event) -> Result<()> {
+        if let Asked::Officer(key) = &row.asked {
+            match self.revoke_waiting(key, over.clone(), event.clone()).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                    tracing::warn!(
+                        "access key {key} waits for a request that is over, and could not be revoked ({error}); it is \
+                         void, and `stele key revoke` ends it"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.record(over, event).await.map(drop)
     }
 
     /// Stands while a request makes an officer without an officer's approval.

@@ -64,6 +64,20 @@ async fn a_known_key_has_a_budget_of_refusals_and_the_rest_is_counted() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_set_back_takes_no_refusals() {
+    let world = World::new(2);
+    let archive = world.create().await;
+    let refuse = async || {
+        archive.audit_refusal(&Caller::anonymous(), "GET", "/bucket/key", "wrong signature").await.unwrap();
+        records(&archive).await.len()
+    };
+    let (before, after) = (records(&archive).await.len(), refuse().await);
+    assert_eq!(after, before + 1);
+    archive.keep_refusals_out();
+    assert_eq!(refuse().await, after);
+}
+
+#[tokio::test]
 async fn what_callers_send_is_cut_in_the_log() {
     let world = World::new(2);
     let archive = world.create().await;

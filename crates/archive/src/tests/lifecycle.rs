@@ -56,6 +56,37 @@ fn versioned(object_lock: bool) -> NewBucket {
 }
 
 #[tokio::test]
+async fn settings_that_do_not_fit_together_are_refused_with_their_limit() {
+    let world = World::new(1);
+    let first = LifecycleRule { expiration: Some(Expiration::Days(1)), ..rule("first") };
+    let archive = bucket(&world, NewBucket::default(), vec![first]).await;
+    let long = |at: usize| LifecycleRule {
+        filter: LifecycleFilter {
+            prefix: format!("{at:04}{}", "p".repeat(1020)),
+            tags: (0..10).map(|tag| (tag.to_string(), "v".repeat(200))).collect(),
+            ..LifecycleFilter::default()
+        },
+        expiration: Some(Expiration::Days(1)),
+        ..rule(&at.to_string())
+    };
+    let set = async |rules: usize| {
+        let change = BucketChange::Lifecycle(Some((0..rules).map(long).collect()));
+        archive.change_bucket(&admin(), "aging", change).await
+    };
+    match set(1000).await {
+        Err(ArchiveError::InvalidRequest(text)) => {
+            assert!(text.contains("`aging`") && text.contains("at most 2096128 fit"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let kept = async || archive.lifecycle(&admin(), "aging").await.unwrap().map_or(0, |rules| rules.len());
+    assert_eq!(kept().await, 1);
+    set(10).await.unwrap();
+    assert_eq!(kept().await, 10);
+    put(&archive, "aging", "beneath", b"it").await.unwrap();
+}
+
+#[tokio::test]
 async fn objects_and_uploads_end_at_the_midnight_after_their_days() {
     let world = World::new(1);
     let logs = LifecycleFilter { prefix: "logs/".into(), ..LifecycleFilter::default() };

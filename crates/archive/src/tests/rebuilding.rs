@@ -344,6 +344,10 @@ async fn an_older_catalog_is_never_opened_for_writing() {
         assert!(matches!(archive.paired(), Paired::CatalogOlder(_)), "{:?}", archive.paired());
         assert!(archive.standing_alarms().iter().any(|alarm| alarm.kind() == "pairing"));
         assert!(archive.step().await.is_err());
+        let records = async || archive.audit_head().await.unwrap().records;
+        let before = records().await;
+        archive.audit_refusal(&crate::Caller::anonymous(), "GET", "/locked", "wrong signature").await.unwrap();
+        assert_eq!(records().await, before, "its records would take the places of newer ones");
         drop(archive);
         // The true one opens, and everything is there.
         let world = World { catalog: new, ..world };

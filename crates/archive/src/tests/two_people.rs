@@ -173,6 +173,56 @@ async fn after_two_officers_a_third_takes_the_approval_of_one() {
 }
 
 #[tokio::test]
+async fn a_key_whose_request_is_over_is_revoked() {
+    let world = World::new(5);
+    let archive = store(&world).await;
+    let make = async |name: &str| archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    let (anna, _ben) = (make("anna").await, make("ben").await);
+    let anna = archive.credentials(&anna.id).await.unwrap().caller.at(1);
+    let (refused, void, revoked) = (make("refused").await, make("void").await, make("revoked").await);
+    let (lost, approved) = (archive.create_officer_after_loss(&admin(), "lost").await.unwrap(), make("approved").await);
+    archive.approve(&anna, &approved.awaits.unwrap()).await.unwrap();
+    archive.revoke_access_key(&admin(), &revoked.id).await.unwrap();
+    archive.refuse_request(&anna, &revoked.awaits.unwrap()).await.unwrap();
+    let asked = refused.awaits.unwrap();
+    archive.refuse_request(&admin(), &asked).await.unwrap();
+    let log = about_the_clock(&archive).await;
+    let said = log.last().unwrap().detail.clone().unwrap();
+    assert!(said.contains(&format!("access key {}", refused.id)) && said.contains(&asked), "{said}");
+    world.stage.pass(3 * DAY);
+    archive.step().await.unwrap();
+    let check = async |archive: &Archive, over: &[&str]| {
+        for key in archive.list_access_keys(&admin()).await.unwrap() {
+            let name = key.description.as_str();
+            let (is_over, waits) = (over.contains(&name) || name == "revoked", key.pending && key.revoked.is_none());
+            assert_eq!((key.revoked.is_some(), waits), (is_over, name == "lost" && !is_over), "{name}");
+            let is_valid = archive.credentials(&key.id).await.is_ok();
+            assert_eq!(is_valid, ["anna", "ben", "approved"].contains(&name), "{name}");
+        }
+    };
+    check(&archive, &["refused", "void"]).await;
+    world.stage.pass(60 * DAY);
+    archive.step().await.unwrap();
+    check(&archive, &["refused", "void", "lost"]).await;
+    denied_or_missing(archive.approve(&anna, &lost.awaits.unwrap()).await);
+    denied_or_missing(archive.approve(&anna, &void.awaits.unwrap()).await);
+    // The notes on the data volume say so too.
+    archive.close().await.unwrap();
+    drop(archive);
+    let world = World { catalog: std::sync::Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
+    let filled = Archive::fill(&world.foundation(), &world.options, Rebuild::default()).await.unwrap();
+    let (archive, _) = filled.adopt(world.foundation(), world.options.clone()).await.unwrap();
+    for key in archive.list_access_keys(&admin()).await.unwrap() {
+        let is_over = ["refused", "void", "lost", "revoked"].contains(&key.description.as_str());
+        assert_eq!(key.revoked.is_some(), is_over, "{}", key.description);
+    }
+}
+
+fn denied_or_missing<T: std::fmt::Debug>(result: Result<T>) {
+    assert!(matches!(result, Err(ArchiveError::Denied(_) | ArchiveError::NoSuchThing(_))), "{result:?}");
+}
+
+#[tokio::test]
 async fn lost_officers_are_replaced_after_a_month_of_alarms() {
     let world = World::new(6);
     let archive = store(&world).await;
