@@ -330,6 +330,12 @@ impl Memory {
     pub fn background(&self, memory: Option<Bytes>) -> Bytes {
         self.background.map_or_else(|| machine::share_of_background(memory), |size| size.0)
     }
+
+    /// What all caches may take together.
+    pub fn caches(&self, memory: Option<Bytes>) -> Bytes {
+        let all = [self.blocks(memory), self.background(memory), self.table.0, self.dirty.0, self.catalog.0];
+        Bytes(all.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0)))
+    }
 }
 
 /// The longest time that a key may say, in seconds: a hundred years.

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
+use tokio::time::timeout;
 
 use crate::api::approval::Officer;
 use crate::api::{Actor, Call, OFFICER_HEADER};
@@ -18,6 +20,9 @@ use crate::said::answered;
 
 /// Names the file with an officer's key, for calls that only read and have no `--officer`.
 const OFFICER_VARIABLE: &str = "STELE_OFFICER";
+
+/// Time without an answer after which a command that only reads says that it waits.
+const SILENCE: Duration = Duration::from_secs(5);
 
 /// The officer whose key this command was given with `--officer`. Calls that only read show it
 /// beside them.
@@ -201,12 +206,50 @@ pub async fn call_on<C: Call>(socket: &Path, sender: &mut Sender, call: &C) -> O
 }
 
 async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
-    call_on(socket, &mut connect(socket).await?, call).await
+    let answered = async { call_on(socket, &mut connect(socket).await?, call).await };
+    match C::READS {
+        true => patiently(SILENCE, answered, || eprintln!("stele: {}", silence(socket))).await,
+        // Such a call may take long: it waits for drives, or for what it changes.
+        false => answered.await,
+    }
+}
+
+/// Waits for an answer, and says so once where it takes longer than `silence`.
+async fn patiently<T>(silence: Duration, answer: impl Future<Output = T>, say: impl FnOnce()) -> T {
+    let mut answer = std::pin::pin!(answer);
+    match timeout(silence, answer.as_mut()).await {
+        Ok(answered) => answered,
+        Err(_) => {
+            say();
+            answer.await
+        }
+    }
+}
+
+fn silence(socket: &Path) -> String {
+    format!(
+        "the server at {} has given no answer for {} s, and is waited for; its log says why, as where it may open no \
+         further file (`stele doctor`), or its drives do not answer",
+        socket.display(),
+        SILENCE.as_secs()
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As where a server has no descriptor left: the connection waits at its socket.
+    #[tokio::test]
+    async fn a_server_that_gives_no_answer_is_named_and_waited_for() {
+        let soon = patiently(Duration::from_secs(3600), async { 1 }, || panic!("the answer was there"));
+        assert_eq!(soon.await, 1);
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let late = patiently(Duration::ZERO, async { answered.await.unwrap() }, || answer.send(2).unwrap());
+        assert_eq!(late.await, 2, "the answer comes only once the wait is told");
+        let said = silence(Path::new("/srv/stele.sock"));
+        assert!(said.contains("/srv/stele.sock") && said.contains("for 5 s"), "{said}");
+    }
 
     #[test]
     fn drives_that_another_stele_has_are_told_with_what_it_does() {

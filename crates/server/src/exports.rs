@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stele_array::VolumeStatus;
 use stele_array::server::PoolServer;
 use stele_block::iscsi::{Keeper, Node};
@@ -18,6 +19,7 @@ use stele_block::{Directory, Export, Limits, Protocol};
 
 use stele_ground::PoolId;
 
+use crate::api::strict;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::volumes::carried;
 use crate::reservations::ReservationFiles;
@@ -57,17 +59,7 @@ impl Exports {
     pub fn read(dir: &Path, limits: Limits) -> Outcome<Exports> {
         let path = dir.join("exports.json");
         let list = match std::fs::read(&path) {
-            Ok(bytes) => {
-                let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| not_understood(&path, &error))?;
-                if stored.version != VERSION {
-                    return Err(Failure::usage(format!(
-                        "{} is of version {}, and this program knows version {VERSION}",
-                        path.display(),
-                        stored.version
-                    )));
-                }
-                stored.exports
-            }
+            Ok(bytes) => understood(&path, &bytes)?,
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io_failure("read", &path, &error)),
         };
@@ -179,6 +171,49 @@ impl Changing<'_> {
             target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
         }
     }
+}
+
+/// The exports in the bytes of a file.
+///
+/// The version counts before anything else: a later one may have other fields. A field that this
+/// version does not have is refused, also within an export. It may restrict who connects.
+pub fn understood(path: &Path, bytes: &[u8]) -> Outcome<Vec<Export>> {
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| not_understood(path, &error))?;
+    if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|version| *version > VERSION.into()) {
+        return Err(later(path, version));
+    }
+    if let Some(field) = strict::unknown_field::<Stored>(&value) {
+        return Err(unknown(path, &field));
+    }
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| not_understood(path, &error))?;
+    if stored.version != VERSION {
+        return Err(Failure::usage(format!(
+            "{} is of version {}, and this program knows version {VERSION}",
+            path.display(),
+            stored.version
+        )));
+    }
+    Ok(stored.exports)
+}
+
+fn later(path: &Path, version: u64) -> Failure {
+    let message = format!(
+        "{} is of version {version}: a later version of Stele wrote it, and this one knows version {VERSION}",
+        path.display()
+    );
+    Failure::new(Kind::Refused, message).next(
+        "start the version that wrote it, or a later one; leave the file as it is, it has the restrictions of each \
+         export",
+    )
+}
+
+fn unknown(path: &Path, field: &str) -> Failure {
+    let message = format!(
+        "{} has the field `{field}`, which version {VERSION} of the file does not have; ignored, it could let more \
+         hosts connect",
+        path.display()
+    );
+    Failure::usage(message).next("correct the field if it was written by hand, or bring the file back from a backup")
 }
 
 fn not_understood(path: &Path, error: &serde_json::Error) -> Failure {

@@ -196,7 +196,7 @@ impl From<BackupError> for Failure {
             BackupError::Damaged(_) => Kind::Damaged,
             BackupError::Missing(_) => Kind::Missing,
             BackupError::Exists(_) => Kind::Exists,
-            BackupError::Refused(_) => Kind::Refused,
+            BackupError::Refused(_) | BackupError::Newer(_) => Kind::Refused,
             BackupError::Full(_) => Kind::Full,
             BackupError::Invalid(_) => Kind::Usage,
             BackupError::Unreachable(_) => Kind::Busy,
@@ -273,6 +273,7 @@ mod tests {
         for (store, target, expected) in [
             (BackupError::Failed(String::new()), LabError::Failed(String::new()), 1),
             (BackupError::Refused(String::new()), LabError::Refused(String::new()), 3),
+            (BackupError::Newer(String::new()), LabError::Refused(String::new()), 3),
             (BackupError::Missing(String::new()), LabError::Missing(String::new()), 4),
             (BackupError::Damaged(String::new()), LabError::Damaged(String::new()), 5),
             (BackupError::Full(String::new()), LabError::Full(String::new()), 6),

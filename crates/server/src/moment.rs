@@ -8,6 +8,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use stele_ground::calendar::{moment, parse_moment};
 
+/// Whether a text that is no moment is one before 1970, from where Stele counts: the same day and
+/// time are a moment 2000 years later.
+pub fn is_before_1970(text: &str) -> bool {
+    let Some((digits, rest)) = text.split_at_checked(4) else { return false };
+    let year = digits.parse::<u32>().ok().filter(|year| *year < 1970 && !digits.starts_with('+'));
+    year.is_some_and(|year| parse_moment(&format!("{}{rest}", year + 2000)).is_some())
+}
+
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -57,6 +65,25 @@ mod tests {
         at: u64,
         #[serde(with = "super::option", default)]
         since: Option<u64>,
+    }
+
+    #[test]
+    fn moments_before_1970_are_told_from_texts_that_are_none() {
+        for (text, is_before) in [
+            ("1969-12-31T23:59:59Z", true),
+            ("0001-01-01T00:00:00Z", true),
+            ("1600-02-29T00:00:00Z", true),
+            ("1900-02-29T00:00:00Z", false),
+            ("1970-01-01T00:00:00Z", false),
+            ("2027-01-31T00:00:00Z", false),
+            ("1969-13-01T00:00:00Z", false),
+            ("+969-12-31T00:00:00Z", false),
+            ("196", false),
+            ("\u{e9}\u{e9}\u{e9}", false),
+            ("", false),
+        ] {
+            assert_eq!(is_before_1970(text), is_before, "{text}");
+        }
     }
 
     #[test]

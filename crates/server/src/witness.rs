@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use stele_archive::{ConsistencyProof, Finding, SignedHead, check_head};
 
 /// The format that a countersigned head names, and the first line of its signed text.
-const FORMAT: &str = "stele witness 1";
+pub const FORMAT: &str = "stele witness 1";
 
 /// A head, and the signature of a witness that saw it in line with all that it signed before.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

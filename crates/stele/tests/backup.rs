@@ -10,7 +10,7 @@ use crate::support::{Place, Server, content, installed, wait_for};
 use serde_json::Value;
 
 /// A place with a password and some files.
-fn place(name: &str) -> Place {
+pub fn place(name: &str) -> Place {
     let place = Place::new(name);
     std::fs::write(place.path("password"), "correct horse\n").unwrap();
     for (number, length) in [0, 1, 5000, 300_000, 3_000_000].into_iter().enumerate() {
@@ -25,7 +25,7 @@ fn place(name: &str) -> Place {
 
 /// Adds a file of every kind, and all metadata that rsync compares. What this user or file system
 /// cannot have is said.
-fn every_kind(place: &Place) {
+pub fn every_kind(place: &Place) {
     let kinds = place.path("files/kinds");
     std::fs::create_dir_all(format!("{kinds}/empty")).unwrap();
     let path = |name: &str| format!("{kinds}/{name}");
@@ -99,7 +99,7 @@ fn every_kind_of_file_comes_back_as_it_was() {
     same(&format!("{data}/kinds"), &format!("{to}/kinds"));
 }
 
-fn backup(place: &Place, repository: &str, keys: Option<(String, String)>, arguments: &[&str]) -> Output {
+pub fn backup(place: &Place, repository: &str, keys: Option<(String, String)>, arguments: &[&str]) -> Output {
     let mut command: Command = place.command(&[&["backup"], arguments].concat());
     command.env("STELE_BACKUP_REPOSITORY", repository).env("STELE_BACKUP_PASSWORD_FILE", place.path("password"));
     command.env("XDG_CACHE_HOME", place.path("cache"));
@@ -117,7 +117,7 @@ fn code(output: &Output, expected: i32) -> Value {
 }
 
 /// Nothing that rsync would bring over differs: content, modes, owners, times, links, attributes.
-fn same(first: &str, second: &str) {
+pub fn same(first: &str, second: &str) {
     if !installed(&["rsync", "--version"]) {
         return;
     }

@@ -199,6 +199,8 @@ fn a_volume_is_not_rolled_back_under_a_host_that_may_write() {
     wait_for("a connection", || (connected() == 1).then_some(()));
     let rollback = ["volume", "rollback", "vm", "monday", "--yes"];
     host.place.refused(3, &["in use", "disconnect the hosts", "--force"], &rollback);
+    host.place.json(&["volume", "clone", "monday", "test"]);
+    host.place.refused(2, &["'test' is no snapshot of volume 'vm'"], &["volume", "rollback", "vm", "test", "--yes"]);
     host.place.json(&["volume", "rollback", "vm", "monday", "--yes", "--force"]);
     drop(client);
     host.place.json(&rollback);

@@ -117,3 +117,23 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     let server = place.serve().with_keys(keys);
     check(&place, &server, &stored);
 }
+
+/// The requests to approve them were in the former catalog alone.
+#[test]
+fn a_rebuild_revokes_keys_that_wait_for_approval() {
+    let place = Place::new("catalog-awaits");
+    place.pool(6);
+    let server = place.serve();
+    let made = ["anna", "ben", "carl"]
+        .map(|name| place.json(&["key", "create", "--name", name, "--role", "retention-officer"]));
+    assert!(made[2]["awaits"].is_string(), "{}", made[2]["name"]);
+    server.stop();
+    place.json(&["catalog", "rebuild", "--yes", "--force"]);
+    let _server = place.serve();
+    let keys = place.json(&["key", "list"]);
+    for key in keys.as_array().unwrap() {
+        assert_eq!(key["revoked"].is_string(), key["name"] == "carl", "{key}");
+    }
+    let shown = String::from_utf8(place.stele(&["key", "list"]).stdout).unwrap();
+    assert!(!shown.contains("waits for approval"), "{shown}");
+}

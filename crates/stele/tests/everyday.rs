@@ -101,7 +101,7 @@ fn an_export_says_how_it_is_reached_and_by_whom() {
     assert!(open["url"].as_str().unwrap().starts_with("iscsi://"), "{open}");
     assert!(open["warnings"].to_string().contains("--chap-user"), "{open}");
     let text = place.stele(&["volume", "export", "vm1", "--iscsi"]);
-    assert!(String::from_utf8_lossy(&text.stdout).contains("Warning: whoever reaches"), "{text:?}");
+    assert!(String::from_utf8_lossy(&text.stdout).contains("Warning: anyone who reaches"), "{text:?}");
     place.json(&["export", "remove", "iqn.2026-01.local.stele:vm1", "--protocol", "iscsi"]);
     let guarded = ["volume", "export", "vm1", "--iscsi", "--chap-user", "host", "--chap-secret", &place.path("secret")];
     let guarded = place.json(&guarded);

@@ -83,6 +83,41 @@ fn a_receipt_is_verified_elsewhere() {
     fails(&["receipt", "verify", &receipt, "--key", &other], "another key");
 }
 
+/// Such a file may be whole: it is neither changed nor of another store.
+#[test]
+fn evidence_of_a_later_format_is_refused_by_name() {
+    let place = Place::new("evidence-later");
+    let server = place.up();
+    records(&place, &server);
+    let [key, receipt, later, proof] = ["stele.pub", "receipt", "later", "proof"].map(|name| place.path(name));
+    assert!(place.stele(&["audit", "key", "--to", &key]).status.success());
+    assert!(place.stele(&["receipt", "get", "records/2026/ledger", "--to", &receipt]).status.success());
+    server.stop();
+    std::fs::create_dir(&proof).unwrap();
+    let write = |path: &str, text: &str| std::fs::write(path, text).unwrap();
+    let refused = |format: &str, arguments: &[&str]| {
+        place.refused(3, &[&format!("'stele {format}'"), "a later version of Stele wrote"], arguments);
+    };
+    for format in ["receipt 3", "disposal 2"] {
+        let text = format!("{{\"format\":\"stele {format}\",\"countries\":[]}}");
+        write(&later, &text);
+        refused(format, &["receipt", "verify", &later, "--key", &key]);
+        refused(format, &["audit", "prove", &later, "--to", &place.path("proven")]);
+        write(&later, &base64_simd::STANDARD.encode_to_string(&text));
+        if format.starts_with("receipt") {
+            refused(format, &["receipt", "verify", &later, "--key", &key]);
+        }
+    }
+    write(&later, r#"{"format":"stele consistency 2","countries":[]}"#);
+    refused("consistency 2", &["receipt", "verify", &receipt, "--key", &key, "--later", &later]);
+    write(&later, r#"{"format":"stele witness 2","countries":[]}"#);
+    let witnessed = ["receipt", "verify", &receipt, "--key", &key, "--anchor", &later, "--witness", &key];
+    refused("witness 2", &witnessed);
+    write(&place.path("proof/manifest.json"), r#"{"format":"stele proof 2","countries":[]}"#);
+    refused("proof 2", &["proof", "verify", &proof]);
+    refused("proof 2", &["proof", "verify", &proof, "--key", &key]);
+}
+
 /// The verifier in Python, if Python and its package are on this machine. CI leaves nothing out.
 fn python(arguments: &[&str]) -> Option<Output> {
     let known = Command::new("python3").args(["-c", "import cryptography"]).output();

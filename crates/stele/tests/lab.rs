@@ -314,8 +314,12 @@ fn wrong_data_ends_a_run_and_all_that_is_wrong_is_told() {
         let told = format!("offset {}: ", at / 512 * 512);
         assert!(cell["read_back"]["places"].to_string().contains(&told), "{told}{cell}");
     }
-    // The read-back after the last cell finds a write that no other read checks.
-    let unread = run(&["--read", "0", "--random", "0", "--rate", "100", "--access", "4KiB"]);
+    // The read-back after the last cell finds a write that no other read checks. The damage is
+    // another program's writing, which the laboratory does not write over unasked.
+    let writes = ["--read", "0", "--random", "0", "--rate", "100", "--access", "4KiB"];
+    let refused = run(&writes);
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+    let unread = run(&[&writes[..], &["--destroy"]].concat());
     assert_eq!(unread.status.code(), Some(5), "{unread:?}");
 }
 

@@ -74,10 +74,10 @@ fn units_of_our_own_iscsi_target_are_measured_and_its_refusals_are_told_in_words
     let run = |on: &str, read: &str| ["lab", "run", "--on", on, "--read", read].map(str::to_owned);
     for (on, read, code, words) in [
         (right.clone(), "0", 3, "--destroy"),
-        (with("host%another long secret"), "100", 1, "user or the secret"),
-        (url.clone(), "100", 1, "(status 02"),
-        (right.replace(":vm1", ":vm9"), "100", 1, "no such target"),
-        (right.replace("vm1/0", "vm1/5"), "100", 1, "no such unit"),
+        (with("host%another long secret"), "100", 3, "user or the secret"),
+        (url.clone(), "100", 3, "(status 02"),
+        (right.replace(":vm1", ":vm9"), "100", 4, "no such target"),
+        (right.replace("vm1/0", "vm1/5"), "100", 4, "no such unit"),
     ] {
         let arguments = run(&on, read);
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -128,8 +128,8 @@ fn units_of_tgt_are_measured_and_checked() {
         admin(&["--mode", "target", "--op", "update", "--tid", "1", "-n", digest, "-v", "CRC32C"]);
     }
     checked(&place, &digested, &["--destroy"]);
-    place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("host%another%20one%20here@")]);
-    place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("")]);
+    place.refused(3, &["user or the secret"], &["lab", "run", "--on", &url("host%another%20one%20here@")]);
+    place.refused(3, &["user or the secret"], &["lab", "run", "--on", &url("")]);
 }
 
 /// The port mapper that the NFS server needs: the machine's, or one that ends with the test.

@@ -180,6 +180,10 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     assert!(alarms(&place).contains(&"rolled-back".to_owned()), "{:?}", alarms(&place));
     whole(&server, 2);
     assert_eq!(server.send(server.ask("PUT", "/records/new").body("new")).status, 503);
+    // The older log does not get what is done meanwhile: it would be lost with it.
+    let before = acts(&place);
+    place.json(&["pool", "wash"]);
+    assert_eq!(acts(&place), before);
     server.stop();
     place.refused(5, &["set back"], &["catalog", "rebuild", "--yes", "--force"]);
     std::fs::remove_dir_all(&drives).unwrap();
@@ -187,6 +191,9 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     let server = place.up().with_keys(keys);
     assert!(!alarms(&place).contains(&"rolled-back".to_owned()));
     assert_eq!(good(server.get("/records/later")).body, b"later");
+    let acts = acts(&place);
+    let is_wash = |act: &String| act.starts_with("while no log was open, at ") && act.ends_with(": pool/wash");
+    assert!(acts.iter().any(is_wash), "{acts:?}");
 }
 
 /// The audit log's records of acts on drives and volumes.

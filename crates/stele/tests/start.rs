@@ -46,6 +46,32 @@ fn a_note_of_a_first_start_makes_no_key_beside_others() {
     assert_eq!(keys(&server), 2);
 }
 
+/// A key is a change, which an archive without its drives does not take.
+#[test]
+fn a_first_start_without_most_drives_serves_reads_and_owes_its_key() {
+    let place = Place::new("first-override");
+    place.pool(3);
+    place.listen_anywhere();
+    let move_drives = |from: &str, to: &str| {
+        for drive in ["d1", "d2"] {
+            std::fs::rename(place.path(&format!("{drive}{from}")), place.path(&format!("{drive}{to}"))).unwrap();
+        }
+    };
+    move_drives(".img", ".away");
+    let server = Server::start(&place, &["serve", "--override-quorum"]).unwrap_or_else(|said| panic!("{said}"));
+    assert!(server.ready.get("key_file").is_none(), "{}", server.ready);
+    let status = place.json(&["pool", "status"]);
+    let standing = status["standing"].as_array().unwrap();
+    assert!(standing.iter().any(|alarm| alarm["kind"] == "read-only"), "{status}");
+    assert!(place.log().contains("so no first key was made"), "{}", place.log());
+    server.kill();
+    move_drives(".away", ".img");
+    let server = place.serve();
+    assert!(!server.access_key.is_empty(), "the key is owed: {}", server.ready);
+    place.json(&["bucket", "create", "records"]);
+    server.put("/records/key", b"data");
+}
+
 #[test]
 fn an_address_that_another_server_has_makes_no_pool() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

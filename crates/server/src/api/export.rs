@@ -242,7 +242,7 @@ fn open_to_all(node: &Node, export: &Export) -> Option<String> {
     let may = if export.read_only { "read" } else { "read and write" };
     (over_tcp && !asked).then(|| {
         format!(
-            "whoever reaches the {} listener may {may} '{}'; restrict it with {how}",
+            "anyone who reaches the {} listener may {may} '{}'; restrict it with {how}",
             export.protocol, export.volume
         )
     })

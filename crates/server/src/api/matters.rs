@@ -9,6 +9,7 @@ use stele_ground::calendar::parse_moment;
 use super::approval::{Officer, known};
 use super::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
+use crate::moment::is_before_1970;
 use crate::node::Node;
 
 /// The officer with the key, or the user at the socket if that user administers the server.
@@ -37,9 +38,14 @@ pub struct Selected {
 
 /// A day, which begins at midnight UTC, or a moment.
 pub(super) fn date(text: &str) -> Outcome<Timestamp> {
-    let seconds = parse_moment(text).or_else(|| parse_moment(&format!("{text}T00:00:00Z")));
+    let day = format!("{text}T00:00:00Z");
+    let seconds = parse_moment(text).or_else(|| parse_moment(&day));
     seconds.map(Timestamp::from_secs).ok_or_else(|| {
-        Failure::usage(format!("'{text}' is not a date")).next("write 2026-04-02 or 2026-04-02T12:00:00Z, in UTC")
+        let what = match is_before_1970(text) || is_before_1970(&day) {
+            true => "lies before 1970, where time begins here",
+            false => "is not a date",
+        };
+        Failure::usage(format!("'{text}' {what}")).next("write 2026-04-02 or 2026-04-02T12:00:00Z, in UTC")
     })
 }
 

@@ -2,7 +2,8 @@
 //! of the administration API.
 //!
 //! Each call is `POST /v1/NAME` with a JSON body and a JSON answer, over the Unix socket of the
-//! data directory. A failure is a [`crate::failure::Failure`]; its kind decides the HTTP status.
+//! data directory. A field that the call does not have is refused ([`strict`]). A failure is a
+//! [`crate::failure::Failure`]; its kind decides the HTTP status.
 //! The actor of every audit record is the peer's uid.
 
 pub mod acts;
@@ -21,6 +22,7 @@ pub mod matters;
 pub mod notifications;
 pub mod pool;
 pub mod share;
+pub mod strict;
 pub mod top;
 pub mod volume;
 

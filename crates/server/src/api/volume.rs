@@ -431,6 +431,10 @@ impl Call for Rollback {
                 place.push_str(&format!(", under {} that may write", counted(writers.len() as u64, "connection")))
             }
             Some(first) => {
+                // Neither a host that goes nor --force helps there.
+                if let Some(failure) = no_way_back(&node.volumes().await?, &self.volume, &self.snapshot) {
+                    return Err(failure);
+                }
                 let message = format!(
                     "volume '{}' is in use: {} may write to it, one from {} by export '{}'",
                     self.volume,
@@ -470,6 +474,17 @@ fn no_snapshot(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure
         false => format!("its snapshots: {}", names_in_row(&own, "stele volume list")),
     };
     Some(Failure::missing(format!("volume '{of}' has no snapshot '{name}'")).next(next))
+}
+
+/// The failure of a rollback to a name that is no snapshot of the volume; `None` if that is not the
+/// reason.
+fn no_way_back(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure> {
+    let found = volumes.iter().find(|volume| volume.spec.name == name);
+    let Some(other) = found else { return no_snapshot(volumes, of, name) };
+    let is_snapshot = other.snapshot && other.origin.as_deref() == Some(of);
+    (!is_snapshot).then(|| {
+        Failure::usage(format!("'{name}' is no snapshot of volume '{of}'; `stele volume list` shows which are"))
+    })
 }
 
 /// Changes an existing volume, and records the change in the audit log.

@@ -5,20 +5,23 @@ use std::path::Path;
 
 use stele_ground::{Bytes, GIB, MIB};
 
+/// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
+pub const BESIDE_CACHES: u64 = 512 * MIB;
+
 /// The memory of this machine, as [`memory`] tells it.
 pub fn memory_here() -> Option<Bytes> {
-    memory(Path::new("/proc"), Path::new("/sys"))
+    memory("self", Path::new("/proc"), Path::new("/sys"))
 }
 
-/// Memory of a machine; less where the control group of this process, or one above it, is
-/// limited. `proc` and `sys` are the machine's `/proc` and `/sys`.
+/// Memory of a machine; less where the control group of the process, or one above it, is limited.
+/// `process` is its number, or `self`; `proc` and `sys` are the machine's `/proc` and `/sys`.
 ///
 /// None where `/proc` does not tell.
-pub fn memory(proc: &Path, sys: &Path) -> Option<Bytes> {
+pub fn memory(process: &str, proc: &Path, sys: &Path) -> Option<Bytes> {
     let text = fs::read_to_string(proc.join("meminfo")).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = rest.split_whitespace().next()?.parse().ok()?;
-    let groups = fs::read_to_string(proc.join("self/cgroup")).unwrap_or_default();
+    let groups = fs::read_to_string(proc.join(process).join("cgroup")).unwrap_or_default();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let limit = |group: &Path| -> Option<u64> {
         // A group without a limit says "max".
@@ -55,18 +58,20 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        assert_eq!(memory(&proc, &sys), None);
+        assert_eq!(memory("self", &proc, &sys), None);
         write(&proc.join("meminfo"), "MemTotal:       8000000 kB\nMemFree: 1 kB\n");
-        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        assert_eq!(memory("self", &proc, &sys), Some(Bytes(8_000_000 << 10)));
         write(&proc.join("self/cgroup"), "1:cpu:/other\n0::/system.slice/stele.service\n");
-        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        assert_eq!(memory("self", &proc, &sys), Some(Bytes(8_000_000 << 10)));
         let group = sys.join("fs/cgroup/system.slice");
         write(&group.join("stele.service/memory.max"), "max\n");
-        assert_eq!(memory(&proc, &sys), Some(Bytes(8_000_000 << 10)));
+        assert_eq!(memory("self", &proc, &sys), Some(Bytes(8_000_000 << 10)));
         write(&group.join("memory.max"), "2147483648\n");
-        assert_eq!(memory(&proc, &sys), Some(Bytes(2 * GIB)));
+        assert_eq!(memory("self", &proc, &sys), Some(Bytes(2 * GIB)));
         write(&group.join("stele.service/memory.max"), "1073741824\n");
-        assert_eq!(memory(&proc, &sys), Some(Bytes(GIB)));
+        assert_eq!(memory("self", &proc, &sys), Some(Bytes(GIB)));
+        write(&proc.join("77/cgroup"), "0::/system.slice\n");
+        assert_eq!(memory("77", &proc, &sys), Some(Bytes(2 * GIB)));
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -112,6 +112,7 @@ pub struct Node {
     pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
+    pub recurring: standing::recurring::Recurring,
     /// Drives that left the pool, and their entries in the configuration.
     pub departures: membership::Departures,
     /// The frontend of S3 and the socket, once they serve.
@@ -193,6 +194,7 @@ impl Node {
             block_places,
             verification,
             noticed,
+            recurring: Default::default(),
             departures: membership::Departures::of(site),
             running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
@@ -286,6 +288,9 @@ impl Node {
     }
 
     pub fn set_archive(&mut self, archive: Archive) {
+        if !self.has_newest_log(&archive) {
+            archive.keep_refusals_out();
+        }
         self.archive = Some(archive);
     }
 
@@ -309,7 +314,7 @@ impl Node {
             compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
         }
         if !asked || self.trouble().is_some() {
-            self.archive = Some(archive);
+            self.set_archive(archive);
             return Ok(());
         }
         drop(archive);
@@ -332,7 +337,7 @@ impl Node {
         if self.trouble().is_none() {
             self.unrecorded.record(&archive).await?;
         }
-        self.archive = Some(archive);
+        self.set_archive(archive);
         Ok(())
     }
 
@@ -515,13 +520,13 @@ impl Node {
     }
 
     /// Records an operator's act on drives and volumes in the audit log. If the log may not be
-    /// written, the act goes to the file whose acts the next start records.
+    /// written, or is not the newest, the act goes to the file whose acts the next start records.
     pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
         let detail = format!("{what} {place}");
         let archive = match (&self.archive, self.trouble()) {
-            (Some(archive), _) => archive,
-            (None, Some(_)) => return self.unrecorded.keep(actor, detail.trim_end(), refused),
+            (Some(archive), _) if self.has_newest_log(archive) => archive,
             (None, None) => return Ok(()),
+            _ => return self.unrecorded.keep(actor, detail.trim_end(), refused),
         };
         match archive.audit_administration(&actor.caller(), detail.trim_end(), refused.as_deref()).await {
             Err(ArchiveError::ReadOnly(_)) => self.unrecorded.keep(actor, detail.trim_end(), refused),

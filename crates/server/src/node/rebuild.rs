@@ -13,7 +13,8 @@
 //!    at 2.
 //! 6. The identity is written and the archive opened, which gives catalog and data volume a pairing
 //!    of their own.
-//! 7. Only then, and only if nothing was lost, the older catalogs are deleted.
+//! 7. Only then, and only if nothing was lost, keys that waited for approval are revoked, and the
+//!    older catalogs are deleted.
 //!
 //! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it
 //! accepts writes.
@@ -169,6 +170,11 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     let (archive, report) = filled.adopt(foundation, node.archive_options(false)).await?;
     node.set_archive(archive);
     node.reached(5)?;
+    if report.losses.is_empty()
+        && let Err(failure) = revoke_unapproved(node).await
+    {
+        tracing::warn!("keys that waited for approval are not revoked, see `stele key revoke`: {failure}");
+    }
     let mut kept = Vec::new();
     for before in catalogs(node).await?.into_iter().filter(|before| before.id != new.id) {
         match report.losses.is_empty() {
@@ -182,6 +188,18 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     };
     node.audit(&Actor { uid: own_uid() }, "catalog/rebuild", &what, None).await?;
     Ok(Rebuilt { report, volume: new.spec.name, kept })
+}
+
+/// Revokes the keys that waited for an officer's approval. The requests to approve them were in the
+/// former catalog alone, so these keys could be neither approved nor used any more.
+async fn revoke_unapproved(node: &Node) -> Outcome<()> {
+    let (archive, caller) = (node.archive()?, node.own_caller());
+    let keys = archive.list_access_keys(&caller).await?;
+    for key in keys.into_iter().filter(|key| key.pending && key.revoked.is_none()) {
+        archive.revoke_access_key(&caller, &key.id).await?;
+        tracing::info!("key {} waited for approval, and is revoked: its request went with the former catalog", key.id);
+    }
+    Ok(())
 }
 
 /// The catalog that the configuration names, if any, and the data volume. Each must have the owner

@@ -24,7 +24,7 @@ use stele_file::nfs::server::Tls;
 use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
 use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, StuckFiles};
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, counted_are, names_in_row};
 
 use super::Node;
 use super::standing::Unserved;
@@ -54,6 +54,8 @@ pub struct Shares {
     tls: OnceLock<Tls>,
     /// When those that are not open are tried.
     attempts: Mutex<Attempts>,
+    /// NFS clients of shares that open with the archive's return are told to wait.
+    announced: OnceLock<()>,
     /// Shares that did not open.
     pub unopened: Unserved,
     /// Shares of which files do not come into the archive.
@@ -274,15 +276,33 @@ impl Node {
         // and its cache volume would hand out the same slots.
         let Ok(_turn) = self.shares.turn.try_lock() else { return Ok(()) };
         let is_due = || self.shares.attempts.lock().unwrap_or_else(PoisonError::into_inner).is_due(now);
-        if archive.is_read_only() || !is_due() {
+        if archive.is_read_only() {
+            // The registry does not change meanwhile. One that cannot be read names no shares.
+            if self.shares.announced.get().is_none()
+                && let Ok(rows) = self.registry()?.list()
+            {
+                self.announce_shares(&rows)?;
+                let _ = self.shares.announced.set(());
+            }
             return Ok(());
         }
-        for (name, row) in self.registry()?.list().map_err(failed)? {
+        if !is_due() {
+            return Ok(());
+        }
+        let rows = self.registry()?.list().map_err(failed)?;
+        self.announce_shares(&rows)?;
+        let mut opened = Vec::new();
+        for (name, row) in rows {
             if self.shares.get(&name).is_some() {
                 continue;
             }
+            // Also before it is offered: no client locks first what another one had.
+            self.give_grace(row.number);
             match self.open_share(&name, &row).await {
-                Ok(_) => tracing::info!("the share '{name}' is open"),
+                Ok(_) => {
+                    self.give_grace(row.number);
+                    opened.push(name);
+                }
                 Err(failure) => {
                     let message = format!("the share '{name}' is not served: {}", failure.error);
                     if self.shares.unopened.note_reason(&name, &message) {
@@ -291,7 +311,33 @@ impl Node {
                 }
             }
         }
+        if !opened.is_empty() {
+            tracing::info!("{}", open_now(&opened));
+        }
         Ok(())
+    }
+
+    /// Lets NFS clients that have files of shares which are not open wait for them.
+    fn announce_shares(&self, rows: &[(String, ShareRow)]) -> Outcome<()> {
+        let closed = rows.iter().filter(|(name, _)| self.shares.get(name).is_none());
+        // A share with unreadable rules does not open, and admits no client.
+        let awaited: BTreeMap<u32, Vec<Rule>> =
+            closed.map(|(_, row)| (row.number, rules(row).unwrap_or_default())).collect();
+        let server = match awaited.is_empty() {
+            true => self.shares.running().cloned(),
+            false => Some(self.shares.server(self.archive()?, super::wall_clock() as u32, || self.random_number())),
+        };
+        if let Some(server) = server {
+            server.expect(awaited);
+        }
+        Ok(())
+    }
+
+    /// Clients had the share before it opened, and claim their locks again.
+    fn give_grace(&self, number: u32) {
+        if let Some(server) = self.shares.running() {
+            server.begin_grace_of(number);
+        }
     }
 
     /// Keeps the alarm about files that the archive does not take in step with the open shares.
@@ -407,6 +453,17 @@ impl Node {
         let mut bytes = [0; 4];
         self.surroundings.entropy(&mut bytes);
         u32::from_be_bytes(bytes).max(1)
+    }
+}
+
+/// One line of the log, of one share or of a thousand.
+fn open_now(names: &[String]) -> String {
+    match names {
+        [name] => format!("the share '{name}' is open"),
+        names => {
+            let all = counted_are(names.len() as u64, "share");
+            format!("{all} open: {}", names_in_row(names, "stele share list"))
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 //! metrics show the same list.
 
 pub mod begun;
+pub mod recurring;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use stele_archive::{AlarmKind, Archive};
 use stele_array::Incomplete;
@@ -68,6 +70,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     }
     if let Ok(archive) = node.archive() {
         standing.extend(of_archive(archive, node.config.archive.data_max.map(|most| most.0)));
+        standing.extend(node.recurring.list(Instant::now()).into_iter().map(told));
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.beneath.list().iter().filter_map(of_file_system));
@@ -243,9 +246,11 @@ pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
 }
 
 impl Node {
-    /// Tells an alarm of the archive.
-    pub fn note_archive_alarm(&self, of: &stele_archive::Alarm) {
-        self.alarms.warn(of.kind(), &of.message, reaction(of.kind).1);
+    /// Tells the alarms of a step of the archive that are news.
+    pub fn note_archive_alarms(&self, alarms: &[stele_archive::Alarm], now: Instant) {
+        for of in alarms.iter().filter(|of| self.recurring.note(of, now)) {
+            self.alarms.warn(of.kind(), &of.message, reaction(of.kind).1);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use super::http::{self, Allowance, Kept};
 use crate::api::approval::Officer;
 use crate::api::blocks::{Read, RestoreWrite};
-use crate::api::{self, Actor, Call, OFFICER_HEADER};
+use crate::api::{self, Actor, Call, OFFICER_HEADER, strict};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, surroundings};
 
@@ -292,8 +292,7 @@ const fn entry<C: Call>() -> Entry {
 
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
     Box::pin(async move {
-        let call: C = serde_json::from_slice(&body)
-            .map_err(|error| Failure::usage(format!("the body of {} is not valid: {error}", C::NAME)))?;
+        let call: C = strict::read(C::NAME, &body)?;
         let answer = call.perform(node, &actor).await?;
         serde_json::to_vec(&answer)
             .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))
@@ -371,8 +370,7 @@ async fn content(node: &Node, uid: u32, name: &str, uri: &Uri, request: Request<
     }
     let body = body(request).await?;
     if name == Read::NAME {
-        let read: Read = serde_json::from_slice(&body)
-            .map_err(|error| Failure::usage(format!("the body of {name} is not valid: {error}")))?;
+        let read: Read = strict::read(name, &body)?;
         return read.perform(node).await;
     }
     let number = |wanted: &str| {
@@ -413,6 +411,7 @@ fn failed(failure: Failure) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::testing::Scene;
 
     #[test]
     fn changes_of_volumes_and_exports_end_although_their_clients_hang_up() {
@@ -421,6 +420,17 @@ mod tests {
         let of_exports = ["add", "remove", "set"].map(|name| format!("export/{name}"));
         for name in of_volumes.iter().chain(&of_exports) {
             assert!(CALLS.iter().any(|call| call.name == name && !call.reads), "{name}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_call_refuses_a_field_that_it_does_not_have() {
+        let scene = Scene::new("unknown-fields");
+        for call in CALLS {
+            let body = Bytes::from_static(br#"{"no_such_field":1}"#);
+            let refused = (call.handler)(&scene.node, Actor { uid: 0 }, body).await.unwrap_err();
+            let said = format!("{} has no field `no_such_field`", call.name);
+            assert!(refused.kind == Kind::Usage && refused.error.contains(&said), "{}: {refused}", call.name);
         }
     }
 

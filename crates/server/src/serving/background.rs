@@ -1,11 +1,12 @@
-//! The archive's background work in a running server: one step a second (expiration, disposal,
-//! reclamation, the clock), signed audit heads on schedule, and a slow scrub of all stored data.
+//! Background work in a running server: one step of the archive a second (expiration, disposal,
+//! reclamation, the clock), signed audit heads and checkpoints on schedule, and a slow scrub of all
+//! stored data.
 //!
 //! Failure model: a failed step is logged and repeated at the next turn. No acknowledgement depends
 //! on this work.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stele_archive::{Archive, Caller, ScrubCursor};
 use tokio::sync::Mutex;
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::node::Node;
 use crate::node::growth::When;
 use crate::serving::head_places::HeadPlaces;
-use crate::serving::inventories;
+use crate::serving::{checkpoints, inventories};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// Largest time from a disposal until the log holds no trace of its key.
@@ -35,6 +36,7 @@ const SELF_TEST_FIRST: Duration = Duration::from_secs(600);
 
 pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: Arc<Mutex<HeadPlaces>>) {
     tasks.spawn(forget_removed(Arc::clone(node)));
+    tasks.spawn(checkpoints::keep(Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
@@ -69,9 +71,7 @@ async fn step(archive: Archive, node: Arc<Node>) {
     loop {
         let pause = match archive.step().await {
             Ok(report) => {
-                for alarm in &report.alarms {
-                    node.note_archive_alarm(alarm);
-                }
+                node.note_archive_alarms(&report.alarms, Instant::now());
                 if report.more { Duration::from_millis(20) } else { STEP_EVERY }
             }
             Err(error) => {

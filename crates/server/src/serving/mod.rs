@@ -1,9 +1,11 @@
 //! The server: opens the sockets, and hands byte streams to the frontends.
 
 mod accepting;
+pub mod address_space;
 pub mod admin;
 pub mod background;
 pub mod block;
+mod checkpoints;
 pub mod ending;
 mod handshakes;
 mod head_places;

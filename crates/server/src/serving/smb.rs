@@ -8,20 +8,22 @@
 //! Failure model: an smbd that ends is started again, after a pause that grows until one has run
 //! for a minute. A share that cannot be mounted is tried again each minute, and the others are
 //! served meanwhile. So they are where Samba has another use for the name of a share. All three
-//! stand as the alarm `smb`. A server that is killed leaves smbd and dead
-//! mounts; the next start ends the one and clears the others.
+//! stand as the alarm `smb`. A server that is killed leaves smbd and dead mounts; the next start
+//! finds the one by its command line, ends it, and clears the others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use stele_file::fuse::{MountOptions, Mounted, mount_share};
 use stele_file::nfs::Network;
 use stele_file::samba::{DIRECTORIES, SambaConfig, SambaShare, share_name, smb_conf};
@@ -319,24 +321,21 @@ impl Samba {
 
     fn start(&self) -> Outcome<Child> {
         self.end_former();
-        let configuration = self.directory.join("smb.conf");
         let mut command = program("smbd");
-        command.args(["--foreground", "--no-process-group"]).arg(format!("--configfile={}", configuration.display()));
+        command.args(["--foreground", "--no-process-group"]).arg(configured_by(&self.directory));
         // At its end smbd signals its process group: it has one of its own.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.spawn().map_err(|error| Failure::failed(format!("smbd does not start: {error}")))
     }
 
-    /// Ends an smbd that a killed server has left.
+    /// Ends an smbd that a killed server has left, with its processes. Its file of the process
+    /// may be gone.
     fn end_former(&self) {
-        let file = self.directory.join("pid").join("smbd.pid");
-        let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<i32>().ok()) else { return };
-        let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let ours = String::from_utf8_lossy(&command).contains(&self.directory.join("smb.conf").display().to_string());
-        if let Some(pid) = Pid::from_raw(pid).filter(|_| ours) {
+        for pid in former(Path::new("/proc"), &self.directory) {
             let _ = kill_process_group(pid, Signal::KILL);
+            let _ = kill_process(pid, Signal::KILL);
         }
-        let _ = fs::remove_file(file);
+        let _ = fs::remove_file(self.directory.join("pid").join("smbd.pid"));
     }
 
     fn end(&mut self) {
@@ -360,6 +359,27 @@ impl Drop for Samba {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The option by which smbd, and each of its processes, names the configuration of this server.
+fn configured_by(directory: &Path) -> OsString {
+    let mut option = OsString::from("--configfile=");
+    option.push(directory.join("smb.conf"));
+    option
+}
+
+/// The processes of an smbd that serves this directory. `proc` is the machine's `/proc`.
+fn former(proc: &Path, directory: &Path) -> Vec<Pid> {
+    let option = configured_by(directory);
+    let is_ours = |pid: &i32| {
+        let command = fs::read(proc.join(pid.to_string()).join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = command.split(|byte| *byte == 0).collect();
+        // A script has its name behind that of its shell.
+        words.iter().take(2).any(|word| word.ends_with(b"smbd")) && words.contains(&option.as_bytes())
+    };
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(is_ours).filter_map(Pid::from_raw).collect()
 }
 
 /// The names that Samba cannot take, and why.
@@ -407,6 +427,34 @@ mod tests {
             shares: names.iter().filter(|name| !misnamed.contains_key(*name)).map(share).collect(),
         };
         smb_conf(&config).expect("the others are served");
+    }
+
+    #[test]
+    fn an_smbd_that_was_left_is_found_without_its_file() {
+        let proc = std::env::temp_dir().join(format!("stele-smbd-left-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&proc);
+        let ours = "--configfile=/srv/stele/smb/smb.conf";
+        for (name, command) in [
+            ("11", &["smbd", "--foreground", ours][..]),
+            ("12", &["/usr/sbin/smbd", "--foreground", ours]),
+            ("13", &["smbd", "--foreground", "--configfile=/srv/stele/smb/smb.conf.d/smb.conf"]),
+            ("14", &["smbd", "--foreground", "--configfile=/etc/samba/smb.conf"]),
+            ("15", &["smbpasswd", ours]),
+            ("16", &[]),
+            ("18", &["/bin/sh", "/opt/bin/smbd", ours]),
+            ("self", &["smbd", ours]),
+        ] {
+            fs::create_dir_all(proc.join(name)).unwrap();
+            let command: String = command.iter().map(|word| format!("{word}\0")).collect();
+            fs::write(proc.join(name).join("cmdline"), command).unwrap();
+        }
+        fs::create_dir_all(proc.join("17")).unwrap();
+        let mut found: Vec<i32> =
+            former(&proc, Path::new("/srv/stele/smb")).into_iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+        found.sort_unstable();
+        assert_eq!(found, [11, 12, 18]);
+        assert!(former(&proc.join("gone"), Path::new("/srv/stele/smb")).is_empty());
+        fs::remove_dir_all(proc).unwrap();
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 pub use key::BackupKey;
+use stele_server::moment::is_before_1970;
 
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
@@ -125,17 +126,18 @@ It shows the snapshots that exist now, and reads only what is opened. Only the u
 Examples:
   stele backup verify
   stele backup verify --data
-  stele backup verify --without-password      compares every segment with its name; for the holder of the store
+  stele backup verify --without-password      compares segments and snapshots with their names; for the holder of the store
 
 Without --data it reads all trees and looks up every chunk. With --data it reads and decrypts all content, and marks
-damaged chunks: the next backup that has their content stores them again. Exit code 5: damage was found.")]
+damaged chunks: the next backup that has their content stores them again. Exit code 5: damage was found. Exit code 3: a
+later version of Stele wrote a part of the repository, which is no damage and was not checked.")]
     Verify {
         #[command(flatten)]
         place: RepositoryArgs,
         /// Read all content
         #[arg(long)]
         data: bool,
-        /// Compare segments with their names only, without the key
+        /// Compare segments and snapshots with their names only, without the key
         #[arg(long, conflicts_with = "data")]
         without_password: bool,
         #[command(flatten)]
@@ -315,8 +317,14 @@ fn moment(text: &str) -> Option<u64> {
     parse_moment(text).or_else(|| parse_moment(&format!("{text}T23:59:59Z")))
 }
 
+/// Whether it is a moment or a day before the first one of [`moment`].
+fn is_too_early(text: &str) -> bool {
+    is_before_1970(text) || is_before_1970(&format!("{text}T23:59:59Z"))
+}
+
 fn date(text: &str) -> Result<u64, String> {
-    moment(text).ok_or_else(|| format!("'{text}' is no date: write 2027-01-31 or 2027-01-31T08:00:00Z, in UTC"))
+    let what = if is_too_early(text) { "lies before 1970" } else { "is no date" };
+    moment(text).ok_or_else(|| format!("'{text}' {what}: write 2027-01-31 or 2027-01-31T08:00:00Z, in UTC"))
 }
 
 fn keep_until(text: &str) -> Result<KeepUntil, String> {
@@ -325,6 +333,9 @@ fn keep_until(text: &str) -> Result<KeepUntil, String> {
     }
     match moment(text) {
         Some(date) => Ok(KeepUntil::Date(date)),
+        None if is_too_early(text) => {
+            Err(format!("'{text}' lies before 1970: write a date to come (2027-01-31) or a period (30d, 12w, 7y)"))
+        }
         None => period(text).map(KeepUntil::Period).map_err(|_| {
             format!("'{text}' is neither a date (2027-01-31) nor a period (30d, 12w, 7y; at most 100y) nor `none`")
         }),

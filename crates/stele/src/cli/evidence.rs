@@ -36,7 +36,7 @@ Examples:
 
 FILE is a receipt as `stele receipt get` writes it, the value of the header x-stele-receipt, or a certificate by
 `stele disposal certificate`. The public key comes from `stele audit key`, on a way that you trust. Exit code 5 if
-anything does not hold.")]
+anything does not hold, 3 if a later version of Stele wrote it.")]
     Verify {
         file: PathBuf,
         /// File with the store's public key
@@ -75,7 +75,7 @@ Examples:
   stele proof export --bucket records --prefix 2026/ --to proof-2026
   stele proof export --bucket records --matter s3 --to held
 
-The directory names every selected object and whoever acted on it: treat it like the records themselves. It does not
+The directory names every selected object and those who acted on it: treat it like the records themselves. It does not
 hold their content. The export reads the whole audit log once, and is recorded in it.")]
     Export {
         #[arg(long)]
@@ -100,7 +100,8 @@ Examples:
 
 Without --key the check uses the key in the directory: it then shows only that nothing was altered since the holder of
 that key signed it. --content compares copies of the objects: the newest version of a key with the file of that name
-below DIR, an older one with the file KEY@VERSION if it is there. Exit code 5 if anything does not hold.")]
+below DIR, an older one with the file KEY@VERSION if it is there. Exit code 5 if anything does not hold, 3 if a later
+version of Stele wrote it.")]
     Verify {
         dir: PathBuf,
         /// File with the store's public key, as `stele audit key` prints it

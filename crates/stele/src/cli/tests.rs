@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::{Command, CommandFactory, Parser};
 
 use super::Cli;
 
@@ -282,4 +282,22 @@ fn every_command_has_a_section_on_its_json_and_no_section_none() {
     let missing = commands.iter().filter(|name| !described.contains(name));
     mistakes.extend(missing.map(|name| format!("SEMANTICS/json.md has no section on 'stele {name}'")));
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn a_date_before_1970_is_told_as_one() {
+    let said = |options: &[&str]| {
+        let words = [&["stele", "backup"][..], options, &["--repository", "/mnt/backup"]].concat();
+        Cli::try_parse_from(words).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for (text, what) in [
+        ("1969-12-31", "lies before 1970"),
+        ("1960-01-01T00:00:00Z", "lies before 1970"),
+        ("2026-13-01", "is neither a date"),
+    ] {
+        let until = said(&["run", "/srv", "--keep-until", text]);
+        assert!(until.contains(what), "{until}");
+    }
+    assert_eq!(said(&["run", "/srv", "--keep-until", "1970-01-01"]), "");
+    assert!(said(&["restore", "latest", "--to", "x", "--at", "1969-12-31"]).contains("lies before 1970"));
 }

@@ -265,9 +265,10 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
                 (Some(at), false) => at,
                 (Some(at), true) => format!("{at} (expired)"),
             },
-            match key.pending {
-                true => "waits for approval".to_owned(),
-                false => key.revoked.unwrap_or_else(|| "no".to_owned()),
+            match (key.revoked, key.pending) {
+                (Some(at), _) => at,
+                (None, true) => "waits for approval".to_owned(),
+                (None, false) => "no".to_owned(),
             },
         ]);
     }

@@ -156,6 +156,10 @@ fn index(repository: &Repository) -> Outcome<Indexed> {
     for (segment, text) in &loaded.unreadable {
         eprintln!("stele: segment {segment:?} cannot be used: {}", Shown(text));
     }
+    if let Some((_, text)) = loaded.newer.first() {
+        let newer = counted_are(loaded.newer.len() as u64, "segment");
+        eprintln!("stele: {newer} of a later version and not used; the first: {}", Shown(text));
+    }
     Ok(indexed)
 }
 

@@ -34,6 +34,8 @@ use stele_server::files::{self, Draft};
 use stele_server::node::heads;
 
 const FORMAT: &str = "stele-config-1";
+/// What every format begins with, before its number.
+const FORMAT_KIND: &str = "stele-config-";
 /// A passphrase shorter than this is refused.
 const PHRASE_MIN: usize = 12;
 /// The most that an export writes.
@@ -250,6 +252,29 @@ fn newest_heads(mut files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
     (files, older)
 }
 
+/// The backup in the bytes of a file. The format counts first: a later one may have other fields.
+fn understood(file: &Path, bytes: &[u8]) -> Outcome<Backup> {
+    let is_none = |error: serde_json::Error| {
+        Failure::usage(format!("{} is no backup of a configuration: {error}", file.display()))
+    };
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(is_none)?;
+    let format = value["open"]["format"].as_str().unwrap_or_default();
+    let number = |format: &str| -> Option<u64> { format.strip_prefix(FORMAT_KIND)?.parse().ok() };
+    if number(format) > number(FORMAT) {
+        let message = format!(
+            "{} is of the format '{format}', which a later version of Stele wrote; this one knows '{FORMAT}'",
+            file.display()
+        );
+        return Err(Failure::new(Kind::Refused, message).next("import it with that version, or a later one"));
+    }
+    let backup: Backup = serde_json::from_slice(bytes).map_err(is_none)?;
+    if backup.open.format != FORMAT {
+        let message = format!("{} is a backup of another kind: {}", file.display(), backup.open.format);
+        return Err(Failure::usage(message).next("name a file that `stele config export` wrote"));
+    }
+    Ok(backup)
+}
+
 fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: &[DriveArgument]) -> Outcome<()> {
     // The server has to read what is written here.
     stele_server::node::own(site)?;
@@ -260,12 +285,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
         return Err(Failure::usage(format!("{} is no backup of a configuration: it is too long", file.display())));
     }
     let bytes = fs::read(file).map_err(|error| read(&error))?;
-    let backup: Backup = serde_json::from_slice(&bytes)
-        .map_err(|error| Failure::usage(format!("{} is no backup of a configuration: {error}", file.display())))?;
-    if backup.open.format != FORMAT {
-        let message = format!("{} is a backup of another kind: {}", file.display(), backup.open.format);
-        return Err(Failure::usage(message).next("use the version of Stele that wrote it, or a newer one"));
-    }
+    let backup = understood(file, &bytes)?;
     let secrets = backup.sealed.open(&phrase, &to_json(&backup.open)?)?;
     let secrets: Secrets = serde_json::from_slice(&secrets)
         .map_err(|error| Failure::usage(format!("what {} holds cannot be understood: {error}", file.display())))?;
@@ -453,6 +473,30 @@ mod tests {
         let files: Vec<String> = named(&config).into_iter().map(|(path, _)| path.display().to_string()).collect();
         let expected: Vec<String> = (1..=13).map(|number| format!("{number}.pem")).collect();
         assert_eq!(files, expected);
+    }
+
+    #[test]
+    fn a_backup_of_a_later_format_is_told_from_no_backup() {
+        let kind = |text: &str| understood(Path::new("stele.backup"), text.as_bytes()).map(|_| ()).map_err(|f| f.kind);
+        let known = |format: &str, more: &str| {
+            format!(
+                r#"{{"open":{{"format":"{format}","made":"m","version":"v","configuration":"","files":[]}},
+                    "sealed":{{"rounds":1,"salt":"","nonce":"","text":""}}{more}}}"#
+            )
+        };
+        let later = r#"{"open":{"format":"stele-config-2","drives":[]},"sealed":[]}"#;
+        for (text, expected) in [
+            (known(FORMAT, ""), Ok(())),
+            (known("stele-config-10", ""), Err(Kind::Refused)),
+            (later.to_owned(), Err(Kind::Refused)),
+            (known("stele-config-0", ""), Err(Kind::Usage)),
+            (known("other", ""), Err(Kind::Usage)),
+            (r#"{"open":{"format":"stele-config-1"}}"#.to_owned(), Err(Kind::Usage)),
+            ("[]".to_owned(), Err(Kind::Usage)),
+            (String::new(), Err(Kind::Usage)),
+        ] {
+            assert_eq!(kind(&text), expected, "{text}");
+        }
     }
 
     #[test]

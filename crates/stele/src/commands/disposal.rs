@@ -31,8 +31,13 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
         }
         Disposal::Status => status(json, &ask(site, calls::DisposalStatus {}).await?),
         Disposal::Pause { reason } => {
-            let reason = Some(reason.unwrap_or_default());
-            status(json, &ask(site, calls::DisposalPause { reason }).await?)
+            let asked = reason.unwrap_or_default();
+            let paused = ask(site, calls::DisposalPause { reason: Some(asked.clone()) }).await?;
+            status(json, &paused)?;
+            if let Some(kept) = kept_reason(&paused, &asked) {
+                eprintln!("{kept}");
+            }
+            Ok(())
         }
         Disposal::Resume => status(json, &ask(site, calls::DisposalPause { reason: None }).await?),
         Disposal::Rate { rate } => {
@@ -73,6 +78,19 @@ fn version_named(object: &str) -> Outcome<(String, String, String)> {
             .next("`stele find` and `stele disposal list` print names with versions")
     })?;
     Ok((bucket, key, version))
+}
+
+/// Says that a pause was there before with another reason, which stays.
+fn kept_reason(paused: &ExpirationStatus, asked: &str) -> Option<String> {
+    let first = paused.reason.as_deref().unwrap_or_default();
+    if asked.is_empty() || asked == first {
+        return None;
+    }
+    let of = if first.is_empty() { String::new() } else { format!(" for '{}'", Shown(first)) };
+    Some(format!(
+        "It was paused before{of}, and status shows that until `stele disposal resume`; the audit log has the new reason \
+         too."
+    ))
 }
 
 fn status(json: bool, status: &ExpirationStatus) -> Outcome<()> {
@@ -247,4 +265,30 @@ fn document(made: &DisposalCertificate) -> Document {
     );
     document.code(format!("stele receipt verify CERTIFICATE --key stele.pub\n\nsignature {}", made.signature));
     document
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_pause_says_that_the_first_reason_stays() {
+        let paused = |reason: &str| ExpirationStatus {
+            paused_since: Some("2026-11-22T03:19:29Z".to_owned()),
+            paused_by: Some("uid 0".to_owned()),
+            reason: Some(reason.to_owned()),
+            rate: None,
+            frozen: None,
+        };
+        for (first, asked, said) in [
+            ("the audit", "the audit", None),
+            ("the audit", "", None),
+            ("the audit", "the lawsuit", Some("paused before for 'the audit', and")),
+            ("", "the lawsuit", Some("paused before, and")),
+        ] {
+            let kept = kept_reason(&paused(first), asked);
+            assert_eq!(kept.is_some(), said.is_some(), "{first}, {asked}: {kept:?}");
+            assert!(kept.unwrap_or_default().contains(said.unwrap_or_default()), "{first}, {asked}");
+        }
+    }
 }

@@ -78,7 +78,7 @@ impl Default for Machine {
 }
 
 pub async fn run(site: &Site, json: bool) -> Outcome<()> {
-    let mut findings = examine(site, &Machine::default());
+    let mut findings = examine(site, &Machine::default(), machine::server(site).await);
     findings.extend(alarms::standing(site).await);
     let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
     if json {
@@ -95,8 +95,9 @@ pub async fn run(site: &Site, json: bool) -> Outcome<()> {
     }
 }
 
-/// Runs every check of the machine.
-pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
+/// Runs every check of the machine. `server`: the process of the server that runs here, if one
+/// does.
+pub fn examine(site: &Site, machine: &Machine, server: Option<i32>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let config = match Config::read(&site.config_path) {
         Ok(config) => {
@@ -118,12 +119,12 @@ pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
             None
         }
     };
-    findings.push(machine::memory(machine, config.as_ref()));
+    findings.push(machine::memory(machine, config.as_ref(), server));
     findings.push(machine::io_uring(machine));
     findings.push(machine::clock_source(machine));
     findings.push(machine::clock_set());
     findings.push(machine::smart());
-    findings.extend(machine::limits(machine, config.as_ref()));
+    findings.extend(machine::limits(machine, config.as_ref(), server));
     if let Some(config) = &config {
         findings.extend(machine::drives(machine, site, config));
         findings.extend(files::permissions(site, config));

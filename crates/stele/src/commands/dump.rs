@@ -132,10 +132,12 @@ pub fn run(json: bool, path: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Reads pieces of the drive; beyond its end they are empty.
+/// Reads pieces of the drive, or of a shard's part of it; beyond the drive's end they are empty.
 pub(crate) struct Reader<'a> {
     file: File,
     path: &'a Path,
+    /// Where the part begins that places count from.
+    start: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -143,13 +145,18 @@ impl<'a> Reader<'a> {
     pub fn open(path: &'a Path) -> Outcome<(Reader<'a>, u64)> {
         let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
         let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
-        Ok((Reader { file, path }, size))
+        Ok((Reader { file, path, start: 0 }, size))
+    }
+
+    /// Counts places from the start of a shard's part from now on.
+    pub fn count_from(&mut self, start: u64) {
+        self.start = start;
     }
 
     pub fn read(&mut self, at: u64, length: u64) -> Outcome<Shared> {
         let mut bytes = Vec::new();
         self.file
-            .seek(SeekFrom::Start(at))
+            .seek(SeekFrom::Start(self.start.saturating_add(at)))
             .and_then(|_| (&mut self.file).take(length).read_to_end(&mut bytes))
             .map_err(|error| io_failure("read", self.path, &error))?;
         Ok(Buffer::copy_of(&bytes).freeze())

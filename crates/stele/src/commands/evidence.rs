@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use stele_archive::{
     BundleFiles, ContentHasher, DisposalCertificate, Finding, Manifest, ProofSelection, ProvenVersion, Receipt,
-    SignedHead, verify_bundle_with,
+    SignedHead, later_format, verify_bundle_with,
 };
 use stele_ground::{Shown, counted};
 use stele_server::api::evidence as calls;
@@ -27,6 +27,9 @@ use crate::cli::evidence::{Beyond, Proof, Receipt as ReceiptCommand};
 use crate::commands::archive::anchor;
 use crate::commands::names::object_named;
 use crate::commands::print_json;
+
+/// Bytes of a manifest that are read for its format.
+const MANIFEST_MAX: u64 = 1 << 20;
 
 pub async fn receipt(site: &Site, json: bool, command: ReceiptCommand) -> Outcome<()> {
     match command {
@@ -202,6 +205,9 @@ fn verify(json: bool, dir: &Path, key: Option<&Path>, content: Option<&Path>, be
         return Err(Failure::missing(format!("{} is no retention proof: it has no manifest.json", dir.display()))
             .next("name the directory that `stele proof export` wrote"));
     }
+    // A later version may write other files, and sign them otherwise.
+    let manifest = Directory(dir).manifest();
+    refuse_later(dir, &manifest)?;
     if let Some(Err(error)) = content.map(fs::read_dir) {
         let copies = content.unwrap_or(dir).display();
         return Err(Failure::missing(format!("cannot read the copies in --content {copies}: {error}"))
@@ -337,6 +343,17 @@ impl<'a> Apart<'a> {
 /// The files of a bundle in a directory. Everything in it counts; only plain files are read.
 struct Directory<'a>(&'a Path);
 
+impl Directory<'_> {
+    /// As much of the manifest as can be read; the verification says what is wrong with the rest.
+    fn manifest(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Ok(file) = self.open("manifest.json") {
+            let _ = file.take(MANIFEST_MAX).read_to_end(&mut text);
+        }
+        text
+    }
+}
+
 impl BundleFiles for Directory<'_> {
     fn names(&self) -> Result<Vec<String>, Finding> {
         let unread = |error: std::io::Error| format!("it cannot be read: {error}");
@@ -405,7 +422,24 @@ pub(super) fn write_new(to: &str, text: &str) -> Outcome<()> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Outcome<T> {
-    serde_json::from_str(read_text(path)?.trim()).map_err(|error| wrong(path, &format!("it is not {what}: {error}")))
+    let text = read_text(path)?;
+    refuse_later(path, text.trim().as_bytes())?;
+    serde_json::from_str(text.trim()).map_err(|error| wrong(path, &format!("it is not {what}: {error}")))
+}
+
+/// Refuses a file of a format that a later version of Stele wrote.
+fn refuse_later(path: &Path, text: &[u8]) -> Outcome<()> {
+    later_format(text).map_or(Ok(()), |(format, known)| Err(later(path, &format, known)))
+}
+
+/// The refusal of a file whose format this version does not know, although it may be whole.
+pub(super) fn later(path: &Path, format: &str, known: &str) -> Failure {
+    let message = format!(
+        "{} is of the format '{format}', which a later version of Stele wrote; this one knows '{known}', and verified \
+         nothing of it",
+        path.display()
+    );
+    Failure::new(Kind::Refused, message).next("repeat the command with that version, or a later one")
 }
 
 /// A certificate of disposal, or a receipt.
@@ -430,6 +464,7 @@ fn read_receipt(path: &Path) -> Outcome<Receipt> {
         true => Some(text.as_bytes().to_vec()),
         false => base64_simd::STANDARD.decode_to_vec(text.trim_start_matches("x-stele-receipt:").trim()).ok(),
     };
+    refuse_later(path, decoded.as_deref().unwrap_or_default())?;
     let read = decoded.as_deref().map(serde_json::from_slice::<Receipt>);
     match read {
         Some(Ok(receipt)) => Ok(receipt),

@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_ground::Duration;
+use stele_ground::shown::{Shown, shown};
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::read_back;
@@ -102,7 +103,10 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
         // A name must not act as a path.
         let name: String =
             imported.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
-        write_new(&into.join(format!("{name}.toml")), &text, json)?;
+        write_new(&into.join(format!("{name}.toml")), &text, json).map_err(|failure| match failure.kind {
+            Kind::Exists => failure.next("name another directory with --into"),
+            _ => failure,
+        })?;
     }
     Ok(())
 }
@@ -483,12 +487,12 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
             };
             (format!("{:.0}{margin}", search.rate), load)
         }
-        None => (format!("{:.0}", total.rate), run.load()),
+        None => (show::a_second(total.rate), run.load()),
     };
     // Without an answer there is no response.
     let said = |span: Duration| if response.count() == 0 { "-".into() } else { span.to_string() };
     vec![
-        called(cell),
+        shown(&called(cell)),
         load,
         rate_said(cell, rate),
         megabytes(cell, total.bytes),
@@ -520,7 +524,7 @@ fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
         vec![
             format!("  {}", side.name),
             String::new(),
-            format!("{:.0}", side.rate),
+            show::a_second(side.rate),
             megabytes(cell, side.bytes),
             response.mean().to_string(),
             response.percentile(0.5).to_string(),
@@ -552,7 +556,7 @@ fn table(cells: &[CellRecord]) -> String {
     }
     let mut text = table.render();
     for (cell, remark) in cells.iter().map(|cell| (cell, remark(cell))).filter(|(_, remark)| !remark.is_empty()) {
-        text.push_str(&format!("\n{}: {remark}\n", called(cell)));
+        text.push_str(&format!("\n{}: {}\n", Shown(&called(cell)), Shown(&remark)));
     }
     text
 }

@@ -23,7 +23,7 @@ use stele_server::node::surroundings::hide_memory;
 use stele_server::node::{Node, Opening, own_uid};
 use stele_server::serving::services::{ServerAddresses, Services};
 use stele_server::serving::tls::{self, TlsFiles};
-use stele_server::serving::{ending, notify, s3};
+use stele_server::serving::{address_space, ending, notify, s3};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::serve::{Serve, Up};
@@ -49,6 +49,10 @@ const FIRST_KEY: &str = "first-key.json";
 /// directory with one of them, a configuration that is not there was lost.
 const OF_A_SERVER: [&str; 5] = [FIRST_KEY, "alarms.jsonl", "exports.json", "heads", "history.json"];
 
+/// The archive refuses every change, and there is no key yet.
+const NO_FIRST_KEY: &str = "the archive is open for reading only, so no first key was made, and S3 clients have none; \
+                            follow its alarm in `stele pool status`, and start again: that start makes the key";
+
 /// How long a start waits for a command that holds the drives, and the pause between two tries.
 const COMMAND_MAX: Duration = Duration::from_secs(5);
 const COMMAND_PAUSE: Duration = Duration::from_millis(100);
@@ -71,12 +75,16 @@ struct Ready {
     /// Without a terminal: the file with both, which only its owner may read.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_file: Option<PathBuf>,
+    /// For people: of the keys that are not shown here.
+    #[serde(skip)]
+    other_keys: &'static str,
 }
 
 impl Ready {
     fn new(places: &ServerAddresses, config: &Config) -> Ready {
         let region = config.s3.region.clone();
-        Ready { places: places.clone(), region, access_key: None, secret_key: None, key_file: None }
+        let (access_key, secret_key, key_file, other_keys) = (None, None, None, keys_in_words(false, true));
+        Ready { places: places.clone(), region, access_key, secret_key, key_file, other_keys }
     }
 }
 
@@ -142,6 +150,7 @@ fn refuse_lost_configuration(site: &Site) -> Outcome<()> {
 async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> {
     let begun = FirstStart::resume(site)?;
     let node = opened(site, config, opening).await?;
+    let is_read_only = node.archive().is_ok_and(|archive| archive.is_read_only());
     let keys = match node.archive() {
         Ok(archive) => archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await,
         Err(_) => {
@@ -150,6 +159,13 @@ async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> 
         }
     };
     let begun = match (keys, begun) {
+        // Nothing can be made now; a note of a first start stays for the next one.
+        (Ok(keys), _) if is_read_only => {
+            if keys.is_empty() {
+                tracing::warn!("{NO_FIRST_KEY}");
+            }
+            return Ok(Start { node, owed: None });
+        }
         (Ok(keys), Some(begun)) if begun.owes_beside(&keys) => begun.settled().map(Some),
         (Ok(_), Some(begun)) => begun.ignore().map(|()| None),
         (Ok(keys), None) if keys.is_empty() => FirstStart::settle(site).map(Some),
@@ -161,6 +177,7 @@ async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> 
 
 /// Opens the pool. A command that reads the drives without a server ends soon, and is waited for.
 async fn opened(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+    address_space::check(&config);
     let until = Instant::now() + COMMAND_MAX;
     loop {
         match Node::open(site, config.clone(), opening).await {
@@ -241,6 +258,7 @@ async fn first_pool(site: &Site, up: &Up, names: Vec<PathBuf>) -> Outcome<Node> 
     let mut config = Config::new(places);
     config.pool.rebuild_after = 10;
     config.s3.listen = up.listen.unwrap_or(LISTEN);
+    address_space::check(&config);
     let new = NewDrives { size, space: space_of(up.preallocate) };
     let made = Made {
         name: "pool".to_owned(),
@@ -366,6 +384,12 @@ async fn serve_node(
 ) -> Outcome<()> {
     let services = Services::start(site, node, generated).await?;
     let mut ready = Ready::new(services.places(), &node.config);
+    if let Ok(archive) = node.archive()
+        && archive.is_read_only()
+    {
+        let keys = archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await;
+        ready.other_keys = keys_in_words(true, !keys.is_ok_and(|keys| keys.is_empty()));
+    }
     let first = match owed {
         Some((first, key)) => {
             tell(site, &mut ready, key)?;
@@ -387,6 +411,16 @@ async fn serve_node(
         () = signals.next() => tracing::warn!("told to stop twice: requests under way and what a stop puts in order are left"),
     }
     Ok(())
+}
+
+/// The keys that a start does not show. Unless the archive is open for reading only, a start
+/// without any makes the first one and shows it.
+fn keys_in_words(is_read_only: bool, any: bool) -> &'static str {
+    match (is_read_only, any) {
+        (false, _) => "as made before; `stele key create` makes more",
+        (true, true) => "as made before; none can be made while the archive is open for reading only",
+        (true, false) => "none, and none can be made while the archive is open for reading only",
+    }
 }
 
 /// Shows the first key on the terminal, or writes it into a file if there is no terminal.
@@ -420,7 +454,7 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
     } else if let Some(file) = &ready.key_file {
         println!("  access key  in {}, which only its owner may read; keep it elsewhere and remove it", file.display());
     } else if ready.places.endpoint.is_some() {
-        println!("  keys        as made before; `stele key create` makes more");
+        println!("  keys        {}", ready.other_keys);
     }
     if let Some(certificate) = &ready.places.certificate {
         println!("  certificate {}", certificate.display());
@@ -474,6 +508,15 @@ mod tests {
             assert!(!is_held_by_command(&held(other)), "{other}");
         }
         assert!(!is_held_by_command(&Failure::usage("/d/1.img: is in use by process 708 (stele): stop it")));
+    }
+
+    #[test]
+    fn a_read_only_archive_is_not_said_to_make_keys() {
+        assert!(keys_in_words(false, true).contains("stele key create"));
+        for (any, begins) in [(true, "as made before; none can be made"), (false, "none, and none can be made")] {
+            let said = keys_in_words(true, any);
+            assert!(said.starts_with(begins) && !said.contains("stele key create"), "{said}");
+        }
     }
 
     #[test]

@@ -2,10 +2,13 @@
 //! A pool of a later version is refused by name, even if this version could read parts of it.
 //!
 //! `pool-1.tar.xz` is such a pool of file drives, killed with records in its log. `pool-2.tar.xz`
-//! has the records of [`recent`] as well. `./x fixture FILE` makes one with the present formats. A
-//! changed format gets a further fixture, and an existing fixture is never made again.
+//! has the records of [`recent`] as well, and `pool-3.tar.xz` those of [`today`]. The pool of
+//! [`sharded`] has two shards. `./x fixture FILE` makes one with the present formats. A changed
+//! format gets a further fixture, and an existing fixture is never made again.
 
 mod recent;
+mod sharded;
+mod today;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -115,24 +118,32 @@ fn newer(view: &Value) -> Vec<&str> {
 #[test]
 fn a_pool_of_an_earlier_version_is_read_to_its_last_byte() {
     if installed(&["xz", "--version"]) {
-        read_whole("pool-1", |_, _| ());
+        read_whole("pool-1", "rewrites", |_, _| ());
     }
 }
 
 #[test]
 fn a_pool_with_the_newer_records_is_read_to_its_last_byte() {
     if installed(&["xz", "--version"]) {
-        read_whole("pool-2", recent::check);
+        read_whole("pool-2", "rewrites", recent::check);
     }
 }
 
-/// Reads everything that each fixture has, and what `more` knows of this one.
-fn read_whole(fixture: &str, more: impl FnOnce(&Place, &Server)) {
+#[test]
+fn a_pool_of_todays_formats_is_read_to_its_last_byte() {
+    if installed(&["xz", "--version"]) {
+        read_whole("pool-3", "good", today::check);
+    }
+}
+
+/// Reads everything that each fixture has, and what `more` knows of this one. The first two have
+/// checkpoints of format 1, and the first start rewrites them in format 2.
+fn read_whole(fixture: &str, verdict: &str, more: impl FnOnce(&Place, &Server)) {
     let (place, keys) = unpacked(&format!("formats-{fixture}"), fixture);
     let before = everything(&place.0);
     let (code, view) = check(&place);
-    // The fixtures have checkpoints of format 1, and the first start writes format 2.
-    assert_eq!((code, &view["verdict"], &view["server"]), (1, &json!("rewrites"), &Value::Null), "{view}");
+    let rewrites = i32::from(verdict == "rewrites");
+    assert_eq!((code, &view["verdict"], &view["server"]), (rewrites, &json!(verdict), &Value::Null), "{view}");
     let words: Vec<&str> = view["formats"].as_array().unwrap().iter().map(|f| f["format"].as_str().unwrap()).collect();
     for format in
         ["configuration", "exports", "label", "checkpoint", "tables", "log", "catalog", "b-tree", "archive", "segments"]
@@ -267,7 +278,7 @@ fn newer_archive(place: &Place) {
 fn newer_exports(place: &Place) {
     let path = place.0.join("exports.json");
     let text = std::fs::read_to_string(&path).unwrap();
-    let later = text.replacen("\"version\": 1", "\"version\": 2", 1);
+    let later = text.replacen("\"version\": 1", "\"version\": 2, \"restrictions\": {}", 1);
     assert_ne!(later, text);
     std::fs::write(&path, later).unwrap();
 }

@@ -287,9 +287,12 @@ fn life(text: &str) -> Outcome<KeyLife> {
     {
         return Ok(KeyLife::For(number.saturating_mul(seconds).saturating_mul(1000)));
     }
-    let until = date(text).map_err(|_| {
-        Failure::usage(format!("'{text}' is neither a date nor a duration"))
-            .next("write 2027-04-02 or 2027-04-02T12:00:00Z, in UTC, or 30m, 12h, 90d, 8w or 1y")
+    let until = date(text).map_err(|failure| {
+        let what = match failure.error.contains("before 1970") {
+            true => failure.error,
+            false => format!("'{text}' is neither a date nor a duration"),
+        };
+        Failure::usage(what).next("write 2027-04-02 or 2027-04-02T12:00:00Z, in UTC, or 30m, 12h, 90d, 8w or 1y")
     })?;
     Ok(KeyLife::Until(until))
 }

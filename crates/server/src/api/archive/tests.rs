@@ -48,3 +48,17 @@ fn a_lock_states_no_default_that_it_was_not_told() {
         }
     }
 }
+
+#[test]
+fn a_date_before_1970_is_told_as_one() {
+    for (text, what) in [
+        ("1969-12-31", "before 1970"),
+        ("1969-12-31T23:59:59Z", "before 1970"),
+        ("2026-13-01", "is not a date"),
+        ("soon", "is not a date"),
+    ] {
+        let refused = crate::api::matters::date(text).unwrap_err();
+        assert!(refused.error.contains(what) && refused.next.contains("2026-04-02"), "{text}: {refused}");
+    }
+    assert!(crate::api::matters::date("1970-01-01").is_ok());
+}

@@ -228,6 +228,40 @@ fn a_list_of_exports_that_cannot_be_read_has_advice() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+#[test]
+fn exports_of_a_later_version_are_refused_by_name() {
+    let path = std::path::Path::new("exports.json");
+    for text in [
+        r#"{"version":2,"exports":[]}"#,
+        r#"{"version":2,"restrictions":{},"exports":[{"name":"vm","new":true}]}"#,
+        r#"{"exports":{"vm":[]},"version":3}"#,
+    ] {
+        let refused = crate::exports::understood(path, text.as_bytes()).unwrap_err();
+        assert_eq!(refused.kind, Kind::Refused, "{text}: {refused}");
+        assert!(refused.error.contains("a later version of Stele wrote it"), "{text}: {refused}");
+        assert!(!refused.next.contains("without the file"), "{text}: {refused}");
+    }
+}
+
+#[test]
+fn a_field_that_no_export_has_is_never_ignored() {
+    let path = std::path::Path::new("exports.json");
+    let read = |more: &str, access: &str, iscsi: &str| {
+        let export = format!(
+            r#"{{"name":"vm","volume":"vm","protocol":"iscsi","access":{{"networks":["10.0.0.0/8"]{access}}},
+                "iscsi":{{"chap":{{"user":"u","secret":"0123456789ab"{iscsi}}}}}{more}}}"#
+        );
+        crate::exports::understood(path, format!(r#"{{"version":1,"exports":[{export}]}}"#).as_bytes())
+    };
+    assert_eq!(read("", "", "").unwrap().len(), 1);
+    for (more, access, iscsi) in
+        [(r#","hours":"8-17""#, "", ""), ("", r#","hours":"8-17""#, ""), ("", "", r#","hours":"8-17""#)]
+    {
+        let refused = read(more, access, iscsi).unwrap_err();
+        assert!(refused.kind == Kind::Usage && refused.error.contains("the field `hours`"), "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn an_export_without_a_listener_is_not_served() {
     let scene = Scene::new("exports-unheard");

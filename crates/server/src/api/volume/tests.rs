@@ -13,3 +13,20 @@ fn a_rollback_of_a_volume_with_an_owner_offers_no_snapshot() {
     assert!(missing.next.contains("`stele volume snapshot vm NAME`"), "{missing}");
     assert!(no_snapshot(&volumes, "gone", "monday").is_none() && no_snapshot(&volumes, "vm", "data").is_none());
 }
+
+#[test]
+fn what_is_no_snapshot_is_told_before_connected_hosts_are() {
+    let snapshot =
+        |name: &str, of: &str| VolumeStatus { snapshot: true, origin: Some(of.to_owned()), ..volume(name, None) };
+    let clone = VolumeStatus { origin: Some("monday".to_owned()), ..volume("test", None) };
+    let volumes =
+        [volume("vm1", None), volume("vm2", None), snapshot("monday", "vm1"), snapshot("friday", "vm2"), clone];
+    assert!(no_way_back(&volumes, "vm1", "monday").is_none());
+    for name in ["test", "vm2", "vm1", "friday"] {
+        let refused = no_way_back(&volumes, "vm1", name).unwrap();
+        let says = format!("'{name}' is no snapshot of volume 'vm1'");
+        assert!(refused.kind == Kind::Usage && refused.error.starts_with(&says), "{name}: {refused}");
+    }
+    let missing = no_way_back(&volumes, "vm1", "nope").unwrap();
+    assert!(missing.kind == Kind::Missing && missing.next.contains("monday"), "{missing}");
+}

@@ -6,14 +6,8 @@ use stele_ground::MIB;
 use super::*;
 use crate::serving::services;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_share_that_did_not_open_is_tried_again() {
-    let hangs = Arc::new(AtomicBool::new(false));
-    let node = services::tests::node(&hangs).await;
-    let archive = node.archive().unwrap();
-    archive.create_bucket(&Caller::local(0), "files", NewBucket::default()).await.unwrap();
-    archive.change_bucket(&Caller::local(0), "files", BucketChange::Share).await.unwrap();
-    let row = ShareRow {
+fn row() -> ShareRow {
+    ShareRow {
         number: 7,
         volume: "share-files".to_owned(),
         owner: (0, 0),
@@ -27,7 +21,17 @@ async fn a_share_that_did_not_open_is_tried_again() {
         commit_after: None,
         removed: None,
         caching: None,
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_that_did_not_open_is_tried_again() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let node = services::tests::node(&hangs).await;
+    let archive = node.archive().unwrap();
+    archive.create_bucket(&Caller::local(0), "files", NewBucket::default()).await.unwrap();
+    archive.change_bucket(&Caller::local(0), "files", BucketChange::Share).await.unwrap();
+    let row = row();
     node.registry().unwrap().add("files", &row).await.unwrap();
     let start = Instant::now();
     let alarms = || node.alarms.came().get("share").copied().unwrap_or_default();
@@ -35,6 +39,8 @@ async fn a_share_that_did_not_open_is_tried_again() {
         node.open_shares_at(start + StdDuration::from_secs(seconds)).await.unwrap();
         assert_eq!((node.shares.unopened.list().len(), alarms()), (1, 1), "one alarm for one reason");
     }
+    let awaited = || node.shares.running().is_some_and(|server| server.exports().is_awaited(row.number));
+    assert!(awaited(), "NFS clients wait for it");
 
     for (size, why) in [(Bytes(16 * MIB - 1), "too small"), (Bytes(1 << 50), "takes 2 PiB on drives")] {
         let refused = node.make_cache("share-files".to_owned(), "mirror-2".parse().unwrap(), size).await.unwrap_err();
@@ -50,9 +56,24 @@ async fn a_share_that_did_not_open_is_tried_again() {
     drop(turn);
     node.open_shares_at(later).await.unwrap();
     let open = node.shares.get("files").expect("the share is open");
-    assert!(node.shares.unopened.list().is_empty());
+    assert!(node.shares.unopened.list().is_empty() && !awaited());
     node.open_shares_at(later + StdDuration::from_secs(300)).await.unwrap();
     assert!(Arc::ptr_eq(&open, &node.shares.get("files").unwrap()), "it is not opened a second time");
+}
+
+/// A share that was not open must not stay awaited once it is removed: its handles are stale then.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_client_waits_for_a_share_that_is_removed() {
+    let node = services::tests::node(&Arc::new(AtomicBool::new(false))).await;
+    let row = ShareRow { number: 8, volume: "share-gone".to_owned(), ..row() };
+    node.announce_shares(&[("gone".to_owned(), row.clone())]).unwrap();
+    let server = node.shares.running().unwrap();
+    assert!(server.exports().is_awaited(8) && !server.exports().is_awaited(9));
+    node.withdraw("gone", &row).for_good();
+    assert!(!server.exports().is_awaited(8));
+    node.announce_shares(&[("gone".to_owned(), row)]).unwrap();
+    node.announce_shares(&[]).unwrap();
+    assert!(!server.exports().is_awaited(8));
 }
 
 #[test]
@@ -65,4 +86,13 @@ fn pauses_between_attempts_grow_to_a_minute() {
         }
     }
     assert_eq!(due, [0, 2, 6, 14, 30, 62, 122, 182]);
+}
+
+#[test]
+fn a_start_with_many_shares_is_one_line_of_the_log() {
+    let names = |count: usize| (0..count).map(|number| format!("s{number:03}")).collect::<Vec<_>>();
+    assert_eq!(open_now(&names(1)), "the share 's000' is open");
+    assert_eq!(open_now(&names(2)), "2 shares are open: s000, s001");
+    let many = open_now(&names(1000));
+    assert!(many.starts_with("1000 shares are open: s000, ") && many.len() < 400, "{many}");
 }

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
-use stele_archive::{AuditVerdict, SignedHead};
+use stele_archive::{AuditVerdict, SignedHead, format_after};
 use stele_ground::calendar::moment;
 use stele_ground::{Shown, counted};
 use stele_server::api::archive::AuditVerify;
@@ -18,11 +18,12 @@ use stele_server::config::Site;
 use stele_server::evidence::public_key;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::node::heads;
-use stele_server::witness::Countersigned;
+use stele_server::witness::{self, Countersigned};
 use stele_stamp::{Authorities, Imprint};
 
 use crate::cli::audit::Anchor;
 use crate::commands::archive::ask;
+use crate::commands::evidence::later;
 use crate::commands::print_json;
 
 /// Bytes of a file with a head, a time stamp or certificates.
@@ -103,6 +104,9 @@ fn check_stamp(given: &Anchor, trusted: &Path, anchor: &Path, head: &SignedHead)
 pub(in crate::commands) fn check_witness(key: &Path, anchor: &Path) -> Outcome<Countersigned> {
     let key = public_key(key)?;
     let text = read_file("read the head", anchor)?;
+    if let Some(format) = format_after(witness::FORMAT, &text) {
+        return Err(later(anchor, &format, witness::FORMAT));
+    }
     let made: Countersigned = serde_json::from_slice(&text).map_err(|error| {
         Failure::usage(format!("{} is no countersigned head: {error}", anchor.display()))
             .next("name a file of the server's heads that ends in .witness")

@@ -36,21 +36,32 @@ fn policy(command: &BackupForget) -> ForgetPolicy {
     }
 }
 
-/// What the rules see of a snapshot. None: it cannot be read, which is said.
-fn candidate(repository: &Repository, dated: &Dated, now: u64) -> Outcome<Option<Candidate>> {
-    match Candidate::read(repository, dated, now) {
-        Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
-            eprintln!("stele: {}", Shown(&error.to_string()));
-            Ok(None)
-        }
-        candidate => Ok(Some(candidate?)),
-    }
+fn told(error: &BackupError) -> Option<Candidate> {
+    eprintln!("stele: {}", Shown(&error.to_string()));
+    None
 }
 
-/// By the rules, a snapshot that cannot be read stays.
+/// By the rules, a snapshot that cannot be read stays, and so does one of a later version. Both are
+/// said.
 fn candidates(repository: &Repository, now: u64) -> Outcome<Vec<Candidate>> {
-    let found = repository.snapshots()?.into_iter().map(|dated| candidate(repository, &dated, now));
+    let found = repository.snapshots()?.into_iter().map(|dated| match Candidate::read(repository, &dated, now) {
+        Err(error @ (BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_))) => Ok(told(&error)),
+        candidate => Ok(Some(candidate?)),
+    });
     Ok(found.collect::<Outcome<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// What is known of a snapshot that is named. One that cannot be read goes all the same; one of a
+/// later version does not.
+fn described(repository: &Repository, dated: &Dated, now: u64) -> Result<Option<Candidate>, BackupError> {
+    if dated.size > DESCRIBED_BYTES_MAX {
+        return Ok(None);
+    }
+    match Candidate::read(repository, dated, now) {
+        Err(error @ BackupError::Newer(_)) => Err(error),
+        Err(error) => Ok(told(&error)),
+        candidate => candidate.map(Some),
+    }
 }
 
 /// What the rules keep, and what the classes of a policy keep.
@@ -142,13 +153,9 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
         let mut named = named.collect::<Outcome<Vec<SnapshotId>>>()?;
         named.sort_unstable();
         named.dedup();
-        // One that is named goes, whether it can be read or not.
         let now = repository.store.now()?;
-        let describe = |dated: &Dated| {
-            let is_short = dated.size <= DESCRIBED_BYTES_MAX;
-            is_short.then(|| candidate(&repository, dated, now).ok().flatten()).flatten()
-        };
-        forget::named(&repository.snapshots()?, &named, describe)?
+        let describe = |dated: &Dated| described(&repository, dated, now);
+        forget::named(&repository, &repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|JudgedSnapshot { candidate, kept_by }| match kept_by.is_empty() {
         true => Ok(repository.store.kept_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),

@@ -19,14 +19,17 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
         BackupKey::List { place } => {
             let keys = closed(&place)?.keys_listed()?;
             if json {
-                let rows = keys.iter().map(|is| json!({ "key": is.name, "label": is.label, "error": is.damage }));
+                let rows = keys.iter().map(|is| {
+                    json!({ "key": is.name, "label": is.label, "error": is.damage.as_ref().or(is.newer.as_ref()) })
+                });
                 return print_json(&rows.collect::<Vec<_>>());
             }
             let mut table = Table::new(&[("KEY", Align::Whole), ("LABEL", Align::Left)]);
             for is in &keys {
-                match &is.damage {
-                    None => table.row(vec![is.name.clone(), Shown(&is.label).to_string()]),
-                    Some(text) => eprintln!("stele: key {} opens nothing: {}", Shown(&is.name), Shown(text)),
+                match (&is.damage, &is.newer) {
+                    (None, None) => table.row(vec![is.name.clone(), Shown(&is.label).to_string()]),
+                    (Some(text), _) => eprintln!("stele: key {} opens nothing: {}", Shown(&is.name), Shown(text)),
+                    (None, Some(text)) => eprintln!("stele: key {}: {}", Shown(&is.name), Shown(text)),
                 }
             }
             print!("{}", table.render());

@@ -38,7 +38,7 @@ const THREADS: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 
 /// Why `latest` can mean nothing, while all snapshots are there by their ids.
-const LINKLESS: [Fault; 3] = [Fault::Usage, Fault::Missing, Fault::Damaged];
+const LINKLESS: [Fault; 4] = [Fault::Usage, Fault::Missing, Fault::Damaged, Fault::Refused];
 
 struct Snapshots(Arc<Browser>);
 

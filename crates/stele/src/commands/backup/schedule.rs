@@ -298,7 +298,7 @@ impl Snapshots {
         for Dated { id, .. } in &listed {
             if !self.0.contains_key(id) {
                 let known = match repository.snapshot(id) {
-                    Err(BackupError::Damaged(_) | BackupError::Missing(_)) => None,
+                    Err(BackupError::Damaged(_) | BackupError::Newer(_) | BackupError::Missing(_)) => None,
                     snapshot => Some(Known::new(snapshot?.description)),
                 };
                 self.0.insert(*id, known);

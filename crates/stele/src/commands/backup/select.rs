@@ -154,7 +154,7 @@ pub fn latest(repository: &Repository, which: &LatestArgs, this: Option<&str>) -
             Ok(snapshot) => snapshot,
             // It was forgotten meanwhile.
             Err(BackupError::Missing(_)) => continue,
-            Err(error @ BackupError::Damaged(_)) => {
+            Err(error @ (BackupError::Damaged(_) | BackupError::Newer(_))) => {
                 unread.get_or_insert((dated, error));
                 continue;
             }
@@ -188,7 +188,8 @@ fn sure(found: (Dated, Snapshot), unread: Option<(Dated, BackupError)>) -> Outco
 fn unreadable(dated: &Dated, error: &BackupError) -> Failure {
     let (id, stored) = (dated.id.short(), moment(dated.stored));
     let text = format!("snapshot {id}, stored {stored}, may be the latest and cannot be read: {error}");
-    Failure::new(Kind::Damaged, text).next("name another one by its id, or give --at with a date before it")
+    let kind = if matches!(error, BackupError::Newer(_)) { Kind::Refused } else { Kind::Damaged };
+    Failure::new(kind, text).next("name another one by its id, or give --at with a date before it")
 }
 
 fn several(hosts: &BTreeSet<String>, has_option: bool) -> Failure {

@@ -14,7 +14,7 @@ use stele_backup::snapshot::{Description, Snapshot, SnapshotId};
 use stele_backup::store::{Folder, Name};
 use stele_backup::tree::Content;
 use stele_ground::calendar::moment;
-use stele_ground::{Bytes, Shown, counted};
+use stele_ground::{Bytes, Shown, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::select::{self, Chosen};
@@ -200,11 +200,11 @@ pub fn find(
 ) -> Outcome<()> {
     let mut filter = Filter::default();
     filter.add(pattern.as_bytes(), false)?;
-    let (wanted, mut lost) = match only {
+    let Admitted { wanted, mut lost, newer } = match only {
         Some(name) => {
             let why = "--snapshot takes a whole snapshot";
             let Chosen { dated, snapshot, .. } = select::whole(repository, name, latest, why)?;
-            (vec![(dated.id, snapshot.description)], 0)
+            Admitted { wanted: vec![(dated.id, snapshot.description)], lost: 0, newer: 0 }
         }
         None => admitted(repository, latest)?,
     };
@@ -217,17 +217,30 @@ pub fn find(
         let (_, is_whole) = walk(&indexed, id, description, b"", &mut print)?;
         lost += u64::from(!is_whole);
     }
-    if lost == 0 {
-        return Ok(());
+    match (lost, newer) {
+        (0, 0) => Ok(()),
+        (0, newer) => {
+            let text = format!("{} of a later version of Stele and not searched", counted_are(newer, "snapshot"));
+            Err(Failure::new(Kind::Incomplete, text).next("search them by that version"))
+        }
+        (lost, _) => {
+            let text = format!("{} could not be searched as a whole", counted(lost, "snapshot"));
+            Err(Failure::new(Kind::Damaged, text).next(LOST))
+        }
     }
-    let text = format!("{} could not be searched as a whole", counted(lost, "snapshot"));
-    Err(Failure::new(Kind::Damaged, text).next(LOST))
 }
 
-/// The snapshots that the options let pass. With the number of those that cannot be read, which are
-/// listed: they may be of any host.
-fn admitted(repository: &Repository, latest: &LatestArgs) -> Outcome<(Vec<(SnapshotId, Description)>, u64)> {
-    let (mut all, mut lost) = (Vec::new(), 0);
+/// The snapshots that the options let pass.
+struct Admitted {
+    wanted: Vec<(SnapshotId, Description)>,
+    /// Those that cannot be read, and those of a later version. Both are listed: they may be of any
+    /// host.
+    lost: u64,
+    newer: u64,
+}
+
+fn admitted(repository: &Repository, latest: &LatestArgs) -> Outcome<Admitted> {
+    let (mut all, mut lost, mut newer) = (Vec::new(), 0, 0);
     for dated in repository.snapshots()?.into_iter().filter(|dated| latest.is_by(dated)) {
         match repository.snapshot(&dated.id) {
             Ok(Snapshot { description, .. }) if latest.admits(&dated, &description.host) => {
@@ -235,17 +248,19 @@ fn admitted(repository: &Repository, latest: &LatestArgs) -> Outcome<(Vec<(Snaps
             }
             // It was forgotten meanwhile.
             Ok(_) | Err(BackupError::Missing(_)) => {}
-            Err(error @ BackupError::Damaged(_)) => {
+            Err(error @ (BackupError::Damaged(_) | BackupError::Newer(_))) => {
                 eprintln!("stele: snapshot {}: {}", dated.id.short(), Shown(&error.to_string()));
-                lost += 1;
+                let is_newer = matches!(error, BackupError::Newer(_));
+                lost += u64::from(!is_newer);
+                newer += u64::from(is_newer);
             }
             Err(error) => return Err(error.into()),
         }
     }
-    if all.is_empty() && lost == 0 && *latest != LatestArgs::default() {
+    if all.is_empty() && lost + newer == 0 && *latest != LatestArgs::default() {
         return Err(latest.nothing());
     }
-    Ok((all, lost))
+    Ok(Admitted { wanted: all, lost, newer })
 }
 
 fn found_line(json: bool, id: &SnapshotId, found: &Found) -> Outcome<()> {

@@ -6,18 +6,18 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_ground::{Bytes, MIB, counted_are};
+use stele_ground::{Bytes, counted_are};
 use stele_media::system::{self, EventFd};
 use stele_media::{Engine, Ring};
+use stele_server::config::machine::BESIDE_CACHES;
 use stele_server::config::{Config, Site};
 use stele_server::failure::READ_ONLY_NEXT;
 use stele_server::serving::open_files;
+use tokio::net::UnixStream;
 
 use super::mounts::is_read_only;
 use super::{Finding, Machine, Verdict};
 
-/// Memory that a server needs besides its caches: connections, buffers in use, the process itself.
-const BESIDE_CACHES: u64 = 512 * MIB;
 /// Clock sources that the processor can read without a system call, or about as fast.
 const QUICK_CLOCKS: [&str; 5] =
     ["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "riscv_clocksource"];
@@ -26,15 +26,12 @@ fn line(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-pub fn memory(machine: &Machine, config: Option<&Config>) -> Finding {
-    let whole = stele_server::config::machine::memory(&machine.proc, &machine.sys);
+pub fn memory(machine: &Machine, config: Option<&Config>, server: Option<i32>) -> Finding {
+    let whole = stele_server::config::machine::memory(&folder(server), &machine.proc, &machine.sys);
     let Some(Bytes(whole)) = whole else { return Finding::unknown("memory", "/proc/meminfo") };
     let usual = stele_server::config::Memory::default();
     let memory = config.map_or(&usual, |config| &config.memory);
-    let known = Some(Bytes(whole));
-    let by_memory = [memory.blocks(known), memory.background(known)];
-    let caches = [by_memory[0], by_memory[1], memory.table.0, memory.dirty.0, memory.catalog.0];
-    let caches = caches.iter().fold(0, |sum: u64, size| sum.saturating_add(size.0));
+    let caches = memory.caches(Some(Bytes(whole))).0;
     let needed = caches.saturating_add(BESIDE_CACHES);
     let told =
         format!("{} of memory; caches of {} and the rest take up to {}", Bytes(whole), Bytes(caches), Bytes(needed));
@@ -94,8 +91,23 @@ pub fn clock_set() -> Finding {
     }
 }
 
-pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
-    let text = std::fs::read_to_string(machine.proc.join("self/limits")).unwrap_or_default();
+/// The process of the server that answers commands of this data directory.
+pub async fn server(site: &Site) -> Option<i32> {
+    let socket = UnixStream::connect(&site.socket()).await.ok()?;
+    // 0: it runs in a container of its own.
+    socket.peer_cred().ok()?.pid().filter(|process| *process > 0)
+}
+
+/// The folder in `/proc` of the server that runs, else that of this process: a server may have the
+/// same limits.
+fn folder(server: Option<i32>) -> String {
+    server.map_or("self".to_owned(), |process| process.to_string())
+}
+
+/// The limits of the server that runs, else of this process.
+pub fn limits(machine: &Machine, config: Option<&Config>, server: Option<i32>) -> Vec<Finding> {
+    let of = server.map(|process| format!(" in the server (process {process})")).unwrap_or_default();
+    let text = std::fs::read_to_string(machine.proc.join(folder(server)).join("limits")).unwrap_or_default();
     // `at`: 0 is the limit that holds, and 1 the one up to which a process may raise it.
     let limit = |name: &str, at: usize| -> Option<u64> {
         let word = text.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().nth(at)?;
@@ -106,26 +118,29 @@ pub fn limits(machine: &Machine, config: Option<&Config>) -> Vec<Finding> {
         .map_or(1024 + 256, |config| u64::from(config.s3.connections_max) + u64::from(config.block.connections_max));
     let drives = config.map_or(0, |config| config.pool.drives.len() as u64);
     let wanted = open_files::needed(connections, drives);
-    // A server raises this limit when it starts.
-    let files = match limit("Max open files", 1) {
+    // A server raises this limit when it starts; one that runs has done so.
+    let files = match limit("Max open files", usize::from(server.is_none())) {
         None => Finding::unknown("open-files", "the limit of open files"),
         Some(limit) if limit < wanted => Finding::new(
             "open-files",
             Verdict::Warning,
-            format!("{limit} files may be open, and {wanted} may be needed for {connections} connections"),
+            format!("{limit} files may be open{of}, and {wanted} may be needed for {connections} connections"),
             "raise LimitNOFILE of the service, or `ulimit -n`, or lower connections_max",
         ),
-        Some(limit) => Finding::good("open-files", format!("{limit} files may be open, {wanted} may be needed")),
+        Some(limit) => Finding::good("open-files", format!("{limit} files may be open{of}, {wanted} may be needed")),
     };
     let locked = match limit("Max locked memory", 0) {
         None => Finding::unknown("memlock", "the limit of locked memory"),
         Some(limit) if limit < 64 << 20 && stele_server::node::own_uid() != 0 => Finding::new(
             "memlock",
             Verdict::Note,
-            format!("{} of memory may be locked; kernels before 5.12 count the rings of io_uring there", amount(limit)),
+            format!(
+                "{} of memory may be locked{of}; kernels before 5.12 count the rings of io_uring there",
+                amount(limit)
+            ),
             "raise LimitMEMLOCK of the service, or `ulimit -l`, if io_uring is refused",
         ),
-        Some(limit) => Finding::good("memlock", format!("{} of memory may be locked", amount(limit))),
+        Some(limit) => Finding::good("memlock", format!("{} of memory may be locked{of}", amount(limit))),
     };
     vec![files, locked]
 }

@@ -47,8 +47,13 @@ impl Patient {
     }
 
     fn findings(&self) -> Vec<Finding> {
+        self.findings_beside(None)
+    }
+
+    /// The same while this process is a server.
+    fn findings_beside(&self, server: Option<i32>) -> Vec<Finding> {
         let machine = Machine { proc: self.0.join("proc"), sys: self.0.join("sys") };
-        examine(&Site::find(Some(&self.0.join("data")), None), &machine)
+        examine(&Site::find(Some(&self.0.join("data")), None), &machine, server)
     }
 
     /// The worst finding of one check.
@@ -123,6 +128,30 @@ fn whatever_will_hurt_is_found() {
     patient.check("heads", Verdict::Warning, "/nowhere/heads");
     patient.write("data/stele.toml", "[pool]\ndrives = []\nspeed = 11\n");
     patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
+}
+
+/// A shell may have more than the service, and less.
+#[test]
+fn the_limits_of_a_server_that_runs_count_and_not_those_of_the_shell() {
+    let patient = Patient::new("server");
+    let of = |check: &str| {
+        let findings = patient.findings_beside(Some(77));
+        let found = findings.into_iter().find(|finding| finding.check == check);
+        found.map(|finding| (finding.verdict, finding.message)).unwrap_or_else(|| panic!("{check}"))
+    };
+    assert_eq!((of("open-files").0, of("memlock").0), (Verdict::Unknown, Verdict::Unknown));
+    patient
+        .write("proc/77/limits", "Max open files   1024   1048576   files\nMax locked memory  8388608 8388608 bytes\n");
+    let (verdict, message) = of("open-files");
+    assert_eq!(verdict, Verdict::Warning, "it has raised its limit as far as it may: {message}");
+    assert!(message.starts_with("1024 files may be open in the server (process 77), and"), "{message}");
+    assert!(of("memlock").1.starts_with("8 MiB of memory may be locked in the server (process 77)"));
+    patient.check("open-files", Verdict::Good, "1048576 files");
+    // Its control group may have less memory than the machine.
+    patient.write("proc/77/cgroup", "0::/stele.service\n");
+    patient.write("sys/fs/cgroup/stele.service/memory.max", "536870912\n");
+    assert_eq!(of("memory").0, Verdict::Wrong);
+    patient.check("memory", Verdict::Good, "");
 }
 
 /// As `--dir` names it, from the directory of the caller.

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
+use stele_ground::shown::{Shown, shown};
 use stele_lab::baseline::{self, Checked, Metric, Verdict};
 use stele_lab::error::LabError;
 use stele_lab::{history, record};
@@ -55,7 +56,8 @@ pub fn run(json: bool, asked: &Check) -> Outcome<()> {
         false => table(&checked),
     }
     if before.head.target != result.head.target && !json {
-        println!("\nnot of the same target: {}, and {} before", result.head.target, before.head.target);
+        let (now, then) = (Shown(&result.head.target), Shown(&before.head.target));
+        println!("\nnot of the same target: {now}, and {then} before");
     }
     verdict(&checked)
 }
@@ -82,12 +84,12 @@ fn table(checked: &[Checked]) {
     ]);
     for cell in checked {
         table.row(vec![
-            cell.name.clone(),
+            shown(&cell.name),
             baseline::figure(cell.metric, Some(cell.baseline)),
             baseline::figure(cell.metric, cell.result),
             cell.ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")),
             baseline::span(cell.interval),
-            baseline::said(cell),
+            shown(&baseline::said(cell)),
         ]);
     }
     print!("{}", table.render());

@@ -1,5 +1,6 @@
 //! `stele lab history`: the trend of the results in a directory.
 
+use stele_ground::shown::{Shown, shown};
 use stele_lab::baseline::{self, Metric};
 use stele_lab::history::{self, CellHistory, History};
 use stele_server::failure::{Failure, Outcome};
@@ -66,7 +67,7 @@ fn table(found: &History) {
         let standing = series.standing();
         let figure = |value: Option<f64>| baseline::figure(series.metric, value);
         table.row(vec![
-            found.called(series),
+            shown(&found.called(series)),
             series.points.len().to_string(),
             figure(series.first()),
             figure(standing.and_then(|standing| standing.median)),
@@ -77,10 +78,10 @@ fn table(found: &History) {
     print!("{}", table.render());
     let remarks = found.series.iter().map(|series| (found.called(series), found.remark(series)));
     for (name, remark) in remarks.filter(|(_, remark)| !remark.is_empty()) {
-        println!("\n{name}: {remark}");
+        println!("\n{}: {}", Shown(&name), Shown(&remark));
     }
     for (_, why) in &found.left_out {
-        println!("\nleft out: {why}");
+        println!("\nleft out: {}", Shown(why));
     }
 }
 
@@ -98,7 +99,7 @@ fn trends(found: &History, name: &str, json: bool) -> Outcome<()> {
     let wide = pages::columns();
     for series in all {
         match history::trend(found, series).characters(wide, pages::rows(wide)) {
-            Some(drawn) => print!("{drawn}"),
+            Some(drawn) => print!("{}", pages::drawn(&drawn)),
             None => return Err(Failure::missing(format!("cell '{name}': no result has a figure of it"))),
         }
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stele_ground::Shown;
 use stele_lab::error::LabError;
 use stele_lab::hosts::client::Hosts;
 use stele_lab::hosts::server::{self, Grant};
@@ -80,7 +81,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
         };
         match ended {
             Ok(Ok(())) => {}
-            Ok(Err(why)) => eprintln!("stele: {peer}: {why}"),
+            Ok(Err(why)) => eprintln!("stele: {peer}: {}", Shown(&why)),
             Err(error) => eprintln!("stele: {peer}: it ended unexpectedly: {error}"),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stele_ground::Shown;
 use stele_lab::error::LabError;
 use stele_lab::record::{self, Recorded};
 use stele_lab::report::chart;
@@ -91,10 +92,15 @@ pub fn plot(files: &[PathBuf], name: Option<&str>, out: Option<&Path>, json: boo
         Some(out) => write_new(out, chart.svg_file().ok_or_else(|| nothing_to_draw(&shown))?, json),
         None => {
             let wide = columns();
-            print!("{}", chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(&shown))?);
+            print!("{}", drawn(&chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(&shown))?));
             Ok(())
         }
     }
+}
+
+/// A chart of characters, line by line: a name in it moves nothing on the terminal.
+pub fn drawn(chart: &str) -> String {
+    chart.lines().map(|line| format!("{}\n", Shown(line))).collect()
 }
 
 /// Width of a chart on this terminal.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use stele_ground::shown::{Shown, shown};
 use stele_ground::{Bytes, Duration};
 use stele_lab::ab_test::{self, Judged, Ratio};
 use stele_lab::job::{Job, JobCell};
@@ -56,7 +57,8 @@ pub fn outcome(cells: &[CellRecord], json: bool, out: Option<&Path>, digest: Opt
     }
     if json {
         for cell in cells {
-            println!("{}", summary(cell));
+            // Fails for no value that JSON has.
+            drop(print_json(&summary(cell)));
         }
         return;
     }
@@ -108,26 +110,34 @@ pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
         };
         return print_json(&serde_json::json!({ "head": head, "cells": cells, "blake3": recorded.digest }));
     }
-    println!("target    {} ({}, {})", head.target, head.reached, Bytes(head.target_bytes));
+    println!("target    {} ({}, {})", Shown(&head.target), Shown(&head.reached), Bytes(head.target_bytes));
     for (name, value) in &head.environment {
-        println!("{name:9} {value}");
+        println!("{:9} {}", shown(name), Shown(value));
     }
     match &recorded.digest {
-        Some(digest) => println!("whole     BLAKE3 {digest}, measured by {}\n", head.program),
+        Some(digest) => println!("whole     BLAKE3 {digest}, measured by {}\n", Shown(&head.program)),
         None => println!("not whole: the run did not come to its end; `stele lab run` with --resume goes on\n"),
     }
     print!("{}", super::table(&recorded.cells));
     if let (Some(judged), Some(against)) = (ab_test::of(recorded), &head.against) {
-        println!("\nA is {}, B is {against}", head.target);
+        println!("\nA is {}, B is {}", Shown(&head.target), Shown(against));
         compared(&judged, false)?;
     }
     if rounds {
         for cell in &recorded.cells {
-            println!("\n{}", cell.name);
+            println!("\n{}", Shown(&cell.name));
             print!("{}", rounds_of(cell));
         }
     }
     Ok(())
+}
+
+/// Accesses a second; a few of them with decimals, since 0 would say that nothing was answered.
+pub fn a_second(rate: f64) -> String {
+    match rate > 0.0 && rate < 9.995 {
+        true => format!("{rate:.2}"),
+        false => format!("{rate:.0}"),
+    }
 }
 
 fn rounds_of(cell: &CellRecord) -> String {
@@ -148,7 +158,7 @@ fn rounds_of(cell: &CellRecord) -> String {
             table.row(vec![
                 run.load(),
                 (number + 1).to_string(),
-                format!("{:.0}", round.rate),
+                a_second(round.rate),
                 format!("{:.1}", (round.read_bytes + round.written_bytes) / 1e6),
                 said(total.response.mean()),
                 said(total.response.percentile(0.99)),
@@ -195,7 +205,7 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     for cell in &both {
         let interval = cell.interval.map_or("one round".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
         table.row(vec![
-            cell.name.clone(),
+            shown(&cell.name),
             format!("{:.0}", cell.rates.0),
             format!("{:.0}", cell.rates.1),
             format!("{:.3}", cell.ratio),
@@ -207,7 +217,7 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     }
     print!("{}", table.render());
     if !alone.is_empty() {
-        println!("\nonly in one of them: {}", alone.join("; "));
+        println!("\nonly in one of them: {}", Shown(&alone.join("; ")));
     }
     Ok(())
 }
@@ -221,7 +231,7 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
                 "cell": cell.name, "blocks": cell.blocks, "rates": cell.rates, "responses_ns": cell.responses,
                 "rate": ratio(&cell.rate), "response": ratio(&cell.response), "unsteady_runs": cell.unsteady,
             });
-            println!("{line}");
+            print_json(&line)?;
         }
         return Ok(());
     }
@@ -241,7 +251,7 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
         |ratio: &Ratio| ratio.interval.map_or("one block".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
     for cell in all {
         table.row(vec![
-            cell.name.clone(),
+            shown(&cell.name),
             format!("{:.0}", cell.rates.0),
             format!("{:.0}", cell.rates.1),
             format!("{:.3}", cell.rate.ratio),
@@ -285,4 +295,16 @@ pub fn published(json: bool) -> Outcome<()> {
     }
     print!("{}", table.render());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::a_second;
+
+    #[test]
+    fn a_rate_below_one_is_no_zero() {
+        for (rate, shown) in [(0.0, "0"), (0.667, "0.67"), (9.99, "9.99"), (9.996, "10"), (1234.6, "1235")] {
+            assert_eq!(a_second(rate), shown);
+        }
+    }
 }

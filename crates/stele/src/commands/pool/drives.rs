@@ -1,10 +1,12 @@
 //! `stele pool add` and `stele pool remove`.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stele_ground::{Bytes, counted};
-use stele_server::api::pool::{AddDrives, DriveView, ForgetDrives, Keep, RemoveDrive, ShowPool, StatusView};
+use stele_server::api::pool::{
+    AddDrives, DriveView, ForgetDrives, Keep, ProgressView, RemoveDrive, ShowPool, StatusView,
+};
 use stele_server::config::{Config, Site};
 use stele_server::connection::Connection;
 use stele_server::drives::DriveArgument;
@@ -102,21 +104,45 @@ async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments
 
 /// Waits until nothing moves onto added drives any more.
 async fn filled(connection: &Connection, json: bool) -> Outcome<StatusView> {
-    let mut standstill = Standstill::default();
-    let look = |status: &StatusView| (is_filling_over(status, &mut standstill, Instant::now()), status.moving);
+    let mut filling = Filling::default();
+    let look = |status: &StatusView| (filling.is_over(status, Instant::now()), under_way(status));
     let status = follow(connection, json, look).await?;
     check_filled(&status)?;
     Ok(status)
 }
 
-/// Whether there is nothing more to wait for.
-fn is_filling_over(status: &StatusView, standstill: &mut Standstill, now: Instant) -> bool {
-    status.moving.is_none() || standstill.is_seen(status, now)
+/// Time from the end of a rebuild to the first move, at most: the pool moves nothing beside a
+/// rebuild, and looks again every five seconds.
+const MOVES_AFTER: Duration = Duration::from_secs(8);
+
+/// What was seen while added drives are filled.
+#[derive(Default)]
+struct Filling {
+    standstill: Standstill,
+    /// When a rebuild or a copy was seen last.
+    rebuilt: Option<Instant>,
+}
+
+impl Filling {
+    /// Whether there is nothing more to wait for.
+    fn is_over(&mut self, status: &StatusView, now: Instant) -> bool {
+        if status.rebuild.is_some() || status.copy_back.is_some() {
+            self.rebuilt = Some(now);
+        }
+        let moves_may_come = self.rebuilt.is_some_and(|last| now.duration_since(last) < MOVES_AFTER);
+        let is_done = under_way(status).is_none() && !moves_may_come;
+        is_done || self.standstill.is_seen(status, now)
+    }
+}
+
+/// The work after which added drives are filled: moves, and what goes before them.
+fn under_way(status: &StatusView) -> Option<ProgressView> {
+    status.moving.or(status.rebuild).or(status.copy_back)
 }
 
 /// The failure of an addition that was waited for, if stripes still have to move.
 fn check_filled(status: &StatusView) -> Outcome<()> {
-    if status.moving.is_none() {
+    if under_way(status).is_none() {
         return Ok(());
     }
     let message = format!("the drives are added, and not filled yet: {}", hindrance(status, None));

@@ -58,10 +58,12 @@ fn exports(site: &Site) -> Option<FormatFinding> {
     let found = version.map_or("nothing that is understood".to_owned(), |version| format!("version {version}"));
     let finding =
         FormatFinding::new("exports", path.display().to_string(), found, format!("version {}", exports::VERSION));
-    Some(match version {
-        Some(version) if version > u64::from(exports::VERSION) => finding.newer(),
-        Some(_) => finding,
-        None => finding.is(FormatVerdict::Damaged, "remove the file and export the volumes anew"),
+    Some(match (version, exports::understood(&path, &text)) {
+        (Some(version), _) if version > u64::from(exports::VERSION) => finding.newer(),
+        (_, Ok(_)) => finding,
+        (_, Err(Failure { error, next, .. })) => {
+            FormatFinding { found: error, ..finding }.is(FormatVerdict::Damaged, next)
+        }
     })
 }
 

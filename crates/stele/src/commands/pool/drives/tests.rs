@@ -1,7 +1,4 @@
-use std::time::Duration;
-
 use stele_array::NOT_A_MEMBER;
-use stele_server::api::pool::ProgressView;
 
 use super::super::render::tests::{drive, full};
 use super::super::{STANDSTILL, is_leaving, is_settled};
@@ -117,17 +114,36 @@ fn a_removal_that_other_drives_keep_from_its_end_fails() {
 fn an_addition_that_stands_still_fails_and_says_why() {
     let mut stuck = pool();
     stuck.moving = Some(ProgressView { done: 1, total: 2, rate: 0, seconds_left: None, seconds_running: 0 });
-    let (mut standstill, begin) = (Standstill::default(), Instant::now());
+    let (mut filling, begin) = (Filling::default(), Instant::now());
     for after in [Duration::ZERO, STANDSTILL, 2 * STANDSTILL] {
-        assert!(!is_filling_over(&stuck, &mut standstill, begin + after), "nothing keeps it from its end");
+        assert!(!filling.is_over(&stuck, begin + after), "nothing keeps it from its end");
     }
     stuck.drives[2].health = "missing".to_owned();
-    let (mut standstill, begin) = (Standstill::default(), Instant::now());
-    assert!(!is_filling_over(&stuck, &mut standstill, begin));
-    assert!(is_filling_over(&stuck, &mut standstill, begin + STANDSTILL));
+    let (mut filling, begin) = (Filling::default(), Instant::now());
+    assert!(!filling.is_over(&stuck, begin));
+    assert!(filling.is_over(&stuck, begin + STANDSTILL));
     let failure = check_filled(&stuck).expect_err("stripes have to move");
     let words = ["the drives are added", "drive 2 is missing"];
     assert!(failure.kind.exit_code() == 5 && words.iter().all(|words| failure.error.contains(words)), "{failure:?}");
     stuck.moving = None;
-    assert!(is_filling_over(&stuck, &mut Standstill::default(), begin) && check_filled(&stuck).is_ok());
+    assert!(Filling::default().is_over(&stuck, begin) && check_filled(&stuck).is_ok());
+}
+
+/// Moves come after a rebuild, and not at once.
+#[test]
+fn an_addition_beside_a_rebuild_is_waited_for_until_its_moves_are_done() {
+    let work = |done: u64| Some(ProgressView { done, total: 100, rate: 1, seconds_left: None, seconds_running: 0 });
+    for is_rebuild in [true, false] {
+        let (mut filling, begin) = (Filling::default(), Instant::now());
+        let mut status = pool();
+        status.drives[2].health = "missing".to_owned();
+        (status.rebuild, status.copy_back) = if is_rebuild { (work(1), None) } else { (None, work(1)) };
+        assert!(!filling.is_over(&status, begin) && check_filled(&status).is_err());
+        (status.rebuild, status.copy_back) = (None, None);
+        assert!(!filling.is_over(&status, begin + MOVES_AFTER / 2), "the moves have not begun");
+        status.moving = work(2);
+        assert!(!filling.is_over(&status, begin + MOVES_AFTER));
+        status.moving = None;
+        assert!(filling.is_over(&status, begin + MOVES_AFTER) && check_filled(&status).is_ok());
+    }
 }
