@@ -264,11 +264,21 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
         // Most objects are never put; the read-back of the others does not expect them.
         &["--read", "0", "--verify", "--files", "500"],
     ] {
-        let output = run(more);
-        assert!(Place::measured(&output), "{more:?}: {output:?}");
-        for cell in Place::cells_of(&output) {
-            assert!(cell["runs"][0]["response"]["count"].as_u64() > Some(3), "{cell}");
+        let measure = || {
+            let output = run(more);
+            assert!(Place::measured(&output), "{more:?}: {output:?}");
+            Place::cells_of(&output)
+        };
+        let answered = |cell: &Value| cell["runs"][0]["response"]["count"].as_u64() > Some(3);
+        // A busy disk may keep all answers back for as long as a cell lasts.
+        let mut cells = measure();
+        for _ in 0..4 {
+            if cells.iter().all(answered) {
+                break;
+            }
+            cells = measure();
         }
+        assert!(cells.iter().all(answered), "{more:?}: {cells:?}");
         // No object is left, and objects of other clients would be refused.
         let left = place.json(&["bucket", "show", "bench"]);
         assert!(!left.to_string().contains("stele-lab"), "{left}");
