@@ -5,3 +5,4 @@ pub(crate) mod expiry;
 pub(crate) mod master_key;
 mod officers;
 pub(crate) mod sessions;
+mod unasked;

@@ -83,7 +83,8 @@ impl Store {
             self.refusals().alarming(NAMED_MAX, self.surroundings().now()).iter().map(name).collect();
         (!names.is_empty()).then(|| {
             let message = format!(
-                "the audit log counts refusals of {}, which are too many to record one by one",
+                "the audit log counts refusals of {} and does not record each: they are too many, or it takes no \
+                 record now",
                 names.join(", ")
             );
             Alarm::new(AlarmKind::Refusals, message)

@@ -108,6 +108,8 @@ impl CopyRequest {
         }
         let algorithms = match request.algorithm {
             Some(algorithm) => vec![algorithm],
+            // As each new object: the parts of an upload can leave one without a checksum.
+            None if from.checksums.is_empty() => vec![Algorithm::Crc64Nvme],
             None => from.checksums.iter().map(|checksum| checksum.algorithm).collect(),
         };
         Ok(PutRequest {

@@ -15,9 +15,9 @@ use crate::audit::Event;
 use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::matter::{REASON_MAX, VersionName};
+use crate::model::matter::{MatterState, REASON_MAX, VersionName};
 use crate::model::principal::{Caller, Rights, Role};
-use crate::model::version::Retention;
+use crate::model::version::{Retention, VersionId};
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{IDENTITY, IdentityRow};
 use crate::record::version::VersionRow;
@@ -69,6 +69,24 @@ impl Store {
         caller: &Caller,
     ) -> Result<Transaction> {
         self.while_valid(rules.stand(transaction), &caller.actor, |rights| caller.rights.is_within(rights))
+    }
+
+    /// Whether a request can change nothing any more: its rule or matter is as it asks, or its
+    /// version is gone.
+    pub(crate) fn is_settled(&self, asked: &Asked) -> Result<bool> {
+        Ok(match asked {
+            Asked::Restrict(act, people) => self.people_for(*act) >= *people,
+            Asked::CloseMatter(name) => self.matter_row(name)?.is_none_or(|row| row.state() != MatterState::Open),
+            Asked::Delete(bucket, key, version, _) | Asked::RevokeEvent(bucket, key, version, _) => {
+                let version = Some(VersionId::parse(version)?);
+                match self.buckets().by_name(bucket) {
+                    Ok(bucket) => lookup::version(&*self.snapshot()?, &bucket, key, version)?.is_none(),
+                    Err(ArchiveError::NoSuchBucket(_)) => true,
+                    Err(error) => return Err(error),
+                }
+            }
+            _ => false,
+        })
     }
 
     /// Refuses an act that one person asks for, if it takes two or is switched off.

@@ -201,6 +201,10 @@ impl Archive {
                 Err(ArchiveError::Denied(_)) => {
                     Ok(RequestInfo { says: format!("void, {MADE_BY}: {}", info.says), ..info })
                 }
+                Ok(_) if store.is_settled(&row.asked)? => Ok(RequestInfo {
+                    says: format!("void, since it can change nothing any more: {}", info.says),
+                    ..info
+                }),
                 answer => answer.map(|_| info),
             }
         });

@@ -104,26 +104,65 @@ pub(crate) fn initial_retention(
     retention: Option<Retention>,
     hold: bool,
 ) -> Result<(Option<Retention>, bool)> {
-    if retention.is_some() || hold {
-        require_lock(bucket)?;
-        bucket.authorize(caller, Access::Retain, key)?;
-    }
-    // A file of a share is under retention from its commit on, which names the date. Storing its
-    // content gives it none. An S3 client has no other way to commit: the default is for what it
-    // stores, as in any bucket.
-    let by_commit = bucket.row.is_share() && caller.path.is_none();
-    // By the later clock. A retention that counted from the lagging one would end too early.
-    let now = store.later_now();
+    let granted = granted_retention(store, caller, bucket, key, retention, hold)?;
     if let Some(retention) = retention {
         // What is appended to a committed file is under the file's own retention, which ends by the
         // compliance clock.
-        check_future(retention, if by_commit { store.compliance_now() } else { now })?;
+        let by_commit = is_by_commit(caller, bucket);
+        check_future(retention, if by_commit { store.compliance_now() } else { store.later_now() })?;
     }
-    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !by_commit);
-    let retention = retention.or(default.map(|default| {
+    Ok(granted)
+}
+
+/// The same for an upload that is complete now, and the date that it asked for, where that binds.
+/// The date was judged when the upload began. One that the compliance clock has passed since binds
+/// nothing any more. One that only the wall clock has passed binds: setting that clock takes no
+/// retention away.
+pub(crate) fn completed_retention(
+    store: &Store,
+    caller: &Caller,
+    bucket: &Bucket,
+    key: &str,
+    (asked, hold): (Option<Retention>, bool),
+) -> Result<(Option<Retention>, Option<Retention>, bool)> {
+    let asked = asked.filter(|retention| retention.until > store.compliance_now());
+    let (retention, hold) = granted_retention(store, caller, bucket, key, asked, hold)?;
+    Ok((asked, retention, hold))
+}
+
+/// Storing the content of a file of a share gives it no retention: it is under one from its commit
+/// on, which names the date. An S3 client has no other way to commit: the default is for what it
+/// stores, as in any bucket.
+fn is_by_commit(caller: &Caller, bucket: &Bucket) -> bool {
+    bucket.row.is_share() && caller.path.is_none()
+}
+
+fn granted_retention(
+    store: &Store,
+    caller: &Caller,
+    bucket: &Bucket,
+    key: &str,
+    asked: Option<Retention>,
+    hold: bool,
+) -> Result<(Option<Retention>, bool)> {
+    if asked.is_some() || hold {
+        require_lock(bucket)?;
+        bucket.authorize(caller, Access::Retain, key)?;
+    }
+    // By the later clock. A retention that counted from the lagging one would end too early.
+    let now = store.later_now();
+    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !is_by_commit(caller, bucket));
+    let default = default.map(|default| {
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
         Retention { mode: default.mode, until }
-    }));
+    });
+    let retention = match (asked, default) {
+        // Of a date that the wall clock has passed, and the default, the stronger part of each.
+        (Some(asked), Some(default)) if asked.until <= now => {
+            Some(Retention { mode: asked.mode.max(default.mode), until: asked.until.max(default.until) })
+        }
+        (asked, default) => asked.or(default),
+    };
     Ok((retention.map(|retention| at_bucket_level(bucket, retention)), hold))
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use stele_ground::counted;
 
 use crate::audit::Event;
+use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::bucket::{Protection, check_key};
 use crate::model::error::Result;
@@ -56,7 +57,7 @@ impl Archive {
         store.audited(allowed, || Event::new(caller, Action::Read).object(bucket.name(), key)).await?;
         let snapshot = store.snapshot()?;
         let found = lookup::existing(&*snapshot, &bucket, key, version)?;
-        let mut why = explain(&bucket, key, &found, store.compliance_now());
+        let mut why = explain(&bucket, key, &found, store.people_for(Act::Bypass), store.compliance_now());
         for (place, name) in found.row.matters.iter().flatten().enumerate() {
             let row: Option<MatterRow> = fetch(&*snapshot, MATTERS, name.as_bytes())?;
             why.reasons.insert(place, matter_in_words(name, row.as_ref()));
@@ -112,7 +113,18 @@ fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> 
     }
 }
 
-fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
+/// Which callers a GOVERNANCE retention yields to, by the rule of the act.
+fn bypass_in_words(people: People, in_share: bool) -> &'static str {
+    match (people, in_share) {
+        (People::One, _) => "a caller with the permission may bypass it on explicit request",
+        (People::Two, false) => "a bypass takes two officers: `stele disposal delete` asks",
+        // Officers delete no version of a share.
+        (People::Two, true) => "no single caller bypasses it: officers decided so",
+        (People::Off, _) => "the bypass of GOVERNANCE is switched off for good",
+    }
+}
+
+fn explain(bucket: &Bucket, key: &str, found: &Found, bypass: People, now: Timestamp) -> Why {
     let active = found.row.retention.filter(|retention| retention.until > now);
     let mut reasons = Vec::new();
     if found.row.marker {
@@ -142,7 +154,8 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
                 "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; the bucket's protection level allows no bypass"
             ),
             _ => format!(
-                "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; a caller with the permission may bypass it on explicit request"
+                "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; {}",
+                bypass_in_words(bypass, bucket.row.is_share())
             ),
         }),
         (Some(past), None) => reasons.push(format!("its {} retention ended {} and no longer protects it", past.mode, past.until)),

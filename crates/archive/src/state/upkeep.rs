@@ -45,6 +45,8 @@ pub(crate) struct Upkeep {
     testers: Shared<BTreeMap<String, Zeroizing<String>>>,
     /// A matter may have a job under way. Until the first step has looked, none is known.
     holds_due: Shared<bool>,
+    /// Keys may wait for an approval that no request asks for. The first step looks.
+    unasked_due: Shared<bool>,
     /// When the work on the index of properties goes on, in elapsed milliseconds. None: it is
     /// complete.
     indexing: Shared<Option<u64>>,
@@ -116,6 +118,7 @@ impl Upkeep {
             self_test: Shared::default(),
             testers: Shared::default(),
             holds_due: Shared::new(true),
+            unasked_due: Shared::new(true),
             indexing: Shared::new(Some(0)),
             clock_writing: Timer::new(WRITE_EVERY),
             identity_noting: Timer::new(NOTE_EVERY),
@@ -157,6 +160,10 @@ impl Upkeep {
 
     pub fn take_holds_due(&self) -> bool {
         self.holds_due.step(std::mem::take)
+    }
+
+    pub fn take_unasked_due(&self) -> bool {
+        self.unasked_due.step(std::mem::take)
     }
 
     pub fn is_indexing_due(&self, elapsed: u64) -> bool {

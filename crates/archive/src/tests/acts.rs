@@ -200,6 +200,59 @@ async fn a_refusal_names_officers_only_where_they_can_delete() {
 }
 
 #[tokio::test]
+async fn the_list_tells_requests_that_can_change_nothing() {
+    let world = World::new(13);
+    let archive = store(&world).await;
+    let anna = officer("anna", 1);
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 5).await;
+    archive.open_matter(&admin(), "smith", "Smith v. Jones").await.unwrap();
+    let mut twice = Vec::new();
+    for _ in 0..2 {
+        twice.push((
+            archive.request_deletion(&anna, &of(&governed), "wrong customer").await.unwrap(),
+            archive.request_close(&anna, "smith").await.unwrap(),
+            archive.request_restriction(&anna, Act::KeyExport, People::Two).await.unwrap(),
+        ));
+    }
+    let open = async || {
+        let listed = archive.requests(&admin()).await.unwrap();
+        let void = listed.iter().filter(|request| request.says.starts_with("void, since it can change nothing"));
+        (listed.len(), void.count())
+    };
+    assert_eq!(open().await, (6, 0));
+    let (delete, close, restriction) = twice.swap_remove(0);
+    for (asked, left) in [(delete, (5, 1)), (close, (4, 2)), (restriction, (3, 3))] {
+        by_two(&archive, Ok(asked)).await.unwrap();
+        assert_eq!(open().await, left);
+    }
+    // Another officer ends them.
+    for (delete, close, restriction) in twice {
+        for asked in [delete, close, restriction] {
+            assert!(archive.approve(&officer("ben", 2), &asked.id).await.is_err(), "{}", asked.says);
+            archive.refuse_request(&officer("ben", 2), &asked.id).await.unwrap();
+        }
+    }
+    assert_eq!(open().await, (0, 0));
+}
+
+#[tokio::test]
+async fn why_says_how_many_people_a_bypass_takes() {
+    let world = World::new(4);
+    let archive = store(&world).await;
+    let governed = put_retained(&archive, "governed", RetentionMode::Governance, 5).await;
+    let check = async |people: &str, word: &str| {
+        let why = archive.why(&admin(), "records", "governed", Some(governed.version)).await.unwrap();
+        let told = why.reasons.iter().filter(|reason| reason.contains("GOVERNANCE retention ends"));
+        assert!(told.clone().all(|reason| reason.contains(word)) && told.count() == 1, "{people}: {why:?}");
+    };
+    check("one", "a caller with the permission may bypass it").await;
+    restrict(&archive, Act::Bypass, People::Two).await;
+    check("two", "takes two officers: `stele disposal delete` asks").await;
+    restrict(&archive, Act::Bypass, People::Off).await;
+    check("off", "is switched off for good").await;
+}
+
+#[tokio::test]
 async fn an_approval_deletes_nothing_that_is_kept_longer_since() {
     let world = World::new(8);
     let archive = store(&world).await;

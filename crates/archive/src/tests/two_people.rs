@@ -63,6 +63,51 @@ async fn a_default_retention_counts_from_the_later_clock() {
     assert!(matches!(refused, Err(ArchiveError::InvalidArgument(_))), "{refused:?}");
 }
 
+/// Begins an upload under a retention. Returns the request that completes it.
+async fn begin(archive: &Archive, bucket: &str, key: &str, retention: Retention) -> CompleteRequest {
+    let new = NewUpload { bucket: bucket.into(), key: key.into(), retention: Some(retention), ..NewUpload::default() };
+    let upload = archive.create_upload(&admin(), new).await.unwrap().upload;
+    let part = PartRequest {
+        bucket: bucket.into(),
+        key: key.into(),
+        upload: upload.clone(),
+        number: 1,
+        ..PartRequest::default()
+    };
+    let mut writer = archive.put_part(&admin(), part).await.unwrap();
+    writer.write(b"record".to_vec().into()).await.unwrap();
+    let etag = writer.finish(Expected::default()).await.unwrap().etag.to_string();
+    let parts = vec![CompletedPart { number: 1, etag, checksums: Vec::new() }];
+    CompleteRequest { bucket: bucket.into(), key: key.into(), upload, parts, ..CompleteRequest::default() }
+}
+
+/// The wall clock passes the date of an upload before it is complete; the compliance clock does
+/// not.
+#[tokio::test]
+async fn a_clock_that_is_set_ahead_takes_no_upload_its_retention() {
+    let world = World::new(10);
+    let archive = store(&world).await;
+    let new = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "locked", new).await.unwrap();
+    let begun = world.stage.now().wall;
+    let asked = Retention { mode: RetentionMode::Compliance, until: begun.plus_days(1) };
+    let alone = begin(&archive, "locked", "alone", asked).await;
+    let beside_a_default = begin(&archive, "month", "beside a default", asked).await;
+    let late = begin(&archive, "locked", "late", asked).await;
+    world.stage.set_wall(begun.plus_days(2));
+    let alone = archive.complete_upload(&admin(), alone).await.unwrap();
+    assert_eq!(alone.retention, Some(asked));
+    assert!(matches!(delete(&archive, &alone).await, Err(ArchiveError::Retained { .. })));
+    let beside_a_default = archive.complete_upload(&admin(), beside_a_default).await.unwrap();
+    let longer = Retention { until: begun.plus_days(32), ..asked };
+    assert_eq!(beside_a_default.retention, Some(longer), "the default counts from the later clock");
+    // A date that the compliance clock has passed binds nothing any more.
+    world.stage.set_wall(begun);
+    world.stage.pass(2 * DAY);
+    assert_eq!(archive.complete_upload(&admin(), late).await.unwrap().retention, None);
+    delete(&archive, &alone).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_clock_that_is_set_ahead_is_never_credited() {
     let world = World::new(2);
@@ -216,6 +261,31 @@ async fn a_key_whose_request_is_over_is_revoked() {
         let is_over = ["refused", "void", "lost", "revoked"].contains(&key.description.as_str());
         assert_eq!(key.revoked.is_some(), is_over, "{}", key.description);
     }
+}
+
+/// As an earlier version of Stele left it: the request is over, and its key is not revoked.
+#[tokio::test]
+async fn a_key_that_no_request_asks_for_is_revoked() {
+    let world = World::new(11);
+    let archive = store(&world).await;
+    let make = async |name: &str| archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    let (_anna, _ben) = (make("anna").await, make("ben").await);
+    let (left, waits) = (make("left").await, make("waits").await);
+    let over = stele_catalog::Transaction::new().delete(crate::record::REQUESTS, left.awaits.clone().unwrap());
+    world.catalog.commit(over).await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    let archive = world.open().await;
+    archive.step().await.unwrap();
+    for key in archive.list_access_keys(&admin()).await.unwrap() {
+        assert_eq!(key.revoked.is_some(), key.id == left.id, "{}", key.description);
+    }
+    let asked: Vec<String> = archive.requests(&admin()).await.unwrap().into_iter().map(|request| request.id).collect();
+    assert_eq!(asked, [waits.awaits.unwrap()]);
+    let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    let told = |record: &AuditRecord| record.detail.as_ref().is_some_and(|detail| detail.contains(&left.id));
+    let revoked = log.iter().filter(|record| record.action == "RevokeAccessKey" && told(record)).count();
+    assert_eq!(revoked, 1, "{log:?}");
 }
 
 fn denied_or_missing<T: std::fmt::Debug>(result: Result<T>) {

@@ -91,6 +91,7 @@ impl Archive {
         store.note_left_tombstones().await?;
         store.compensate().await?;
         store.end_requests().await?;
+        store.revoke_unasked().await?;
         store.summarise_refusals(false).await;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_clock().await?;

@@ -23,7 +23,7 @@ use crate::record::part::PartRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{PARTS, keys};
-use crate::retention::rules::initial_retention;
+use crate::retention::rules::completed_retention;
 use crate::space::compensations::NoteSubject;
 use crate::state::buckets::Bucket;
 use crate::state::usage::Counter;
@@ -124,10 +124,8 @@ impl Archive {
             )));
         }
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
-        // The date was judged when the upload began. One that has passed since binds nothing any
-        // more.
-        let asked = upload.row.retention.filter(|retention| retention.until > store.later_now());
-        let (retention, hold) = initial_retention(store, caller, &bucket, &request.key, asked, upload.row.hold)?;
+        let asked = (upload.row.retention, upload.row.hold);
+        let (asked, retention, hold) = completed_retention(store, caller, &bucket, &request.key, asked)?;
         let named = &upload.row;
         let facts =
             VersionFacts { key: &request.key, tags: &named.tags, size, content_type: content_type(&named.metadata) };
