@@ -18,6 +18,7 @@ mod keyed;
 mod policing;
 mod posting;
 mod prepare;
+mod presigned;
 pub(crate) mod range;
 mod schema;
 mod sts;
@@ -158,6 +159,7 @@ impl Frontend {
         let logged = self.begin_line(&request, peer);
         let head = *request.method() == Method::HEAD;
         let resource = request.uri().path().to_owned();
+        let condition = answer::condition_of(request.method(), request.headers());
         // No client is invited to send an empty body.
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
         let (mut response, operation, requester) = match self.is_sts(&request) {
@@ -168,6 +170,7 @@ impl Frontend {
             false => self.serve(request, peer, &id).await,
         };
         answer::refer_to_controls(operation, &mut response);
+        answer::name_condition(condition, &mut response);
         if uninvited {
             answer::end_connection(&mut response);
         }

@@ -15,7 +15,7 @@ mod stamp;
 
 pub use canonical::{Parts, encode};
 pub use chunk::ChunkSigner;
-pub use claim::{Claim, PayloadSigning, payload_of};
+pub use claim::{Claim, PayloadSigning, payload_of, version_two};
 pub use keys::SigningKeys;
 #[cfg(test)]
 pub use stamp::Stamp;

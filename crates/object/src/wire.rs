@@ -34,7 +34,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::Archive;
 
-pub(crate) use checksum::{Digests, verify_document};
+pub(crate) use checksum::{Digests, is_of_nothing, verify_document};
 pub(crate) use convert::archive_time;
 pub(crate) use elements::{Element, elements, is_whole_number, only};
 pub(crate) use object::{body_of, pump};

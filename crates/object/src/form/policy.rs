@@ -2,7 +2,7 @@
 
 use super::Fields;
 use crate::refusal::refuse;
-use crate::sigv4::SigningKeys;
+use crate::sigv4::{SigningKeys, version_two};
 use aws_lc_rs::hmac;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use serde_json::Value;
@@ -27,10 +27,7 @@ impl<'f> SignedPolicy<'f> {
     /// The claim of a form. None: it has no policy, so it is of no user in particular.
     pub fn of(fields: &'f Fields) -> S3Result<Option<SignedPolicy<'f>>> {
         if fields.get("awsaccesskeyid").is_some() {
-            return Err(refuse(
-                S3ErrorCode::InvalidRequest,
-                "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
-            ));
+            return Err(version_two());
         }
         let Some(document) = fields.get("policy") else {
             return match ["x-amz-signature", "x-amz-credential"].iter().any(|name| fields.get(name).is_some()) {

@@ -4,7 +4,7 @@ use super::Frontend;
 use crate::operation::Operation;
 use crate::payload::Payload;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
-use hyper::{Response, StatusCode};
+use hyper::{HeaderMap, Method, Response, StatusCode};
 use s3s::{Body, S3Error};
 use std::time::Duration;
 use stele_archive::check_bucket_name;
@@ -15,6 +15,9 @@ const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// Number of bytes drained from an unwanted body, so that its sender can read the refusal.
 const DRAIN_BYTES: u64 = 1 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// The end of an error's document.
+const END: &[u8] = b"</Error>";
 
 /// An error as its document.
 pub fn refusal(error: S3Error) -> Response<Body> {
@@ -74,6 +77,39 @@ pub fn correct(operation: Operation, response: &mut Response<Body>) {
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         _ => {}
+    }
+}
+
+/// The condition that is not met if this request is answered with 412, in the words of AWS. None:
+/// it has none, or conditions of which each may fail by itself.
+pub fn condition_of(method: &Method, headers: &HeaderMap) -> Option<&'static str> {
+    let stands = |name: &&'static str| headers.get(*name).is_some_and(|value| !value.is_empty());
+    let first = |names: [&'static str; 2]| names.into_iter().find(stands);
+    if *method == Method::GET {
+        // Of each pair, the date counts only without the entity tag.
+        return first(["If-Match", "If-Unmodified-Since"]);
+    }
+    let conditions = [
+        Some("If-None-Match").filter(stands),
+        Some("If-Match").filter(stands),
+        first(["x-amz-copy-source-If-Match", "x-amz-copy-source-If-Unmodified-Since"]),
+        first(["x-amz-copy-source-If-None-Match", "x-amz-copy-source-If-Modified-Since"]),
+    ];
+    let mut named = conditions.into_iter().flatten();
+    named.next().filter(|_| named.next().is_none())
+}
+
+/// Names the condition in the document of a 412. Clients tell by it that a key exists already from
+/// a key that has changed.
+pub fn name_condition(condition: Option<&str>, response: &mut Response<Body>) {
+    let document = response.body().bytes().filter(|_| response.status() == StatusCode::PRECONDITION_FAILED);
+    let (Some(condition), Some(document)) = (condition, document) else {
+        return;
+    };
+    if let Some(front) = document.strip_suffix(END) {
+        let element = format!("<Condition>{condition}</Condition>");
+        let whole = [front, element.as_bytes(), END].concat();
+        *response.body_mut() = Body::from(bytes::Bytes::from(whole));
     }
 }
 
@@ -138,7 +174,6 @@ fn name_error(response: &mut Response<Body>, id: &str, (resource, bucket): (&str
     let Some(document) = response.body().bytes() else {
         return;
     };
-    const END: &[u8] = b"</Error>";
     let Some(front) = document.strip_suffix(END) else {
         return;
     };
@@ -220,6 +255,28 @@ mod tests {
             let text = String::from_utf8_lossy(&body).into_owned();
             assert!(text.contains(&format!("<Resource>{path}")) && text.contains(rule), "{text}");
         }
+    }
+
+    #[test]
+    fn a_condition_is_named_if_it_is_the_one_that_failed() {
+        let check = |method: Method, names: &[&'static str], named: Option<&str>| {
+            let any = HeaderValue::from_static("*");
+            let headers: HeaderMap =
+                names.iter().copied().map(|name| (HeaderName::from_static(name), any.clone())).collect();
+            assert_eq!(condition_of(&method, &headers), named, "{method} {names:?}");
+        };
+        check(Method::PUT, &["if-none-match"], Some("If-None-Match"));
+        check(Method::POST, &["if-match"], Some("If-Match"));
+        check(Method::DELETE, &["if-match"], Some("If-Match"));
+        check(Method::GET, &["if-unmodified-since", "if-none-match"], Some("If-Unmodified-Since"));
+        check(Method::GET, &["if-match", "if-unmodified-since"], Some("If-Match"));
+        let (tag, other, date) =
+            ("x-amz-copy-source-if-match", "x-amz-copy-source-if-none-match", "x-amz-copy-source-if-unmodified-since");
+        check(Method::PUT, &[tag, date], Some("x-amz-copy-source-If-Match"));
+        check(Method::PUT, &[date], Some("x-amz-copy-source-If-Unmodified-Since"));
+        check(Method::PUT, &[other], Some("x-amz-copy-source-If-None-Match"));
+        check(Method::PUT, &[tag, "if-none-match"], None);
+        check(Method::PUT, &["content-type"], None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
+use super::presigned::{QUERY_AUTHENTICATION, hoist};
 use super::range::readable;
 use super::{Frontend, KeyedPermit, document, schema, subresource};
 use crate::call::Call;
@@ -45,18 +46,6 @@ impl From<S3Error> for Unfit {
         Unfit { error, payload: None }
     }
 }
-
-/// Query parameters of the signature itself.
-const QUERY_AUTHENTICATION: [&str; 8] = [
-    "x-amz-algorithm",
-    "x-amz-content-sha256",
-    "x-amz-credential",
-    "x-amz-date",
-    "x-amz-expires",
-    "x-amz-security-token",
-    "x-amz-signature",
-    "x-amz-signedheaders",
-];
 
 pub(super) struct Target {
     pub raw_path: String,
@@ -101,7 +90,7 @@ impl Frontend {
         join_metadata(&mut parts.headers);
         let presigned = claim.as_ref().is_some_and(|claim| claim.presigned);
         if presigned {
-            hoist(&mut parts.headers, &target.query);
+            hoist(&mut parts.headers, &target.query, payload.length());
         }
         let uri = match routed(&parts.uri, &target, presigned) {
             Ok(uri) => uri,
@@ -505,20 +494,6 @@ fn bucket_url(headers: &HeaderMap, target: &Target, secure: bool) -> String {
             let path = if target.by_host { String::new() } else { format!("/{bucket}") };
             format!("{scheme}://{host}{path}")
         }
-    }
-}
-
-// Some SDKs put headers into the query of a presigned URL, where the signature covers them as well.
-fn hoist(headers: &mut HeaderMap, query: &Query) {
-    for (name, value) in query.iter() {
-        let name = name.to_ascii_lowercase();
-        if !name.starts_with("x-amz-") || QUERY_AUTHENTICATION.contains(&name.as_str()) {
-            continue;
-        }
-        let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
-            continue;
-        };
-        headers.entry(name).or_insert(value);
     }
 }
 

@@ -190,10 +190,12 @@ fn malformed(why: &str) -> S3Error {
     refuse(S3ErrorCode::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {why}."))
 }
 
-fn version_two() -> S3Error {
+/// The refusal of Signature Version 2, with the way out of those clients that still presign with
+/// it.
+pub fn version_two() -> S3Error {
     refuse(
         S3ErrorCode::InvalidRequest,
-        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256. (aws-cli version 1 presigns with Signature Version 2 unless told otherwise: aws configure set default.s3.signature_version s3v4)",
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256. (aws-cli version 1 and boto3 presign with Signature Version 2 unless told otherwise: aws configure set default.s3.signature_version s3v4, or botocore.config.Config(signature_version='s3v4'))",
     )
 }
 

@@ -185,6 +185,14 @@ pub fn verify_document(
     Ok(())
 }
 
+/// Whether a header and its value are the checksum of no bytes.
+pub fn is_of_nothing(header: &str, value: &str) -> bool {
+    algorithm_of(header).is_some_and(|algorithm| {
+        let checksum = Checksum::parse(algorithm, value);
+        checksum.is_ok_and(|checksum| checksum.parts.is_none() && checksum.value == computed(algorithm, &[]))
+    })
+}
+
 fn computed(algorithm: Algorithm, body: &[u8]) -> Vec<u8> {
     use aws_lc_rs::digest;
     use crc_fast::{CrcAlgorithm, checksum};

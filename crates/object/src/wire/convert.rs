@@ -36,6 +36,12 @@ pub fn archive_time(instant: WireTime) -> Timestamp {
     Timestamp((instant.unix_timestamp_nanos() / 1_000_000).try_into().unwrap_or(0))
 }
 
+/// The end of a retention. A date between two milliseconds, as of a leap second, is the later one.
+pub fn end_of_retention(instant: WireTime) -> Timestamp {
+    let nanoseconds = time::OffsetDateTime::from(instant).unix_timestamp_nanos();
+    Timestamp((nanoseconds.max(0) as u128).div_ceil(1_000_000).try_into().unwrap_or(0))
+}
+
 /// An entity tag of the archive, for the protocol.
 pub fn wire_etag(info: &stele_archive::ETag) -> ETag {
     ETag::Strong(info.to_string())
@@ -201,7 +207,7 @@ pub fn tag_set(tags: &BTreeMap<String, String>) -> Vec<Tag> {
 pub fn retention_of(mode: Option<&str>, until: Option<WireTime>) -> S3Result<Option<Retention>> {
     match (mode, until) {
         (None, None) => Ok(None),
-        (Some(mode), Some(until)) => Ok(Some(Retention { mode: mode_of(mode)?, until: archive_time(until) })),
+        (Some(mode), Some(until)) => Ok(Some(Retention { mode: mode_of(mode)?, until: end_of_retention(until) })),
         _ => Err(refuse(
             S3ErrorCode::InvalidArgument,
             "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied",

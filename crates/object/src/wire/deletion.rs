@@ -26,17 +26,20 @@ pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectIn
         Some(etag) => etag.value().to_owned(),
         None => "*".to_owned(),
     });
+    let version = version_of(input.version_id.as_deref())?;
     let delete = DeleteRequest {
         bucket: input.bucket.clone(),
         key: input.key.clone(),
-        version: version_of(input.version_id.as_deref())?,
+        version,
         bypass_governance: input.bypass_governance_retention.unwrap_or(false),
         etag,
     };
     let deleted = wire.objects.delete(&call.caller, delete).await.map_err(translated)?;
+    // Without versioning the removed object was no version that the client could know.
+    let named = deleted.version.filter(|_| version.is_some() || deleted.delete_marker);
     let output = DeleteObjectOutput {
         delete_marker: deleted.delete_marker.then_some(true),
-        version_id: deleted.version.map(|version| version.to_string()),
+        version_id: named.map(|version| version.to_string()),
         ..DeleteObjectOutput::default()
     };
     let mut response = S3Response::with_status(output, hyper::StatusCode::NO_CONTENT);

@@ -138,7 +138,7 @@ pub async fn set_retention(
         (None, None) => None,
         (Some(mode), Some(until)) => {
             let mode = mode_of(mode.as_str()).map_err(|_| malformed())?;
-            Some(Retention { mode, until: archive_time(until) })
+            Some(Retention { mode, until: end_of_retention(until) })
         }
         _ => return Err(malformed()),
     };

@@ -1,7 +1,7 @@
 //! Requests and expectations of stock clients, byte by byte: boto3, aws-cli, mc (minio-go), rclone,
 //! and the public S3 suites.
 
-use super::http::{Ask, between, chain, sha256};
+use super::http::{Answer, Ask, between, chain, sha256};
 use super::server::Server;
 use super::wire::{EMPTY, check, expect, server};
 
@@ -433,6 +433,59 @@ async fn version_two_is_refused_with_the_way_out() {
     let answer = presigned.send_unsigned(&server, false).await;
     expect("version two, presigned", &answer, 400, "InvalidRequest");
     assert!(answer.text().contains("aws configure set default.s3.signature_version s3v4"), "{}", answer.text());
+    let field = |name: &str| format!("--XX\r\nContent-Disposition: form-data; {name}\r\n\r\nx\r\n");
+    let fields = ["name=\"key\"", "name=\"AWSAccessKeyId\"", "name=\"file\"; filename=\"f\""].map(field);
+    let form = Ask::new(&server, "POST", "/bucket").header("content-type", "multipart/form-data; boundary=XX");
+    let answer = form.body(format!("{}--XX--\r\n", fields.concat())).send_unsigned(&server, false).await;
+    expect("version two, in a form", &answer, 400, "InvalidRequest");
+    assert!(answer.text().contains("boto3"), "{}", answer.text());
+}
+
+#[tokio::test]
+async fn a_url_of_the_sdk_for_javascript_takes_any_body() {
+    let server = server().await;
+    // It signs the checksum of the body that it has when it signs, which is none.
+    let signed = "x-amz-checksum-crc32=AAAAAA%3D%3D&x-amz-sdk-checksum-algorithm=CRC32";
+    let put = |target: &str, body: &str| Ask::new(&server, "PUT", &format!("{target}{signed}")).body(body).presigned();
+    let sums = |answer: &Answer| ["crc32", "crc64nvme"].map(|name| answer.header(&format!("x-amz-checksum-{name}")));
+    let stored = put("/bucket/k?x-id=PutObject&", "hello").send_unsigned(&server, false).await;
+    expect("an object", &stored, 200, "");
+    assert_eq!(sums(&stored), [None, Some("M3eFcAZSQlc=".into())], "{}", stored.head);
+    let empty = put("/bucket/k?x-id=PutObject&", "").send_unsigned(&server, false).await;
+    expect("an empty object", &empty, 200, "");
+    assert_eq!(sums(&empty), [Some("AAAAAA==".into()), None], "{}", empty.head);
+    let upload = begin(&server, "/bucket/m", &[]).await;
+    let target = format!("/bucket/m?partNumber=1&uploadId={upload}&x-id=UploadPart&");
+    let sent = put(&target, "a part").send_unsigned(&server, false).await;
+    expect("a part", &sent, 200, "");
+    let etag = sent.header("etag").unwrap();
+    expect("a completion", &completion(&server, "/bucket/m", &upload, &etag, "").send(&server).await, 200, "");
+    let other = Ask::new(&server, "PUT", "/bucket/k?x-amz-checksum-crc32=NhCmhg%3D%3D").body("hallo").presigned();
+    let refused = other.send_unsigned(&server, false).await;
+    expect("a checksum of another body", &refused, 400, "BadDigest");
+}
+
+#[tokio::test]
+async fn a_deletion_without_versioning_names_no_version() {
+    let server = server().await;
+    for (target, named) in [("/bucket/k", None), ("/bucket/k?versionId=null", Some("null"))] {
+        check(&server, "an object", Ask::new(&server, "PUT", "/bucket/k").body("1"), 200, "").await;
+        let gone = Ask::new(&server, "DELETE", target).send(&server).await;
+        assert_eq!((gone.status, gone.header("x-amz-version-id").as_deref()), (204, named), "{}", gone.head);
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_an_object_without_a_checksum_gets_one() {
+    let server = server().await;
+    let upload = begin(&server, "/bucket/m", &[]).await;
+    let etag = part(&server, "/bucket/m", &upload, &[("x-amz-checksum-crc32c", &crc32c(b"a part"))]).await;
+    let done = completion(&server, "/bucket/m", &upload, &etag, "").send(&server).await;
+    expect("a completion", &done, 200, "");
+    assert!(!done.text().contains("<Checksum"), "the object has none: {}", done.text());
+    let copy = Ask::new(&server, "PUT", "/bucket/copy").header("x-amz-copy-source", "/bucket/m").send(&server).await;
+    expect("a copy", &copy, 200, "");
+    assert!(copy.text().contains("<ChecksumCRC64NVME>"), "{}", copy.text());
 }
 
 #[tokio::test]

@@ -49,6 +49,30 @@ async fn a_range_of_another_object_than_the_client_has_is_answered_with_the_whol
 }
 
 #[tokio::test]
+async fn a_refusal_names_the_condition_that_failed() {
+    let server = server().await;
+    put(&server, "k", "one").await;
+    let check = async |method: &str, headers: &[(&str, &str)], condition: &str| {
+        let ask =
+            headers.iter().fold(Ask::new(&server, method, "/bucket/k"), |ask, (name, value)| ask.header(name, value));
+        let answer = ask.send(&server).await;
+        expect(condition, &answer, 412, "PreconditionFailed");
+        let named = between(&answer.text(), "<Condition>", "</Condition>");
+        assert_eq!(named.as_deref(), Some(condition), "{method} {headers:?}: {}", answer.text());
+    };
+    let (other, early) = ("\"other\"", "Sun, 06 Nov 1994 08:49:37 GMT");
+    check("PUT", &[("if-none-match", "*")], "If-None-Match").await;
+    check("PUT", &[("if-match", other)], "If-Match").await;
+    check("DELETE", &[("if-match", other)], "If-Match").await;
+    check("GET", &[("if-match", other)], "If-Match").await;
+    check("GET", &[("if-unmodified-since", early)], "If-Unmodified-Since").await;
+    put(&server, "other", "two").await;
+    let source = ("x-amz-copy-source", "/bucket/other");
+    check("PUT", &[source, ("if-none-match", "*")], "If-None-Match").await;
+    check("PUT", &[source, ("x-amz-copy-source-if-match", other)], "x-amz-copy-source-If-Match").await;
+}
+
+#[tokio::test]
 async fn the_hash_of_a_body_holds_without_a_signature_too() {
     let server = server().await;
     let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;

@@ -20,6 +20,21 @@ fn a_stored_date_beyond_the_year_9999_is_read_without_panic() {
 }
 
 #[test]
+fn a_retention_between_two_milliseconds_ends_with_the_later_one() {
+    // (the date of a client, milliseconds since 1970)
+    let cases = [
+        ("2027-06-30T23:59:59.123Z", 1_814_399_999_123),
+        ("2027-06-30T23:59:59.123000001Z", 1_814_399_999_124),
+        ("2027-06-30T23:59:60Z", 1_814_400_000_000),
+        ("1969-12-31T23:59:59.9999Z", 0),
+    ];
+    for (said, ends) in cases {
+        let date = s3s::dto::Timestamp::parse(TimestampFormat::DateTime, said).unwrap();
+        assert_eq!(end_of_retention(date), Timestamp(ends), "{said}");
+    }
+}
+
+#[test]
 fn too_many_tags_are_those_of_an_object_or_a_bucket() {
     let tags = |count: usize| -> Vec<Tag> {
         (0..count).map(|tag| Tag { key: Some(format!("t{tag}")), value: Some(String::new()) }).collect()
