@@ -44,6 +44,6 @@ pub(crate) mod testing;
 
 pub use connection::{ConnectionEnd, serve_connection, serve_shares};
 pub use counters::{Counters, Program};
-pub use export::{Export, ExportError, Network, Rule, Squash};
+pub use export::{AwaitedExport, Export, ExportError, Network, Rule, Squash};
 pub use handle::Handle;
 pub use server::{Options, Server};

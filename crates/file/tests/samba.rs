@@ -168,6 +168,9 @@ fn smbclient_uses_a_share() {
     assert!(server.ask("records", "cd d; allinfo g").contains("attributes: A "));
     fs::set_permissions(tree.join("d/g"), Permissions::from_mode(0o444)).expect("a mode is set");
     assert!(server.ask("records", "cd d; allinfo g").contains("attributes: RA "));
+    server.ask("records", &format!("cd d; put {from} h"));
+    assert!(server.refused("records", "cd d; rename h g -f").contains("NT_STATUS_ACCESS_DENIED"));
+    server.ask("records", "cd d; del h");
     server.ask("records", "cd d; setmode g -r; utimes g -1 2033:05:18-03:33:20 -1 -1");
     let file = fs::metadata(tree.join("d/g")).expect("it is there");
     assert_eq!((file.mode() & 0o200, file.atime()), (0o200, 2_000_000_000));

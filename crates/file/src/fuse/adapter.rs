@@ -272,10 +272,7 @@ impl<F: Files> Filesystem for Adapter<F> {
             return reply.error(Errno::EINVAL);
         }
         self.empty(reply, |share| async move {
-            if !flags.is_empty() {
-                share.check_absent(&caller, to.0, &to.1).await?;
-            }
-            patiently!(share.files.rename(&caller, (from.0, &from.1), (to.0, &to.1))).map(|_| ())
+            share.rename(&caller, (from.0, &from.1), (to.0, &to.1), !flags.is_empty()).await
         });
     }
 

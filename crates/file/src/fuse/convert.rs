@@ -121,7 +121,7 @@ fn system_time(moment: Moment) -> SystemTime {
 }
 
 /// Before 1970, fuser subtracts the nanoseconds instead of adding them; this takes them back out.
-fn moment(time: SystemTime) -> Moment {
+pub(super) fn moment(time: SystemTime) -> Moment {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Moment { seconds: since.as_secs() as i64, nanoseconds: since.subsec_nanos() },
         Err(before) => {

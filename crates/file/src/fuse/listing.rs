@@ -30,9 +30,15 @@ impl<F: Files> Share<F> {
             }
         }
         let mut cookie = if place <= DOT_DOT { 0 } else { place };
+        let mut given = place < DOT_DOT;
         loop {
-            let (entries, end) = self.list(directory, cookie, LISTED).await?;
+            let (entries, end) = match self.list(directory, cookie, LISTED).await {
+                // An error would take back what this call gave. The next call brings it.
+                Err(_) if given => return Ok(()),
+                listed => listed?,
+            };
             for entry in entries {
+                given = true;
                 cookie = entry.cookie;
                 let file = entry.attributes;
                 if add((file.inode, cookie, file_type(file.kind), entry.name, Some(file))) {

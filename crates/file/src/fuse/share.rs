@@ -4,12 +4,12 @@
 //! The kernel checks permissions when a file is opened and then no more, as POSIX says. Reads and
 //! writes of open files therefore run as root; what retention forbids holds for root too.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use fuser::INodeNo;
 
-use super::convert::Numbers;
+use super::convert::{Numbers, moment};
 use super::dos;
 use super::locking::Locking;
 use super::opened::Opened;
@@ -135,6 +135,7 @@ impl<F: Files> Share<F> {
         changes: Changes,
         through_open_file: bool,
     ) -> Result<Attributes> {
+        let changes = self.with_date(caller, inode, changes).await?;
         let size = changes.size.is_some();
         let one_now = match (changes.accessed, changes.modified) {
             (Some(SetTime::Now), None) | (None, Some(SetTime::Now)) => !size,
@@ -160,6 +161,23 @@ impl<F: Files> Share<F> {
             return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, cut.clone(), None))?.after);
         }
         Ok(set?.after)
+    }
+
+    /// Over Samba a date to come is the end of a retention, and its owner's to set or to change.
+    /// Of a request with read-only and a date Samba sets read-only first. So a date that is set on
+    /// a read-only file names its mode again, and thereby commits it.
+    async fn with_date(&self, caller: &Caller, inode: Inode, changes: Changes) -> Result<Changes> {
+        let (true, Some(SetTime::At(date))) = (self.dos_attributes, changes.accessed) else { return Ok(changes) };
+        let (file, now) = (patiently!(self.files.attributes(inode))?, moment(SystemTime::now()));
+        if file.kind != Kind::File || date.max(file.accessed) <= now {
+            return Ok(changes);
+        }
+        if date != file.accessed && owns(caller, &file).is_err() {
+            // EROFS: after EPERM and EACCES Samba asks again as root.
+            return Err(FileError::ReadOnly("only the owner of a file sets the end of its retention".into()));
+        }
+        let commits = date > now && changes.mode.is_none() && file.mode & dos::WRITE_BITS == 0;
+        Ok(Changes { mode: if commits { Some(file.mode) } else { changes.mode }, ..changes })
     }
 
     pub(super) async fn open(&self, caller: &Caller, inode: Inode, how: Opening) -> Result<()> {
@@ -337,17 +355,29 @@ impl<F: Files> Share<F> {
         value: Bytes,
         must_exist: Option<bool>,
     ) -> Result<()> {
-        let is_dos = self.dos_attributes && name == dos::NAME;
-        // The owner may clear read-only, which is a mode without write permission.
-        let owner = is_dos && owns(caller, &patiently!(self.files.attributes(inode))?).is_ok();
-        let setter = if owner { &Caller::ROOT } else { caller };
-        let set = || self.files.set_attribute(setter, inode, name, Some(value.clone()), must_exist);
-        let file = patiently!(set())?.after;
-        if !is_dos || file.kind != Kind::File {
-            return Ok(());
+        if !self.dos_attributes || name != dos::NAME {
+            let set = || self.files.set_attribute(caller, inode, name, Some(value.clone()), must_exist);
+            return patiently!(set()).map(|_| ());
         }
+        let before = patiently!(self.files.attributes(inode))?;
+        let new_mode = |file: &Attributes| dos::mode_for(&value, file.mode).filter(|_| file.kind == Kind::File);
+        let is_owner = owns(caller, &before).is_ok();
+        if !is_owner && new_mode(&before).is_some() {
+            // EBUSY: after EPERM and EACCES Samba asks again as root, and commits another's file.
+            return Err(FileError::Retry("only the owner of a file changes whether it is read-only".into()));
+        }
+        // The owner may clear read-only, which is a mode without write permission.
+        let setter = if is_owner { &Caller::ROOT } else { caller };
+        let set = || self.files.set_attribute(setter, inode, name, Some(value.clone()), must_exist);
+        let file = match patiently!(set()) {
+            Ok(changed) => changed.after,
+            // Nothing but the mode of a committed file may change, and that only of one that can
+            // grow, or is to.
+            Err(FileError::ReadOnly(_)) if new_mode(&before).is_some() => before,
+            Err(error) => return Err(error),
+        };
         // Last, because it may commit the file.
-        if let Some(mode) = dos::mode_for(&value, file.mode) {
+        if let Some(mode) = new_mode(&file) {
             let changes = Changes { mode: Some(mode), ..Changes::default() };
             let patience = if self.opened.has_writers(inode) { CLOSE_PATIENCE } else { PATIENCE };
             patiently!(self.files.set_attributes(caller, inode, changes.clone(), None), patience)?;
@@ -355,9 +385,39 @@ impl<F: Files> Share<F> {
         Ok(())
     }
 
+    /// `is_new`: nothing may have the new name.
+    pub(super) async fn rename(
+        &self,
+        caller: &Caller,
+        from: (Inode, &[u8]),
+        to: (Inode, &[u8]),
+        is_new: bool,
+    ) -> Result<()> {
+        if is_new {
+            self.check_absent(caller, to.0, to.1).await?;
+        } else if self.dos_attributes {
+            self.check_replaceable(caller, to.0, to.1).await?;
+        }
+        patiently!(self.files.rename(caller, from, to)).map(|_| ())
+    }
+
+    /// Windows replaces no read-only file, and Samba does not look. Of a committed one the
+    /// retention decides.
+    async fn check_replaceable(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
+        let Ok(file) = patiently!(self.files.lookup(caller, directory, name)) else { return Ok(()) };
+        if file.kind != Kind::File || file.mode & dos::WRITE_BITS != 0 {
+            return Ok(());
+        }
+        let modify = Access { modify: true, ..Access::default() };
+        match patiently!(self.files.access(&Caller::ROOT, file.inode, modify))?.modify {
+            true => Err(FileError::Denied),
+            false => Ok(()),
+        }
+    }
+
     /// Only the kernel's own lookups make it atomic: clients of other protocols may come in
     /// between.
-    pub(super) async fn check_absent(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
+    async fn check_absent(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
         match patiently!(self.files.lookup(caller, directory, name)) {
             Ok(_) => Err(FileError::Exists),
             Err(FileError::NotFound) => Ok(()),

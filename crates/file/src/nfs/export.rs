@@ -58,14 +58,20 @@ impl FromStr for Network {
         let address: IpAddr = address.parse().map_err(|_| bad())?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let digits = |prefix: &str| !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
-        let prefix = match prefix {
+        let prefix: u8 = match prefix {
             None => most,
             Some(prefix) if digits(prefix) => prefix.parse().map_err(|_| bad())?,
             Some(_) => return Err(bad()),
         };
-        match prefix <= most {
-            true => Ok(Network { address, prefix }),
-            false => Err(bad()),
+        if prefix > most {
+            return Err(bad());
+        }
+        // An IPv4 address inside IPv6 counts as that IPv4 address, as a client's does.
+        match (address.to_canonical(), prefix.checked_sub(96)) {
+            (IpAddr::V4(inside), Some(prefix)) if address.is_ipv6() => {
+                Ok(Network { address: IpAddr::V4(inside), prefix })
+            }
+            _ => Ok(Network { address, prefix }),
         }
     }
 }
@@ -134,6 +140,13 @@ impl<F> Export<F> {
     }
 }
 
+/// A share that is to be exported once it opens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AwaitedExport {
+    pub path: String,
+    pub rules: Vec<Rule>,
+}
+
 /// Why an export cannot be added, or a network not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ExportError {
@@ -171,9 +184,8 @@ pub type ExportMatch<'e, 'p, F> = (&'e Arc<Export<F>>, Vec<&'p [u8]>);
 pub struct Exports<F> {
     by_share: BTreeMap<u32, Arc<Export<F>>>,
     by_path: BTreeMap<String, u32>,
-    /// Shares that are to be exported once they open, with their rules: clients that have handles
-    /// of them wait.
-    awaited: BTreeMap<u32, Vec<Rule>>,
+    /// Clients of these shares wait.
+    awaited: BTreeMap<u32, AwaitedExport>,
 }
 
 impl<F> Default for Exports<F> {
@@ -220,12 +232,12 @@ impl<F> Exports<F> {
     }
 
     /// The shares that are to come, in the place of those that were named before.
-    pub fn set_awaited(&mut self, shares: BTreeMap<u32, Vec<Rule>>) {
+    pub fn set_awaited(&mut self, shares: BTreeMap<u32, AwaitedExport>) {
         self.awaited = shares;
         self.awaited.retain(|share, _| !self.by_share.contains_key(share));
     }
 
-    pub fn awaited(&self) -> &BTreeMap<u32, Vec<Rule>> {
+    pub fn awaited(&self) -> &BTreeMap<u32, AwaitedExport> {
         &self.awaited
     }
 
@@ -234,13 +246,22 @@ impl<F> Exports<F> {
         self.awaited.contains_key(&share)
     }
 
+    /// Whether the path is in a share that is to come, and that the client may use then.
+    pub fn awaits(&self, path: &[u8], client: IpAddr) -> bool {
+        let Some(parts) = components(path) else { return false };
+        self.awaited.values().any(|export| {
+            let is_above = components(export.path.as_bytes()).is_some_and(|above| parts.starts_with(&above));
+            is_above && export.rules.iter().any(|rule| rule.network.contains(client))
+        })
+    }
+
     /// Whether a client may use any export, or one that is to come. While there is none, this says
     /// nothing against a client.
     pub fn admits(&self, client: IpAddr) -> bool {
         let mut exports = self.iter().peekable();
         exports.peek().is_none()
             || exports.any(|export| export.rule(client).is_some())
-            || self.awaited.values().flatten().any(|rule| rule.network.contains(client))
+            || self.awaited.values().flat_map(|export| &export.rules).any(|rule| rule.network.contains(client))
     }
 
     pub fn get(&self, share: u32) -> Option<&Arc<Export<F>>> {

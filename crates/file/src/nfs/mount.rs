@@ -39,7 +39,12 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
             let Ok(path) = arguments.opaque(PATH_MAX) else {
                 return failed(Reply::refused(xid, Accepted::GarbageArguments));
             };
-            let Some((export, below)) = exports.find(&path) else { return failed(refused(xid, status::NOENT)) };
+            let Some((export, below)) = exports.find(&path) else {
+                // No status of this protocol makes clients try again. This one does not say that
+                // there is no such share.
+                let is_awaited = exports.awaits(&path, host);
+                return failed(refused(xid, if is_awaited { status::SERVERFAULT } else { status::NOENT }));
+            };
             let Some(rule) = export.rule(host) else { return failed(refused(xid, status::ACCES)) };
             let below: Vec<Vec<u8>> = below.into_iter().map(<[u8]>::to_vec).collect();
             let caller = rule.caller(credentials);

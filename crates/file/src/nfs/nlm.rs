@@ -6,7 +6,8 @@
 //! answer with a call of their own (numbers 6 to 15) are not offered.
 //!
 //! During the grace period after a start, or after a share opened late, only locks are taken that a
-//! client had before and claims again.
+//! client had before and claims again. Before a share opens, every call for it is answered as one
+//! in the grace period that claims nothing.
 
 mod pending;
 
@@ -124,8 +125,14 @@ pub fn start<F: Files>(server: &Arc<Server<F>>, exports: &Exports<F>, peer: Peer
         return Started::Ready(Reply::refused(xid, Accepted::ProcedureUnavailable));
     }
     let Ok(wanted) = Wanted::parse(procedure, &mut arguments) else { return garbage() };
-    let found = server.handles.decode(&wanted.handle).and_then(|handle| Some((exports.get(handle.share)?, handle)));
-    let Some((export, handle)) = found else { return answered(server, xid, procedure, &wanted, STALE_HANDLE) };
+    let decoded = server.handles.decode(&wanted.handle);
+    let found = decoded.and_then(|handle| Some((exports.get(handle.share)?, handle)));
+    let Some((export, handle)) = found else {
+        // The client asks again until the share is open.
+        let is_awaited = decoded.is_some_and(|handle| exports.is_awaited(handle.share));
+        let status = if is_awaited { DENIED_GRACE } else { STALE_HANDLE };
+        return answered(server, xid, procedure, &wanted, status);
+    };
     let Some(rule) = export.rule(host) else { return answered(server, xid, procedure, &wanted, FAILED) };
     let file = LockedFile { share: handle.share, inode: handle.inode };
     let owner = wanted.owner(host);

@@ -14,7 +14,7 @@ use crate::locks::Locks;
 
 use super::budget::Budget;
 use super::counters::Counters;
-use super::export::{Export, ExportError, Exports, Rule};
+use super::export::{AwaitedExport, Export, ExportError, Exports};
 use super::handle::HandleKey;
 use super::nlm::Pending;
 use super::notify::Reboots;
@@ -169,9 +169,9 @@ impl<F> Server<F> {
         })
     }
 
-    /// The shares that are to be exported once they open, with their rules. A call with a handle of
-    /// one is to be tried again, and one with a handle of an unknown share is stale.
-    pub fn expect(&self, mut shares: BTreeMap<u32, Vec<Rule>>) {
+    /// The shares that are to be exported once they open. A call with a handle of one is to be
+    /// tried again, and one with a handle of an unknown share is stale.
+    pub fn expect(&self, mut shares: BTreeMap<u32, AwaitedExport>) {
         let exports = self.exports();
         shares.retain(|share, _| exports.get(*share).is_none());
         // Clients compare a number that rises with each change.

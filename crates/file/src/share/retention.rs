@@ -139,15 +139,17 @@ impl Share {
         if let Some(size) = changes.size {
             return Box::pin(self.resize(caller, inode, size, &changes, guard)).await;
         }
-        let closes = changes.mode.is_some_and(|mode| mode & WRITE == 0) && before.mode & WRITE != 0;
-        if closes && row.is_file() {
+        let base = self.archive.retention_base();
+        // With a date to come in the same request, the file may have had no write permission.
+        let is_dated = || matches!(changes.accessed, Some(SetTime::At(time)) if is_ahead(time, base));
+        let is_open = before.mode & WRITE != 0;
+        if changes.mode.is_some_and(|mode| mode & WRITE == 0) && row.is_file() && (is_open || is_dated()) {
             let accessed = match changes.accessed {
                 Some(SetTime::At(time)) => time,
                 // The present time names no date to come, whatever the file had before.
                 Some(SetTime::Now) => now,
                 None => before.accessed,
             };
-            let base = self.archive.retention_base();
             // An empty file is committed only where a date asks for it.
             let wanted = before.size > 0 || is_ahead(accessed, base);
             if wanted && self.terms().await?.end(accessed, base).is_some() {

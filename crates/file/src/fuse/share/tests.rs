@@ -76,6 +76,81 @@ async fn the_owner_clears_what_the_owner_set() {
     assert_eq!(share.mode(inode).await, 0o644);
 }
 
+/// Samba repeats as root what is refused with EPERM or EACCES, where the user may write.
+#[tokio::test(start_paused = true)]
+async fn no_other_user_who_may_write_commits_a_file() {
+    use crate::fuse::convert::errno;
+    let (share, inode) = scene(0o666).await;
+    let refused = share.set(&user(6), inode, READ_ONLY).await;
+    assert!(matches!(refused, Err(FileError::Retry(_))), "{refused:?}");
+    assert_eq!(share.mode(inode).await, 0o666);
+    // Attributes that are no permission stay those of DOS.
+    share.set(&user(6), inode, 2).await.expect("it is hidden");
+    let before = share.files.attributes(inode).await.expect("its attributes");
+    let refused = share.set_attributes(&user(6), inode, dated(LATE), false).await.expect_err("a date");
+    assert_eq!(errno(&refused).code(), libc::EROFS, "{refused:?}");
+    let past = share.set_attributes(&user(6), inode, dated(5), false).await.expect_err("times of another's file");
+    assert_eq!(errno(&past).code(), libc::EPERM, "Samba sets it as root: {past:?}");
+    assert_eq!(share.files.attributes(inode).await.expect("its attributes").accessed, before.accessed);
+    share.set_attributes(&user(5), inode, dated(LATE), false).await.expect("the owner's date");
+    let refused = share.set_attributes(&user(6), inode, dated(5), false).await.expect_err("a date that was set");
+    assert_eq!(errno(&refused).code(), libc::EROFS, "{refused:?}");
+}
+
+/// A date beyond each clock of a test.
+const LATE: i64 = 90_000_000_000;
+
+/// Both times, as Samba sets them.
+fn dated(seconds: i64) -> Changes {
+    let time = |seconds| Some(SetTime::At(crate::Moment { seconds, nanoseconds: 0 }));
+    Changes { accessed: time(seconds), modified: time(7), ..Changes::default() }
+}
+
+/// A share commits where mode and date come together.
+#[tokio::test(start_paused = true)]
+async fn a_date_behind_read_only_names_the_mode_again() {
+    let (share, inode) = scene(0o644).await;
+    let mode = async |changes| share.with_date(&user(5), inode, changes).await.expect("the owner's").mode;
+    assert_eq!(mode(dated(LATE)).await, None, "it is not read-only");
+    share.set(&user(5), inode, READ_ONLY).await.expect("it is read-only");
+    assert_eq!(mode(dated(LATE)).await, Some(0o444));
+    assert_eq!(mode(dated(5)).await, None, "no date to come");
+    share.set_attributes(&user(5), inode, dated(LATE), false).await.expect("a date");
+    assert_eq!(share.mode(inode).await, 0o444);
+}
+
+/// An empty committed file that is no more read-only can grow, and is closed by read-only.
+#[tokio::test(start_paused = true)]
+async fn the_share_decides_about_read_only_of_a_committed_file() {
+    let (share, inode) = scene(0o444).await;
+    share.files.no_change.store(true, Ordering::Relaxed);
+    let hidden = share.set(&user(5), inode, READ_ONLY | 2).await;
+    assert!(matches!(hidden, Err(FileError::ReadOnly(_))), "{hidden:?}");
+    assert!(share.set(&user(6), inode, 0).await.is_err(), "another user cleared it");
+    share.set(&user(5), inode, 0).await.expect("it can grow");
+    assert_eq!(share.mode(inode).await, 0o644);
+    share.set(&user(5), inode, READ_ONLY).await.expect("it is closed");
+    assert_eq!(share.mode(inode).await, 0o444);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_rename_replaces_a_read_only_file_over_samba() {
+    let (share, inode) = scene(0o644).await;
+    let root = share.files.root();
+    for name in [b"b", b"c"] {
+        let made = share.files.create(&Caller::ROOT, root, name, Creation::Unchecked(Changes::default())).await;
+        made.expect("another file");
+    }
+    let rename = async |from: &[u8]| share.rename(&Caller::ROOT, (root, from), (root, b"a"), false).await;
+    share.set(&user(5), inode, READ_ONLY).await.expect("it is read-only");
+    assert_eq!(rename(b"b").await, Err(FileError::Denied));
+    // The share decides about a committed file.
+    share.files.no_change.store(true, Ordering::Relaxed);
+    rename(b"b").await.expect("a share would refuse it until its time");
+    share.files.no_change.store(false, Ordering::Relaxed);
+    rename(b"c").await.expect("it is not read-only");
+}
+
 #[tokio::test(start_paused = true)]
 async fn read_only_is_told_where_nothing_is_stored() {
     for (mode, expected) in [(0o444, true), (0o644, false)] {

@@ -21,6 +21,10 @@ fn a_network_holds_what_begins_like_it() {
         ("fd00::/8", "fe00::1", false),
         ("fd00::1", "fd00::1", true),
         ("fd00::1", "fd00::2", false),
+        ("::ffff:10.1.2.3", "10.1.2.3", true),
+        ("::ffff:10.0.0.0/104", "::ffff:10.9.9.9", true),
+        ("::ffff:10.0.0.0/104", "11.0.0.1", false),
+        ("::ffff:0:0/95", "10.0.0.1", false),
     ] {
         let network: Network = network.parse().unwrap();
         assert_eq!(network.contains(address.parse().unwrap()), expected, "{network} {address}");
@@ -117,11 +121,23 @@ fn a_share_is_awaited_until_it_is_exported_or_removed() {
     let mut exports = Exports::default();
     exports.add(export("/a", 1)).unwrap();
     let rule = |network: &str| Rule::new(network.parse().unwrap());
-    exports.set_awaited([1, 2, 3].map(|share| (share, vec![rule("10.0.0.0/8")])).into());
+    let late = |path: &str| AwaitedExport { path: path.to_owned(), rules: vec![rule("10.0.0.0/8")] };
+    exports.set_awaited([(1, late("/a")), (2, late("/b")), (3, late("/c"))].into());
     let awaited = |exports: &Exports<()>| [1, 2, 3, 4].map(|share| exports.is_awaited(share));
     assert_eq!(awaited(&exports), [false, true, true, false]);
     assert!(exports.admits("10.1.2.3".parse().unwrap()), "it may use what is to come");
     assert!(!exports.admits("11.1.2.3".parse().unwrap()));
+    for (path, client, expected) in [
+        ("/b", "10.1.2.3", true),
+        ("/b/below", "10.1.2.3", true),
+        ("/b", "11.1.2.3", false),
+        ("/a", "10.1.2.3", false),
+        ("/", "10.1.2.3", false),
+        ("/bb", "10.1.2.3", false),
+        ("/b/../c", "10.1.2.3", false),
+    ] {
+        assert_eq!(exports.awaits(path.as_bytes(), client.parse().unwrap()), expected, "{path} for {client}");
+    }
     exports.add(export("/b", 2)).unwrap();
     assert!(!exports.remove(3), "it had no export");
     assert_eq!(awaited(&exports), [false; 4]);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::nfs::export::{Network, Rule};
+use crate::nfs::export::{AwaitedExport, Network, Rule};
 use crate::nfs::procedures::{GETATTR, MKDIR};
 use crate::nfs::testing::*;
 use crate::{Changes, MemoryFiles, Node};
@@ -51,6 +51,21 @@ async fn another_network_is_refused() {
     // It is not told of the export either.
     let results = client.call(Program::Mount, EXPORT, &[]).await;
     assert_eq!(results.remaining(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_that_is_to_open_is_not_absent() {
+    let server = server();
+    let mut client = Client::new(&server);
+    let late = AwaitedExport { path: "/late".to_owned(), rules: vec![rule()] };
+    server.expect([(SHARE + 1, late)].into());
+    assert_eq!(mount(&mut client, "/late").await, Err(status::SERVERFAULT));
+    let mut other = Client::from(&server, "192.168.1.1:999".parse().unwrap(), false);
+    assert_eq!(mount(&mut other, "/late").await, Err(status::NOENT), "it is not told of the share");
+    let files = Arc::new(MemoryFiles::new(clock));
+    let export = Export { path: "/late".to_owned(), share: SHARE + 1, files, rules: vec![rule()] };
+    server.add(export).unwrap();
+    mount(&mut client, "/late").await.expect("it is open");
 }
 
 #[tokio::test(start_paused = true)]

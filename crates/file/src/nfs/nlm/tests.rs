@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::MemoryFiles;
+use crate::nfs::export::AwaitedExport;
 use crate::nfs::server::Options;
 use crate::nfs::testing::gate::Gate;
 use crate::nfs::testing::{self, *};
@@ -94,6 +95,19 @@ async fn only_earlier_locks_are_taken_in_the_grace_period() {
     server.begin_grace_of(testing::SHARE);
     assert_eq!(take(&mut client, &file, 1, 80, false, false).await, DENIED_GRACE);
     assert_eq!(take(&mut client, &file, 1, 80, false, true).await, GRANTED);
+}
+
+/// Kernels ask again after this status. A stale handle ends a lock.
+#[tokio::test(start_paused = true)]
+async fn locks_of_a_share_that_is_to_open_are_asked_for_again() {
+    let (server, mut client, file) = begin().await;
+    server.remove(testing::SHARE);
+    assert_eq!(take(&mut client, &file, 1, 0, false, false).await, STALE_HANDLE);
+    let awaited = AwaitedExport { path: PATH.to_owned(), rules: vec![rule()] };
+    server.expect([(testing::SHARE, awaited)].into());
+    assert_eq!(take(&mut client, &file, 1, 0, false, false).await, DENIED_GRACE);
+    assert_eq!(ask(&mut client, TEST, lock(&[true], &file, 1, 0, 0)).await.0, DENIED_GRACE);
+    assert_eq!(ask(&mut client, UNLOCK, lock(&[], &file, 1, 0, 0)).await.0, DENIED_GRACE);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::nfs::export::AwaitedExport;
 use crate::nfs::testing::*;
 use crate::nfs::xdr::Reader;
 use crate::{MemoryFiles, Moment};
@@ -364,7 +365,8 @@ async fn clients_wait_for_a_share_that_is_to_open() {
     let (server, mut client, root) = begin().await;
     let late = server.handles.encode(Handle { share: SHARE + 1, inode: Inode(1) });
     assert_eq!(client.nfs(GETATTR, &late[..]).await.0, status::STALE);
-    let awaited = || [SHARE, SHARE + 1].map(|share| (share, Vec::new())).into();
+    let expected = || AwaitedExport { path: "/late".to_owned(), rules: Vec::new() };
+    let awaited = || [SHARE, SHARE + 1].map(|share| (share, expected())).into();
     server.expect(awaited());
     let change = server.exports_change();
     server.expect(awaited());

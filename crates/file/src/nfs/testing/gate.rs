@@ -24,7 +24,8 @@ pub struct Gate {
     pub no_size: AtomicBool,
     /// Calls that set a mode are to come again.
     pub modes_wait: AtomicBool,
-    /// No one may change a file, as if all were committed.
+    /// No one may change a file or its attributes, as if all were committed. A share decides itself
+    /// about a mode.
     pub no_change: AtomicBool,
     /// Openings less closings.
     pub users: AtomicUsize,
@@ -176,6 +177,9 @@ impl Files for Gate {
         value: Option<Bytes>,
         must_exist: Option<bool>,
     ) -> Result<Changed> {
+        if self.no_change.load(Ordering::Relaxed) {
+            return Err(FileError::ReadOnly("the test says so".into()));
+        }
         self.files.set_attribute(caller, inode, name, value, must_exist).await
     }
 

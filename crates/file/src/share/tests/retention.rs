@@ -153,6 +153,24 @@ async fn only_a_closed_file_with_content_is_committed() {
     assert!(share.state(open).unwrap().committed.is_some());
 }
 
+/// Samba takes the write permission before it sets the date of the same request.
+#[tokio::test(start_paused = true)]
+async fn a_mode_with_a_date_commits_a_file_without_write_permission() {
+    let mut stage = Stage::new(21).committing();
+    stage.bucket.default_retention = None;
+    let share = stage.share().await;
+    let inode = file(&share, "ledger", &content(1, 10)).await;
+    let until = 1_800_000_000 + 30 * DAY as i64;
+    let committed = || share.state(inode).unwrap().committed;
+    set(&share, inode, mode(0o444)).await.unwrap();
+    let past = Changes { mode: Some(0o444), ..accessed(5) };
+    set(&share, inode, past).await.unwrap();
+    set(&share, inode, accessed(until)).await.unwrap();
+    assert_eq!(committed(), None, "no mode and date in one request");
+    set(&share, inode, Changes { mode: Some(0o444), ..accessed(until) }).await.unwrap();
+    assert_eq!(committed(), Some(Timestamp::from_secs(until as u64)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_directory_above_a_committed_file_keeps_its_name() {
     let stage = Stage::new(14).committing();

@@ -33,6 +33,7 @@ impl<F: Files> Compound<F> {
             At::Pseudo(directory) => match pseudo::lookup(&self.exports, self.peer.address.ip(), *directory, name) {
                 Some(pseudo::PseudoNode::Directory(directory)) => Ok(At::Pseudo(directory)),
                 Some(pseudo::PseudoNode::Export(export)) => self.enter_export(&export, None),
+                None if self.awaits(*directory, name) => Err(status::DELAY.into()),
                 None => Err(status::NOENT.into()),
             },
             At::File(target) => {
@@ -43,6 +44,13 @@ impl<F: Files> Compound<F> {
                 }
             }
         }
+    }
+
+    /// Whether the name is that of a share which is to open.
+    fn awaits(&self, directory: u64, name: &[u8]) -> bool {
+        let client = self.peer.address.ip();
+        let above = pseudo::path(&self.exports, client, directory);
+        above.is_some_and(|above| self.exports.awaits(&[above.as_bytes(), &b"/"[..], name].concat(), client))
     }
 
     pub(super) async fn lookup_parent(&mut self) -> Outcome {

@@ -1,5 +1,6 @@
 //! The procedure itself: minor versions, tags, unknown operations, file handles, and hostile bytes.
 
+use crate::nfs::export::AwaitedExport;
 use crate::nfs::testing::{Client, Program, args, server};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::status;
@@ -110,8 +111,12 @@ async fn handles_are_saved_restored_and_checked() {
     assert_eq!(session.status(call().at(&file).get(&[1])).await, status::OK);
     server.remove(crate::nfs::testing::SHARE);
     assert_eq!(session.status(call().at(&root)).await, status::STALE);
-    server.expect([(crate::nfs::testing::SHARE, Vec::new())].into());
+    let awaited = AwaitedExport { path: "/records".to_owned(), rules: vec![crate::nfs::testing::rule()] };
+    server.expect([(crate::nfs::testing::SHARE, awaited)].into());
     assert_eq!(session.status(call().at(&root)).await, status::DELAY, "it is to open");
+    for (name, expected) in [("records", status::DELAY), ("other", status::NOENT)] {
+        assert_eq!(session.status(call().then(PUTROOTFH).lookup(name)).await, expected, "{name}");
+    }
     server.remove(crate::nfs::testing::SHARE);
     assert_eq!(session.status(call().at(&root)).await, status::STALE);
     let mut wire = Client::new(&server);
