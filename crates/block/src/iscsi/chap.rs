@@ -71,10 +71,13 @@ impl Terms {
         }
         match (&self.chap, &self.mutual) {
             (None, Some(_)) => {
-                Err("the target proves itself only to initiators that prove themselves: give both".to_owned())
+                Err("the target proves itself only to initiators that prove themselves: give --chap-user and \
+                     --chap-secret too"
+                    .to_owned())
             }
             (Some(one), Some(other)) if one.secret == other.secret => {
-                Err("both directions have one secret: what the target proves, anybody could have the initiator prove"
+                Err("both directions have one secret, and a peer could send the proof of one back as that of the \
+                     other: give the target a secret of its own"
                     .to_owned())
             }
             _ => Ok(()),

@@ -20,6 +20,11 @@ pub trait Keeper: Send + Sync {
     /// The volume's id, permanent and unique.
     fn identity(&self, volume: &str) -> [u8; 16];
 
+    /// The place of the kept reservations, for the log.
+    fn place(&self, volume: &str) -> String {
+        volume.to_owned()
+    }
+
     /// The last kept reservations. An error means that they exist but cannot be read.
     fn load(&self, volume: &str) -> Result<Option<Vec<u8>>, MediaError>;
 
@@ -233,7 +238,12 @@ impl Node {
                         "kept reservations have version {version}, and this program knows version 1; all logins are refused: \
                          start the version of Stele that wrote them, or a later one"
                     ),
-                    None => tracing::error!(volume, "kept reservations are damaged; all logins are refused"),
+                    None => tracing::error!(
+                        volume,
+                        place = self.keeper.place(volume),
+                        "kept reservations are damaged; all logins are refused: stop all initiators, remove the file, \
+                         and log in again"
+                    ),
                 }
                 Refusal::UNAVAILABLE
             }),

@@ -69,6 +69,9 @@ pub struct NbdSession {
     payload: Option<Payload>,
     /// Bytes of a refused payload that are still to come.
     skip: u64,
+    /// The refusal of that request. It is sent when the payload is here: libnbd takes a reply to a
+    /// request that it is still sending for a broken protocol, and gives the connection up.
+    refusal: Option<(Request, Errno, &'static str)>,
     pendings: Pendings,
     outgoing: Outgoing,
     finished: Vec<Completion>,
@@ -99,6 +102,7 @@ impl NbdSession {
             held: 0..rest.len(),
             payload: None,
             skip: 0,
+            refusal: None,
             pendings: Pendings::default(),
             outgoing: Outgoing::default(),
             finished: Vec::new(),
@@ -259,7 +263,8 @@ impl NbdSession {
         let judged = request.judge(geometry.size.0, geometry.block.0, self.disk.is_read_only(), self.extended());
         if let Err((errno, text)) = judged {
             self.skip = payload;
-            return self.refuse(&request, errno, text);
+            self.refusal = Some((request, errno, text));
+            return self.drop_skipped();
         }
         let Request { at, length, .. } = request;
         match request.command {
@@ -360,6 +365,11 @@ impl NbdSession {
         let here = (self.held.len() as u64).min(self.skip);
         self.skip -= here;
         self.held.start += here as usize;
+        if self.skip == 0
+            && let Some((request, errno, text)) = self.refusal.take()
+        {
+            self.refuse(&request, errno, text);
+        }
     }
 
     /// One read. Returns true if there may be more.

@@ -105,6 +105,21 @@ fn a_refused_write_takes_its_payload_with_it() {
     }
 }
 
+/// libnbd gives a connection up whose server answers a request that it is still sending.
+#[test]
+fn a_write_is_refused_when_its_payload_has_arrived() {
+    for form in FORMS {
+        let stage = Stage::new();
+        let mut client = stage.client(form, FULL);
+        client.ask(0, WRITE, 1, SIZE, 300_000);
+        client.send(&pattern(200_000, 1));
+        assert!(client.replies(|_| 0).is_empty(), "{form:?}");
+        client.send(&pattern(100_000, 1));
+        assert_eq!(client.reply(0).errno, wire::Errno::NoSpace as u32);
+        assert_eq!(client.errno(0, FLUSH, 0, 0), 0);
+    }
+}
+
 /// With overflow checks, as under the fuzzer, the end of the named range must not be computed as a
 /// sum.
 #[test]
