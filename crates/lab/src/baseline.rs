@@ -18,7 +18,7 @@ use crate::sweep;
 
 mod formats;
 
-pub use formats::{figure, junit, markdown, said, span};
+pub use formats::{bounds, figure, junit, markdown, said, span};
 
 /// What a cell is judged by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,10 @@
 //! from the rates around the two answers. Runs made one after the other may differ by what changed
 //! in between; the interval says nothing of that.
 
-use crate::record::{CellRecord, Recorded, RunRecord, SearchRecord};
+use stele_ground::Bytes;
+
+use crate::environment;
+use crate::record::{CellRecord, Head, Recorded, RunRecord, SearchRecord};
 use crate::report::chosen;
 use crate::search::margin_of;
 
@@ -48,6 +51,37 @@ pub fn compare(first: &Recorded, second: &Recorded) -> (Vec<Compared>, Vec<Strin
     let unknown = second.cells.iter().filter(|cell| !first.cells.iter().any(|other| is_same(other, cell)));
     alone.extend(unknown.map(|cell| cell.name.clone()));
     (both, alone)
+}
+
+/// Something beside the cells that is not the same in both results.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Apart {
+    pub name: String,
+    /// Empty where the one or the other result does not say it.
+    pub values: (String, String),
+}
+
+/// It differs between any two runs. Values of one of several hosts begin with its name.
+fn is_of_a_moment(name: &str) -> bool {
+    name.ends_with("temperature")
+}
+
+/// In what the targets, the programs and the machines of two results differ.
+pub fn apart(first: &Head, second: &Head) -> Vec<Apart> {
+    let known = |head: &Head| -> Vec<(String, String)> {
+        let used = Bytes(head.target_bytes).to_string();
+        let own = [("target", head.target.clone()), ("used", used), ("program", head.program.clone())];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        own.chain(head.environment.iter().map(|(name, value)| (name.clone(), environment::said(value)))).collect()
+    };
+    let (one, other) = (known(first), known(second));
+    let of = |all: &[(String, String)], name: &str| {
+        all.iter().find(|(known, _)| known == name).map_or(String::new(), |(_, value)| value.clone())
+    };
+    let alone = other.iter().filter(|(name, _)| !one.iter().any(|(known, _)| known == name));
+    let names = one.iter().chain(alone).map(|(name, _)| name).filter(|name| !is_of_a_moment(name));
+    let all = names.map(|name| Apart { name: name.clone(), values: (of(&one, name), of(&other, name)) });
+    all.filter(|apart| apart.values.0 != apart.values.1).collect()
 }
 
 /// What was done to names is not what was done to data, whatever cells are called.

@@ -26,7 +26,9 @@ impl LabError {
         let text = format!("{}: {what}: {error}", path.display());
         match error.kind() {
             std::io::ErrorKind::NotFound => LabError::Missing(text),
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ResourceBusy => LabError::Refused(text),
+            std::io::ErrorKind::PermissionDenied
+            | std::io::ErrorKind::ResourceBusy
+            | std::io::ErrorKind::ReadOnlyFilesystem => LabError::Refused(text),
             std::io::ErrorKind::StorageFull => LabError::Full(text),
             _ => LabError::Failed(text),
         }
@@ -111,6 +113,16 @@ mod tests {
         }
         assert_eq!(kind(Cause::InvalidData), LabError::Missing("x".into()), "an export that the server lacks");
         assert_eq!(kind(Cause::PermissionDenied), LabError::Refused("x".into()));
+    }
+
+    #[test]
+    fn a_file_system_that_may_only_be_read_refuses() {
+        let error = std::io::Error::from_raw_os_error(libc::EROFS);
+        let refused = LabError::of(&error, "cannot be made", std::path::Path::new("/mnt/x"));
+        assert!(
+            matches!(&refused, LabError::Refused(text) if text.starts_with("/mnt/x: cannot be made")),
+            "{refused:?}"
+        );
     }
 
     #[test]

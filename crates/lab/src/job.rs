@@ -405,9 +405,15 @@ impl Job {
                 }
             }
         }
-        match cells.is_empty() {
-            true => Err(LabError::Usage("a list in the job is empty: there is nothing to run".into())),
-            false => Ok(cells),
+        if cells.is_empty() {
+            return Err(LabError::Usage("a list in the job is empty: there is nothing to run".into()));
+        }
+        let mut names = std::collections::BTreeSet::new();
+        match cells.iter().map(JobCell::name).find(|name| !names.insert(name.clone())) {
+            Some(twice) => Err(LabError::Usage(format!(
+                "the job has two cells '{twice}', and results are compared by the names of cells: give each value once"
+            ))),
+            None => Ok(cells),
         }
     }
 

@@ -10,10 +10,10 @@
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration};
 
 use crate::error::LabError;
-use crate::live::run::{Found, Load, Of, Round, Setup, Timing, run_until};
+use crate::live::run::{Found, Load, Of, Round, Setup, Timing, run_accesses, run_until};
 use crate::live::target::{AccessMethod, Ready};
 use crate::steady::{ROUNDS, keeps_rule};
 use crate::workload::{AccessSpec, Alignment};
@@ -21,6 +21,8 @@ use crate::workload::{AccessSpec, Alignment};
 /// Bytes of each access that writes in order, and how many of them are under way.
 pub const LENGTH: u64 = 128 << 10;
 const OUTSTANDING: u32 = 32;
+/// The writing in order ends with a round, and rounds may be as long as a job says.
+const ROUND_MAX: Duration = Duration(250_000_000);
 /// Times that the working set may be written.
 pub const TIMES_MAX: u32 = 100;
 /// Rounds of random writes at most, as the SNIA has it.
@@ -63,12 +65,13 @@ pub fn carry_out(
     }
     let block = ready.block.0.max(512);
     let length = LENGTH.min(ready.size.0) / block * block;
-    let wanted = (ready.size.0 / length.max(1) * length).saturating_mul(times.into());
+    let accesses = (ready.size.0 / length.max(1)).saturating_mul(times.into());
+    let wanted = accesses.saturating_mul(length);
     let mut written = 0;
     let whole = ordered(ready, setup, length, times);
-    let found = run_until(ready, &whole, end, &mut |_, round| {
+    let found = run_accesses(ready, &whole, accesses, end, &mut |_, round| {
         written += round.written_bytes;
-        watch(round) && written < wanted
+        watch(round)
     })?;
     let mut done =
         PreconditionRecord { ordered_bytes: written, random_bytes: 0, seconds: seconds(&found), steady: None };
@@ -110,8 +113,9 @@ fn ordered(ready: &Ready, setup: &Setup, length: u64, times: u32) -> Setup {
         profile: None,
         trace: None,
         pause: None,
+        batch: 1,
         workers: 1,
-        timing: endless(setup.timing),
+        timing: endless(Timing { round: setup.timing.round.min(ROUND_MAX), ..setup.timing }),
         of: Of::Data,
         ..setup.clone()
     }
@@ -132,8 +136,8 @@ fn random(setup: &Setup) -> Setup {
 }
 
 fn endless(timing: Timing) -> Timing {
-    let forever = stele_ground::Duration(u64::MAX);
-    Timing { warm_up: stele_ground::Duration(0), least: forever, most: forever, ..timing }
+    let forever = Duration(u64::MAX);
+    Timing { warm_up: Duration(0), least: forever, most: forever, ..timing }
 }
 
 #[cfg(test)]

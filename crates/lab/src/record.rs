@@ -393,7 +393,10 @@ impl RunRecord {
             (_, Some(_)) if self.replay.is_some() => "the trace's clock".into(),
             (_, Some(rate)) if !self.profile.is_empty() => format!("profile of {rate:.0} a second"),
             (Some(count), _) => format!("{count} outstanding"),
-            (None, Some(rate)) => format!("{rate} a second"),
+            (None, Some(rate)) => {
+                let short = rounded(rate, THOUSANDTHS);
+                format!("{} a second", if short > 0.0 { short } else { rate })
+            }
             (None, None) => String::new(),
         }
     }

@@ -4,6 +4,7 @@
 use stele_ground::{Bytes, Duration, are, calendar, counted};
 
 use crate::ab_test::{self, Judged};
+use crate::baseline;
 use crate::environment;
 use crate::error::LabError;
 use crate::estimate::Estimate;
@@ -11,7 +12,7 @@ use crate::histogram::Histogram;
 use crate::job::Given;
 use crate::objective::ObjectiveRecord;
 use crate::precondition::PreconditionRecord;
-use crate::record::{CellRecord, Recorded, RunRecord};
+use crate::record::{CellRecord, Recorded, RunRecord, Total};
 use crate::sweep;
 use chart::{Axis, Bars, Chart, figure};
 use charts::{ChartKind, KINDS, Runs, curves};
@@ -147,9 +148,7 @@ fn comparison(recorded: &Recorded, judged: &[Judged], document: &mut Document) {
         .right("response", "ratio of responses")
         .right("apart", "95 %")
         .right("blocks", "blocks");
-    let interval = |ratio: &ab_test::Ratio| {
-        Entry::text(ratio.interval.map_or("none".into(), |(low, high)| format!("{low:.3} to {high:.3}")))
-    };
+    let interval = |ratio: &ab_test::Ratio| Entry::text(ratio.interval.map_or("none".into(), baseline::bounds));
     for (number, cell) in judged.iter().enumerate() {
         let row = format!("compared {number}");
         let of = |column: &str| Place::new(row.as_str(), column);
@@ -220,7 +219,7 @@ fn results(recorded: &Recorded) -> Table {
                 Entry::text(called(cell)),
                 Entry::text(load),
                 rate,
-                if cell.names { Entry::absent() } else { Entry::number(total.bytes / 1e6) },
+                if cell.names { Entry::absent() } else { Entry::number(bytes_of(cell, &total) / 1e6) },
                 Entry::span(response.mean()).if_any(response.count()),
                 Entry::span(response.percentile(0.5)).if_any(response.count()),
                 Entry::span(response.percentile(0.99)).if_any(response.count()),
@@ -251,6 +250,15 @@ fn results(recorded: &Recorded) -> Table {
         }
     }
     table
+}
+
+/// Bytes a second at the rate that stands for a cell. The rate of a search lies between two probes,
+/// so the bytes of the nearer one are those of another rate.
+pub fn bytes_of(cell: &CellRecord, total: &Total) -> f64 {
+    match &cell.search {
+        Some(search) if total.rate > 0.0 => total.bytes * search.rate / total.rate,
+        _ => total.bytes,
+    }
 }
 
 /// A cell's name, and what its rate is of where that is no data.

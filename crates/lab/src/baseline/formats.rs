@@ -84,8 +84,17 @@ pub fn figure(metric: Metric, value: Option<f64>) -> String {
 }
 
 pub fn span(interval: Option<(f64, f64)>) -> String {
-    interval.map_or("-".into(), |(low, high)| format!("{low:.3} to {high:.3}"))
+    interval.map_or("-".into(), bounds)
 }
+
+/// The bounds of a ratio. Few rounds that differ much allow nearly any: such a number is not
+/// written out.
+pub fn bounds((low, high): (f64, f64)) -> String {
+    let said = |bound: f64| if bound < BOUND_MAX { format!("{bound:.3}") } else { format!("{bound:.0e}") };
+    format!("{} to {}", said(low), said(high))
+}
+
+const BOUND_MAX: f64 = 10_000.0;
 
 /// The verdict, and why.
 pub fn said(checked: &Checked) -> String {

@@ -109,3 +109,14 @@ fn what_is_written_for_others_holds_every_cell_and_escapes_their_names() {
     assert!(table.contains("| gone | 1000/s | - | - | - | missing: the result has no such cell |"), "{table}");
     assert_eq!(table.lines().filter(|line| line.starts_with("| ")).count(), 5, "{table}");
 }
+
+#[test]
+fn bounds_that_say_nothing_are_not_written_out() {
+    for (interval, said) in [
+        ((0.5, 1.25), "0.500 to 1.250"),
+        ((0.003, 2951.009), "0.003 to 2951.009"),
+        ((0.0, 36_620_997_934_239_705_178_884_620_156_928.0), "0.000 to 4e31"),
+    ] {
+        assert_eq!(bounds(interval), said);
+    }
+}

@@ -76,6 +76,34 @@ fn a_difference_is_one_only_where_the_interval_leaves_out_1() {
 }
 
 #[test]
+fn what_differs_between_two_machines_is_told() {
+    let head = |target: &str, environment: &[(&str, &str)]| Head {
+        target: target.into(),
+        target_bytes: 1 << 20,
+        environment: environment.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+        ..Head::default()
+    };
+    let here = head("a", &[("processor", "one"), ("memory", "1024 kB"), ("clock", "tsc"), ("temperature", "40")]);
+    let there = head("a", &[("processor", "other"), ("memory", "2048 kB"), ("serial", "7"), ("h:1 temperature", "50")]);
+    let found: Vec<(String, String, String)> =
+        apart(&here, &there).into_iter().map(|apart| (apart.name, apart.values.0, apart.values.1)).collect();
+    let told = |name: &str, one: &str, other: &str| (name.to_owned(), one.to_owned(), other.to_owned());
+    assert_eq!(
+        found,
+        [
+            told("processor", "one", "other"),
+            told("memory", "1 MiB", "2 MiB"),
+            told("clock", "tsc", ""),
+            told("serial", "", "7"),
+        ]
+    );
+    assert!(apart(&here, &here).is_empty());
+    let larger = Head { target: "b".into(), target_bytes: 2 << 20, ..here.clone() };
+    let names: Vec<String> = apart(&here, &larger).into_iter().map(|apart| apart.name).collect();
+    assert_eq!(names, ["target", "used"]);
+}
+
+#[test]
 fn what_was_done_to_names_is_not_compared_with_what_was_done_to_data() {
     let data = recorded(&[("a", &[100.0, 102.0])]);
     let mut names = data.clone();

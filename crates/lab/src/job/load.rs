@@ -10,6 +10,9 @@ use crate::live::run::{Load, Pause, PauseWhen, WORKERS_MAX};
 use crate::profile::Profile;
 use crate::search::Goal;
 
+/// Accesses a second: more than any generator starts.
+const RATE_MAX: f64 = 1e9;
+
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LoadPart {
@@ -181,8 +184,10 @@ impl LoadPart {
             (None, Some(rate)) => {
                 let values = rate.values();
                 let many = values.len() > 1;
-                if let Some(wrong) = values.iter().find(|rate| !(rate.is_finite() && **rate > 0.0)) {
-                    return Err(bad("load.rate", wrong, "more than 0 accesses a second"));
+                if let Some(wrong) = values.iter().find(|rate| !(**rate > 0.0 && **rate <= RATE_MAX)) {
+                    let is_long = wrong.is_finite() && wrong.abs() > RATE_MAX;
+                    let said = if is_long { format!("{wrong:e}") } else { wrong.to_string() };
+                    return Err(bad("load.rate", said, "more than 0 accesses a second, and at most 1000000000"));
                 }
                 let load = |each_second| Load::Rate { each_second, random };
                 Ok(values.into_iter().map(|rate| (axis("rate", many, rate.to_string()), load(rate))).collect())

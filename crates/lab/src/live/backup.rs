@@ -213,6 +213,7 @@ fn open_with(
         file: None,
         versions: vault.versions.clone(),
         patience: opening.patience,
+        name: address.to_string(),
         description: format!(
             "{}, {} of each length, each saved and restored by a session",
             vault.repository.description(),

@@ -118,6 +118,7 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
     let description =
         format!("{} of {} in {}, {how}", counted(files.len() as u64, "file"), Bytes(file_bytes), path.display());
     Ok(Ready {
+        name: path.display().to_string(),
         way: AccessMethod::Directory(Arc::new(Directory { path, mark: held, files, file_bytes })),
         size: total,
         block: Bytes(block),

@@ -62,6 +62,7 @@ pub(super) fn open(address: &IscsiAddress, opening: Opening, progress: Filling<'
         file: None,
         versions,
         patience: opening.patience,
+        name: address.to_string(),
         description: format!("iSCSI unit {address}, {}", engine.terms),
     })
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration as WallDuration;
 
 use stele_array::label;
 use stele_ground::{Bytes, MIB};
@@ -116,14 +117,15 @@ pub(crate) fn take_up(file: &File) {
 }
 
 /// A file system that hangs is waited for no longer. The mark then says that the file is in use.
-const LEAVING: std::time::Duration = std::time::Duration::from_secs(2);
+const LEAVING: WallDuration = WallDuration::from_secs(2);
 
-/// Notes how a run leaves a file of the laboratory that it could write to. Of several runs at once
-/// the last one notes it.
+/// Notes how a run leaves a file of the laboratory that it could write to, and lets go of the lock
+/// of one whose reads were checked. Of several runs at once the last one notes it.
 pub(super) fn leave(file: &Arc<File>) {
     let (file, (done, told)) = (Arc::clone(file), mpsc::channel());
     let note = move || {
         note_left(&file);
+        let _ = file.unlock();
         drop(file);
         let _ = done.send(());
     };
@@ -160,6 +162,7 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
         return Err(refused_device(path, found));
     }
     if opening.writes {
+        refuse_read_only(&file, path, Path::new("/sys/dev/block"))?;
         refuse_in_use(&file, path, all)?;
     }
     let size = usable(path, opening.size, all)?;
@@ -174,23 +177,60 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
         write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, versions.as_ref(), progress)?;
     }
     let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
-    Ok(local(AccessMethod::Ring(Arc::new(file)), size, block, versions, opening, description))
+    Ok(local(path, AccessMethod::Ring(Arc::new(file)), (size, block), versions, opening, description))
 }
+
+/// The system opens a device for writing also where it refuses every write. `devices` is its list
+/// of block devices by number.
+fn refuse_read_only(file: &File, path: &Path, devices: &Path) -> Result<(), LabError> {
+    let metadata = file.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?;
+    let number = format!("{}:{}", libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+    match std::fs::read_to_string(devices.join(number).join("ro")) {
+        Ok(text) if text.trim() == "1" => Err(LabError::Refused(format!("{}: may only be read", path.display()))),
+        _ => Ok(()),
+    }
+}
+
+/// A run whose reads are checked keeps those that write off its file: they would damage it. Several
+/// openings of one run hold the lock together.
+fn keep_writers_off(file: &File, path: &Path) -> Result<(), LabError> {
+    match file.try_lock_shared() {
+        // A file system without locks keeps nothing off, and the report of damage names that cause.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(in_use(path)),
+    }
+}
+
+fn in_use(path: &Path) -> LabError {
+    LabError::Refused(format!(
+        "{}: is in use by another process, as a running server has its drives, and a measurement with --verify its file; stop that first, \
+         or wait for its end",
+        path.display()
+    ))
+}
+
+/// How often a lock is tried. The kernel may hold a file that is closed a little longer, until the
+/// last of its accesses is over.
+const LOCK_TRIES: u32 = 5;
+const LOCK_AGAIN: WallDuration = WallDuration::from_millis(20);
 
 /// Refuses what must not be written over, whatever the caller says: a drive that carries a pool's
 /// label, for what it holds is part of records elsewhere, and what another process has locked.
 fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
-    match file.try_lock() {
+    let mut locked = file.try_lock();
+    for _ in 1..LOCK_TRIES {
+        if !matches!(locked, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        std::thread::sleep(LOCK_AGAIN);
+        locked = file.try_lock();
+    }
+    match locked {
         // The lock is let go with the file, or by this process's own opening of a drive.
         Ok(()) => {
             let _ = file.unlock();
         }
-        Err(TryLockError::WouldBlock) => {
-            return Err(LabError::Refused(format!(
-                "{}: is in use by another process, as a running server has its drives; stop that first",
-                path.display()
-            )));
-        }
+        Err(TryLockError::WouldBlock) => return Err(in_use(path)),
         Err(TryLockError::Error(error)) => return Err(LabError::of(&error, "cannot be locked", path)),
     }
     let metadata = file.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?;
@@ -301,6 +341,9 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
     let mark = Mark::of(&probe);
     drop(probe);
+    if length == 0 && opening.size.is_none() {
+        return Err(LabError::Usage(format!("{}: is empty; say how large it shall be with --size", path.display())));
+    }
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     if opening.content.verify && !opening.writes && !ours {
         return Err(LabError::Usage(format!(
@@ -320,7 +363,10 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
         return fill(path, Bytes(wanted), opening, progress);
     }
     if length == 0 {
-        return Err(LabError::Usage(format!("{}: is empty; say how large it shall be with --size", path.display())));
+        return Err(LabError::Usage(format!(
+            "{}: is empty, and is not filled for a workload that only reads; name a file that does not exist",
+            path.display()
+        )));
     }
     let size = usable(path, opening.size, length)?;
     ready(path, size, opening.versions(size)?, opening)
@@ -347,6 +393,9 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     refuse_without_room(path, size, opening.content)?;
     let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
+    if opening.content.verify {
+        keep_writers_off(&file, path)?;
+    }
     Mark::NEW.set(&file);
     let written = write_out(&file, path, size, opening.content, versions.as_ref(), progress);
     if let Err(LabError::Full(_)) = &written {
@@ -358,8 +407,10 @@ fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Re
     let ratios = Some(opening.content.ratios());
     let left = file.metadata().map_or(Left::Unknown, |is| Left::of(&is));
     Mark { filled: size.0, checked, ratios, left }.set(&file);
-    drop(file);
-    ready(path, size, versions, opening)
+    // Its lock is held until the run has its own.
+    let ready = ready(path, size, versions, opening);
+    let _ = file.unlock();
+    ready
 }
 
 /// Refuses what cannot fit before anything is written: a file system that a fill takes whole has no
@@ -430,6 +481,9 @@ fn write_parts(
 fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Opening) -> Result<Ready, LabError> {
     let cannot = |error: io::Error| LabError::of(&error, "cannot be opened", path);
     let plain = options(opening.writes, 0).open(path).map_err(cannot)?;
+    if opening.content.verify {
+        keep_writers_off(&plain, path)?;
+    }
     if let Some(mark) = Mark::of(&plain).filter(|_| opening.writes && !opening.content.verify) {
         // What is written from now on has no CRCs.
         Mark { checked: None, ..mark }.set(&plain);
@@ -441,7 +495,7 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
     if in_memory || opening.buffered {
         let how = if in_memory { "in memory" } else { passing(true) };
         let description = format!("file {} {how}", path.display());
-        return Ok(local(AccessMethod::Inline(Arc::new(plain)), size, 512, versions, opening, description));
+        return Ok(local(path, AccessMethod::Inline(Arc::new(plain)), (size, 512), versions, opening, description));
     }
     let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
         LabError::Failed(format!(
@@ -449,22 +503,27 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
             path.display()
         ))
     })?;
+    if opening.content.verify {
+        keep_writers_off(&file, path)?;
+        let _ = plain.unlock();
+    }
     let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
     let description = format!("file {} {}", path.display(), passing(false));
-    Ok(local(AccessMethod::Ring(Arc::new(file)), size, block, versions, opening, description))
+    Ok(local(path, AccessMethod::Ring(Arc::new(file)), (size, block), versions, opening, description))
 }
 
 /// A file or device that is open; what does not fill a block at its end is left alone.
 fn local(
+    path: &Path,
     way: AccessMethod,
-    size: Bytes,
-    block: u64,
+    (size, block): (Bytes, u64),
     versions: Option<Arc<Versions>>,
     opening: Opening,
     description: String,
 ) -> Ready {
     let size = Bytes(size.0 - size.0 % block);
-    Ready { way, size, block: Bytes(block), file: None, versions, patience: opening.patience, description }
+    let (name, patience) = (path.display().to_string(), opening.patience);
+    Ready { way, size, block: Bytes(block), file: None, versions, patience, name, description }
 }
 
 #[cfg(test)]

@@ -117,6 +117,7 @@ pub(super) fn open(address: &NbdAddress, opening: Opening, progress: Filling<'_>
         file: None,
         versions,
         patience: opening.patience,
+        name: address.to_string(),
         description: format!("network block device {address}"),
     })
 }

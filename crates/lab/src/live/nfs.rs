@@ -140,6 +140,7 @@ pub(super) fn open(address: &NfsAddress, opening: Opening, progress: Filling<'_>
         file: None,
         versions,
         patience: opening.patience,
+        name: address.to_string(),
         description: format!("NFS 3 file {address}, writes {how}"),
     })
 }

@@ -304,10 +304,37 @@ pub fn run_kept(
     run_beside(ready, setup, end, &Meeting::of(1), watch)
 }
 
+/// As `run_until`, of so many accesses of each worker of a closed loop. The run ends with the round
+/// in which the last of them was answered.
+pub fn run_accesses(
+    ready: &Ready,
+    setup: &Setup,
+    most: u64,
+    end: &AtomicBool,
+    watch: RoundWatch<'_>,
+) -> Result<Found, LabError> {
+    let (found, failed) = run_limited(ready, setup, Some(most), end, &Meeting::of(1), &mut |told| match told {
+        Told::Round(number, round) => watch(number, round),
+        Told::Draining(_) => true,
+    })?;
+    failed.map_or(Ok(found), Err)
+}
+
 /// As `run_kept`, beginning when all that meet are ready.
 pub fn run_beside(
     ready: &Ready,
     setup: &Setup,
+    end: &AtomicBool,
+    meeting: &Meeting,
+    watch: RunWatch<'_>,
+) -> Result<(Found, Option<LabError>), LabError> {
+    run_limited(ready, setup, None, end, meeting, watch)
+}
+
+fn run_limited(
+    ready: &Ready,
+    setup: &Setup,
+    most: Option<u64>,
     end: &AtomicBool,
     meeting: &Meeting,
     watch: RunWatch<'_>,
@@ -348,6 +375,7 @@ pub fn run_beside(
             gap: gap_of(setup.load, workers),
             first: first_of(setup, workers, number),
             trace: setup.trace.clone(),
+            most,
             course: setup.profile.as_ref().map(|profile| Schedule::of(profile, setup, workers, number)),
             round: setup.timing.round,
             // Set when all are ready.
@@ -393,7 +421,9 @@ pub fn run_beside(
     };
     let kind = |told: String| match &ready.way {
         AccessMethod::Backup(vault) => vault.failed(told),
-        _ => LabError::of_access(told),
+        // What could not be reached is named already.
+        _ if told.starts_with(&ready.name) => LabError::of_access(told),
+        _ => LabError::of_access(format!("{}: {told}", ready.name)),
     };
     // The first reason is the cause; that something was never answered follows from many.
     let failed = failed.or(gathered.failed).or(parted.failed).map(kind).or(settled);

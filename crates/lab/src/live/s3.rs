@@ -170,6 +170,7 @@ fn open_with(address: &S3Address, keys: Keys, opening: Opening) -> Result<Ready,
         file: None,
         versions: bucket.versions.clone(),
         patience: opening.patience,
+        name: address.to_string(),
         description: format!(
             "S3 bucket {address}, {} of each length, {} TLS{}",
             counted(opening.files.into(), "object"),

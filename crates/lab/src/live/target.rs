@@ -172,6 +172,8 @@ pub struct Ready {
     pub file: Option<Bytes>,
     pub versions: Option<Arc<Versions>>,
     pub patience: Duration,
+    /// As the target was named; errors of accesses begin with it.
+    pub name: String,
     /// What a report says of it.
     pub description: String,
 }
@@ -286,6 +288,7 @@ impl Target {
                 file: None,
                 versions: None,
                 patience: opening.patience,
+                name: "null".into(),
                 description: "null: every access is answered at once".into(),
             }),
             Target::Nbd(address) => nbd::open(address, opening, progress),

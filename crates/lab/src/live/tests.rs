@@ -96,6 +96,17 @@ fn every_way_counts_what_it_did_and_reads_back_what_it_wrote() {
 }
 
 #[test]
+fn an_access_that_fails_names_its_target() {
+    for place in places() {
+        let path = place.0.join("target");
+        let ready = Target::Path(path.clone()).open(opening(MIB, false), &mut |_, _| true).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let error = run(&ready, &setup(spec(100, 100, 4096), Load::Outstanding(1)), &mut all).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{}: read of 4096 bytes at offset ", path.display())), "{error}");
+    }
+}
+
+#[test]
 fn too_many_workers_for_parts_of_their_own_are_refused() {
     let ready = Target::Null.open(opening(MIB, true), &mut |_, _| true).unwrap();
     let content = Content { verify: true, ..Content::default() };

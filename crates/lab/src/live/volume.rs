@@ -57,6 +57,7 @@ pub(super) fn open(address: &VolumeAddress, opening: Opening, progress: Filling<
         file: None,
         versions,
         patience: opening.patience,
+        name: address.to_string(),
         description: describe(address),
     });
     if ready.is_err() {

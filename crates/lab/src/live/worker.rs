@@ -100,6 +100,8 @@ pub struct Task {
     pub first: Duration,
     /// Accesses come from it, and in an open loop their times.
     pub trace: Option<Arc<Replay>>,
+    /// Accesses of a closed loop; the run ends with the last of them.
+    pub most: Option<u64>,
     /// Of an open loop whose rate changes, instead of the gap.
     pub course: Option<Schedule>,
     pub round: Duration,
@@ -370,6 +372,10 @@ impl<E: Engine> Worker<E> {
             }
             return self.next.take();
         }
+        if self.task.most == Some(0) {
+            (self.due, self.drained) = (Instant(u64::MAX), true);
+            return None;
+        }
         for _ in 0..TRIES {
             let mut access = self.task.generator.draw(0, self.task.bytes);
             access.at += self.task.base;
@@ -377,6 +383,7 @@ impl<E: Engine> Worker<E> {
             let touches = |other: &Access| other.at < end && access.at < other.at + other.length;
             // Places that are free have a length of 0.
             if !self.task.content.verify || !self.flying.iter().any(|(other, _)| touches(other)) {
+                self.task.most = self.task.most.map(|most| most - 1);
                 return Some(access);
             }
         }
@@ -393,7 +400,7 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    /// Nothing is left of a trace, and nothing is under way.
+    /// Nothing is left of a trace, or of a number of accesses, and nothing is under way.
     fn is_done(&self) -> bool {
         self.drained && self.next.is_none() && self.free.len() == self.flying.len()
     }

@@ -1,7 +1,7 @@
 //! The file itself: its lines, written one after another and read with their digest.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,9 @@ impl Stamp {
         (stamp.line == "head" && stamp.version > VERSION).then_some(stamp.version)
     }
 }
+
+/// Above all times and rates of a round.
+const FIGURE_MAX: f64 = 1e18;
 
 /// What each file begins with.
 const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
@@ -50,7 +53,8 @@ pub struct Recorded {
     pub digest: Option<String>,
 }
 
-/// A file that is being written: each cell is on the drive before the next one runs.
+/// A file that is being written: each cell is on the drive before the next one runs. It is locked
+/// meanwhile, since lines of two runs in one file are the results of neither.
 #[derive(Debug)]
 pub struct Recorder {
     path: PathBuf,
@@ -67,6 +71,7 @@ impl Recorder {
             std::io::ErrorKind::AlreadyExists => exists(path),
             _ => LabError::of(&error, "cannot be created", path),
         })?;
+        hold(&file, path)?;
         let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new(), before_draft: None };
         if let Err(error) = recorder.line(&Line::Head(Box::new(head))) {
             // Half a head is of no use, and would be in the way.
@@ -79,22 +84,35 @@ impl Recorder {
     /// There is a file whose head was never written whole: nothing of it is lost when it is made
     /// anew.
     pub fn never_began(path: &Path) -> bool {
-        let bytes = std::fs::read(path).unwrap_or_else(|_| b"unreadable".to_vec());
-        !bytes.contains(&b'\n')
-            && (bytes.is_empty() || bytes.starts_with(HEAD_BEGINS) || HEAD_BEGINS.starts_with(&bytes))
+        let mut begin = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(HEAD_BEGINS.len() as u64).read_to_end(&mut begin));
+        // Of another file, which may be as large as a drive, no more is read.
+        read.is_ok()
+            && HEAD_BEGINS.starts_with(&begin)
+            && std::fs::read(path).is_ok_and(|bytes| !bytes.contains(&b'\n'))
+    }
+
+    /// Refuses a file that another run writes.
+    pub fn admit(path: &Path) -> Result<(), LabError> {
+        let file = File::open(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
+        hold(&file, path)?;
+        let _ = file.unlock();
+        Ok(())
     }
 
     /// Goes on behind what an unfinished file holds; a last line that was cut off is taken away.
     pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
+        let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
+        let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
+        // Before it is read: another run may write it.
+        hold(&file, path)?;
         let (recorded, _, good) = scan(path)?;
         if recorded.digest.is_some() {
             return Err(ended(path));
         }
-        let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
         let bytes = std::fs::read(path).map_err(cannot)?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(bytes.get(..good as usize).unwrap_or_default());
-        let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
         file.set_len(good).map_err(cannot)?;
         Ok((Recorder { path: path.to_owned(), file, hasher, before_draft: None }, recorded))
     }
@@ -153,6 +171,25 @@ impl Recorder {
     }
 }
 
+/// A process that starts has the open files of its parent until its program runs, so closing alone
+/// may let go of the lock later.
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
+/// Locks the file until it is closed. Where the file system has no locks it is used without.
+fn hold(file: &File, path: &Path) -> Result<(), LabError> {
+    match file.try_lock() {
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(LabError::Refused(format!(
+            "{}: another measurement writes into it; wait for its end, or name another file",
+            path.display()
+        ))),
+    }
+}
+
 /// A new file is not written over one that is there.
 pub fn exists(path: &Path) -> LabError {
     LabError::Refused(format!("{}: exists already; name another file, or go on with it with --resume", path.display()))
@@ -194,6 +231,10 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
     let (mut head, mut cells, mut partial, mut digest) = (None, Vec::new(), None, None);
     let mut hasher = blake3::Hasher::new();
     let (mut text, mut good) = (Vec::new(), 0);
+    // Something else may have no line break for as long as a drive is.
+    if reader.fill_buf().map_err(cannot)?.first().is_some_and(|first| *first != b'{') {
+        return Err(bad(1, "is not of a .lab file, whose lines begin with {"));
+    }
     for number in 1.. {
         text.clear();
         let length = reader.read_until(b'\n', &mut text).map_err(cannot)?;
@@ -225,7 +266,9 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
                 partial = Some(*cell);
                 continue;
             }
-            Line::Cell(_) | Line::Partial(_) => return Err(bad(number, "a histogram contradicts itself")),
+            Line::Cell(_) | Line::Partial(_) => {
+                return Err(bad(number, "a histogram or a round contradicts itself"));
+            }
             Line::End { blake3 } => {
                 if blake3 != hasher.finalize().to_hex().as_str() {
                     return Err(bad(
@@ -256,9 +299,15 @@ fn json_cause(error: &serde_json::Error) -> String {
     }
 }
 
-/// Each histogram by itself, and all counts of a cell together, which reports add up.
+/// Each histogram by itself, and all counts of a cell together, which reports add up. Times and
+/// rates are none below 0, and none that cannot be added up.
 fn is_sound(cell: &CellRecord) -> bool {
     let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
+    let mut figures =
+        rounds.clone().flat_map(|round| [round.seconds, round.rate, round.read_bytes, round.written_bytes]);
+    if !figures.all(|figure| (0.0..=FIGURE_MAX).contains(&figure)) {
+        return false;
+    }
     let mut count = 0u64;
     let of_rounds = rounds.flat_map(|round| [Some(&round.read), Some(&round.write), round.late.as_ref()]).flatten();
     for histogram in of_rounds.chain(cell.runs.iter().map(|run| &run.unanswered)) {

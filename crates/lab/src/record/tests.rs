@@ -114,6 +114,74 @@ fn a_run_goes_on_behind_what_is_whole() {
 }
 
 #[test]
+fn a_file_that_a_run_writes_takes_no_other() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let cells = cells();
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    recorder.cell(&cells[0]).unwrap();
+    let refused = |found: Result<(), LabError>| {
+        let why = found.unwrap_err();
+        assert!(matches!(&why, LabError::Refused(text) if text.contains("another measurement writes")), "{why:?}");
+    };
+    refused(Recorder::resume(&path).map(drop));
+    refused(Recorder::admit(&path));
+    // What another run may have begun is whole, and can be read meanwhile.
+    assert_eq!(read(&path).unwrap().cells, cells[..1]);
+    drop(recorder);
+    Recorder::admit(&path).unwrap();
+    let (mut recorder, _) = Recorder::resume(&path).unwrap();
+    refused(Recorder::resume(&path).map(drop));
+    recorder.cell(&cells[1]).unwrap();
+    recorder.finish().unwrap();
+    assert_eq!(read(&path).unwrap().cells, cells);
+}
+
+#[test]
+fn a_rate_that_was_asked_for_has_the_digits_that_say_something() {
+    for (rate, said) in [(2000.0, "2000 a second"), (5_120.0 / 17.0, "301.176 a second"), (0.0001, "0.0001 a second")] {
+        assert_eq!(RunRecord { rate_asked: Some(rate), ..RunRecord::default() }.load(), said);
+    }
+}
+
+#[test]
+fn a_round_below_0_or_beyond_all_measure_is_an_error() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let cells = cells();
+    let changes: [fn(&mut RoundRecord); 4] = [
+        |round| round.seconds = -1.0,
+        |round| round.seconds = 1e308,
+        |round| round.rate = -5.0,
+        |round| round.written_bytes = 1e300,
+    ];
+    for change in changes {
+        let mut cell = cells[0].clone();
+        change(&mut cell.runs[0].rounds[0]);
+        drop(std::fs::remove_file(&path));
+        Recorder::create(&path, head()).unwrap().cell(&cell).unwrap();
+        let said = read(&path).unwrap_err().to_string();
+        assert!(said.ends_with("a.lab: line 2: a histogram or a round contradicts itself"), "{said}");
+    }
+}
+
+/// A drive or an image of one has no line break for as long as it is.
+#[test]
+fn of_what_is_no_lab_file_only_the_beginning_is_read() {
+    struct Endless(u64);
+    impl std::io::Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += into.len() as u64;
+            assert!(self.0 < MIB, "it is read on and on");
+            into.fill(0);
+            Ok(into.len())
+        }
+    }
+    let said = super::read_from(std::io::BufReader::new(Endless(0))).unwrap_err().to_string();
+    assert!(said.contains("line 1: is not of a .lab file"), "{said}");
+}
+
+#[test]
 fn what_is_no_lab_file_is_an_error_that_says_so() {
     let place = Place::new();
     let path = place.0.join("a.lab");

@@ -85,7 +85,21 @@ fn text_of(sound: &Sound<'_>, text: &Text) -> String {
     sound.spans(text).into_iter().map(span).collect()
 }
 
+/// Columns that stand beside each other. Remarks, which a last column without a title holds, are
+/// sentences: each stands below its row, since beside figures there is no room for them.
+fn columns_of(table: &Table) -> usize {
+    match table.columns.split_last() {
+        Some((last, before))
+            if table.has_head() && before.len() > 1 && last.title.is_empty() && last.align == ColumnAlign::Left =>
+        {
+            before.len()
+        }
+        _ => table.columns.len(),
+    }
+}
+
 fn table_of(sound: &Sound<'_>, table: &Table, page: &mut String) {
+    let shown = columns_of(table);
     let side = |align| if align == ColumnAlign::Left { "left" } else { "right" };
     page.push_str("<figure>");
     if !table.caption.is_empty() {
@@ -94,19 +108,25 @@ fn table_of(sound: &Sound<'_>, table: &Table, page: &mut String) {
     page.push_str("<div class=\"wide\"><table>");
     if table.has_head() {
         page.push_str("<thead><tr>");
-        for column in &table.columns {
+        for column in table.columns.iter().take(shown) {
             let _ = write!(page, "<th scope=\"col\" class=\"{}\">{}</th>", side(column.align), escaped(&column.title));
         }
         page.push_str("</tr></thead>");
     }
     page.push_str("<tbody>\n");
     for row in &table.rows {
-        page.push_str("<tr>");
+        let remark = row.entries.get(shown).is_some_and(|entry| !entry.text.is_empty());
+        page.push_str(if remark { "<tr class=\"above\">" } else { "<tr>" });
         for (number, (column, entry)) in table.columns.iter().zip(&row.entries).enumerate() {
             let id = Place::new(row.name.as_str(), column.name.as_str()).id();
             let class = format!("{}{}", side(column.align), weight_of(entry));
             let text = escaped(&entry.text);
             let _ = match number {
+                _ if number >= shown && text.is_empty() => Ok(()),
+                _ if number >= shown => write!(
+                    page,
+                    "</tr>\n<tr class=\"below\"><td id=\"{id}\" class=\"{class}\" colspan=\"{shown}\"><div>{text}</div></td>"
+                ),
                 0 => write!(page, "<th scope=\"row\" id=\"{id}\" class=\"{class}\">{text}</th>"),
                 _ => write!(page, "<td id=\"{id}\" class=\"{class}\">{text}</td>"),
             };

@@ -97,6 +97,16 @@ fn sentences_say_what_the_cells_hold_and_lead_to_them() {
     }
 }
 
+/// Beside ten columns of figures a sentence has no room.
+#[test]
+fn a_remark_stands_below_its_row_as_wide_as_the_table() {
+    let unsteady = CellRecord { runs: vec![run(8, 100.0, 900, false)], ..cell(1, 8, 100.0, 900) };
+    let page = html(&recorded(vec![cell(0, 1, 1000.0, 900), unsteady]), None).unwrap();
+    let below = "<td id=\"cell-1-remark\" class=\"left faint\" colspan=\"10\"><div>steady state not reached";
+    assert!(page.contains(below), "{page}");
+    assert!(!page.contains("id=\"cell-0-remark\"") && !page.contains("class=\"left\"></th>"), "{page}");
+}
+
 #[test]
 fn a_file_with_rates_next_to_nothing_makes_a_page() {
     let page = html(&recorded(vec![cell(0, 1, 5e-324, 900), cell(1, 8, 5e-324, 1500)]), None).unwrap();
@@ -122,6 +132,8 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
     let page = html(&recorded(vec![found]), Some("Ours")).unwrap();
     assert!(page.contains("505 ± 4.00 accesses a second") && page.contains("a mean response of 20.0 ms"), "{page}");
     assert!(page.contains("class=\"limit\"") && page.contains("<h1>Ours</h1>"));
+    // 505 times 4 KiB, and not the 500 of the nearer probe.
+    assert!(page.contains("id=\"cell-0-bytes\" class=\"right\">2.07<"), "{page}");
 }
 
 #[test]

@@ -62,6 +62,68 @@ fn what_others_wrote_into_a_file_of_the_laboratory_stays() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// What writes beside it would be reported as damage.
+#[test]
+fn a_run_that_checks_its_reads_keeps_writers_off_its_file() {
+    for place in [std::env::temp_dir(), "/dev/shm".into()] {
+        let path = place.join(format!("stele-lab-kept-off-{}", std::process::id()));
+        let content = Content { verify: true, ..Content::default() };
+        let opening = Opening { size: Some(Bytes(MIB)), writes: true, ..Opening::default() };
+        let target = Target::Path(path.clone());
+        let open = |opening: Opening| target.open(opening, &mut |_, _| true);
+        let refused = |opening: Opening| {
+            let found = open(opening).map(|ready| ready.size);
+            assert!(matches!(&found, Err(LabError::Refused(why)) if why.contains("in use by another")), "{found:?}");
+        };
+        // While it is filled, too.
+        let mut tried = false;
+        let checked = target.open(Opening { content, ..opening }, &mut |_, _| {
+            refused(Opening { destroy: true, ..opening });
+            tried = true;
+            true
+        });
+        let checked = checked.unwrap();
+        assert!(tried);
+        refused(opening);
+        refused(Opening { content, destroy: true, ..opening });
+        drop(open(Opening { writes: false, ..opening }).unwrap());
+        checked.remove().unwrap();
+        open(opening).unwrap().remove().unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_may_only_be_read_is_refused_before_a_write() {
+    let devices = std::env::temp_dir().join(format!("stele-lab-devices-{}", std::process::id()));
+    // Any device will do whose number is known.
+    let null = File::open("/dev/null").unwrap();
+    std::fs::create_dir_all(devices.join("1:3")).unwrap();
+    let refused = [None, Some("0\n"), Some("1\n")].map(|text| {
+        if let Some(text) = text {
+            std::fs::write(devices.join("1:3/ro"), text).unwrap();
+        }
+        refuse_read_only(&null, Path::new("/dev/x"), &devices)
+    });
+    std::fs::remove_dir_all(&devices).unwrap();
+    let only_read = LabError::Refused("/dev/x: may only be read".into());
+    assert_eq!(refused, [Ok(()), Ok(()), Err(only_read)]);
+}
+
+#[test]
+fn an_empty_file_is_not_filled_without_a_size() {
+    let path = std::env::temp_dir().join(format!("stele-lab-empty-{}", std::process::id()));
+    std::fs::write(&path, b"").unwrap();
+    let said = |size, writes| {
+        let opening = Opening { size, writes, ..Opening::default() };
+        Target::Path(path.clone()).open(opening, &mut |_, _| true).unwrap_err().to_string()
+    };
+    let (write, read) = (said(None, true), said(Some(Bytes(MIB)), false));
+    std::fs::remove_file(&path).unwrap();
+    assert!(write.contains("is empty; say how large"), "{write}");
+    assert!(read.contains("is empty, and is not filled"), "{read}");
+}
+
 #[test]
 fn a_file_that_cannot_fit_is_refused_before_anything_is_written() {
     let path = std::env::temp_dir().join(format!("stele-lab-room-{}", std::process::id()));

@@ -296,6 +296,7 @@ fn what_was_counted_before_a_server_vanished_is_kept_beside_the_reason() {
     let (found, failed) = run_kept(&ready, &setup, &end, &mut |_| true).unwrap();
     let failed = failed.map(|error| error.to_string()).unwrap_or_default();
     assert!(failed.contains("ended the connection"), "{failed}");
+    assert!(failed.starts_with(&format!("{}: ", server.address())), "of several targets, which? {failed}");
     assert!(found.stopped && found.total().read.count() > 0, "{} rounds", found.rounds.len());
     let error = run(&ready, &setup, &mut |_, _| true).unwrap_err().to_string();
     assert!(error.contains("ended the connection"), "{error}");

@@ -135,7 +135,7 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
         }
         // Each worker hands its rounds over in their order, so rounds become whole in theirs.
         let whole = parts.remove(&number).unwrap_or_default();
-        let is_over = setup.trace.is_some() && whole.iter().all(|part| part.is_done);
+        let is_over = whole.iter().all(|part| part.is_done);
         let before = std::mem::replace(&mut usage, Usage::now());
         let round = merged(whole, timing.round, before, usage);
         let number = number as i64 - warm_up;

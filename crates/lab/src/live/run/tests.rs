@@ -115,6 +115,7 @@ fn task_of(spec: AccessSpec, outstanding: Option<u32>, time: &Arc<AtomicU64>) ->
         gap: Gap::default(),
         first: Duration(0),
         trace: None,
+        most: None,
         course: None,
         round: Duration::from_secs(1),
         clock: Clock::Told(Arc::clone(time)),

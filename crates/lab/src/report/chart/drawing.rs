@@ -177,7 +177,7 @@ const TITLE_LEADING: f64 = 17.0;
 const LEGEND: f64 = 20.0;
 /// A page's own font is up to so much wider than the one that lengths are known of.
 const WIDER: f64 = 1.2;
-/// Lines of a group's name.
+/// Lines of a group's name at most, below upright bars.
 const NAME_LINES: usize = 3;
 /// Above so many bars their values are not written.
 const VALUES_MAX: usize = 30;
@@ -199,6 +199,7 @@ impl Chart {
         if self.is_empty() {
             return None;
         }
+        let frame = Frame { lying: frame.lying || !self.has_room_below_bars(frame), ..frame };
         let drawing = Drawing { wide: frame.wide, high: 0.0, title: self.title.clone(), shapes: Vec::new() };
         let mut plan = Plan { frame, top: TOP, high: frame.high, drawing };
         plan.title(&self.title);
@@ -251,20 +252,26 @@ impl Chart {
         Some(())
     }
 
+    /// A name that loses its end may be that of another group.
+    fn has_room_below_bars(&self, frame: Frame) -> bool {
+        let Plot::Bars { groups, .. } = &self.plot else { return true };
+        let room = room_of_group(frame, groups);
+        groups.iter().all(|name| wrapped(Face::Plain, TEXT, name, room / WIDER - 4.0).len() <= NAME_LINES)
+    }
+
     fn draw_bars(&self, plan: &mut Plan, groups: &[String], bars: &[Bars]) -> Option<()> {
         let frame = plan.frame;
         let up = self.scale_of_bars(bars)?;
         let ground = plan.y(up.place(0.0)?);
         let bottom = plan.ground();
-        let room = frame.room() / groups.len().max(1) as f64;
+        let room = room_of_group(frame, groups);
         let shown = bars.len().min(SERIES_MAX);
         let wide = (room * 0.8 / shown.max(1) as f64).min(60.0);
         plan.heights(&up);
         let mut lines_most = 1;
         for (group, name) in groups.iter().enumerate() {
             let middle = frame.left + room * (group as f64 + 0.5);
-            let mut lines = wrapped(Face::Plain, TEXT, name, room / WIDER - 4.0);
-            lines.truncate(NAME_LINES);
+            let lines = wrapped(Face::Plain, TEXT, name, room / WIDER - 4.0);
             lines_most = lines_most.max(lines.len());
             for (number, line) in lines.into_iter().enumerate() {
                 let at = (middle, bottom + 16.0 + number as f64 * 14.0);
@@ -385,6 +392,11 @@ impl Chart {
             plan.drawing.high += LEGEND;
         }
     }
+}
+
+/// The width that upright bars leave for each group.
+fn room_of_group(frame: Frame, groups: &[String]) -> f64 {
+    frame.room() / groups.len().max(1) as f64
 }
 
 fn value_of(bars: &Bars, group: usize) -> Option<f64> {

@@ -66,6 +66,25 @@ fn bars_stand_beside_each_other_within_the_plot_and_are_as_high_as_their_values(
 }
 
 #[test]
+fn bars_lie_where_names_have_no_room_below_them() {
+    let groups: Vec<String> = (0..12).map(|n| format!("read 100 %, access 4 KiB, outstanding {n}")).collect();
+    let bars = vec![Bars { name: "rate".into(), values: vec![Some(5.0); 12] }];
+    let chart = Chart::bars("rates", Axis::linear("1/s"), groups.clone(), bars).with_line(Some((4.0, "limit".into())));
+    for frame in [Frame::BROAD, Frame::LOW, Frame::SLIM] {
+        let drawing = chart.drawing_in(frame).unwrap();
+        let is_there = |name: &String| {
+            drawing.shapes.iter().any(|shape| matches!(shape, Shape::Text { text, .. } if text == name))
+        };
+        assert!(groups.iter().all(is_there), "{drawing:?}");
+        for shape in &drawing.shapes {
+            if let Shape::Text { at, .. } | Shape::Bar { at, .. } = shape {
+                assert!(at.0 >= 0.0 && at.0 <= drawing.wide && at.1 <= drawing.high, "{shape:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn more_series_than_can_be_told_apart_are_counted_and_not_hidden() {
     let series = |n| Series { name: format!("series {n}"), points: vec![(1.0, n as f64), (2.0, 3.0)], marked: false };
     let many = Chart::lines("many", Axis::linear("x"), Axis::linear("y"), (0..SERIES_MAX + 3).map(series).collect());
