@@ -10,6 +10,10 @@
 //! in the chunk. So no table of files grows while they are visited. What was read is kept in three
 //! caches of stated sizes. The snapshots are those of the beginning; a snapshot that is forgotten
 //! meanwhile answers with errors.
+//!
+//! Where a chunk of a tree is lost, listings go on behind it and end with an error. The description
+//! has the path of the first entry of every chunk. So a directory is shown whose own entry is lost
+//! while the next chunk begins within it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +23,7 @@ use crate::error::{BackupError, Result};
 use crate::repository::trees::Found;
 use crate::repository::{Dated, Indexed};
 use crate::snapshot::{Description, SnapshotId, is_within};
-use crate::tree::{Content, Entry, Metadata, Piece, Stamp, TreeReader, join, order};
+use crate::tree::{Content, Entry, Metadata, PATH_MAX, Piece, Stamp, TreeReader, join, order};
 use stele_ground::calendar::moment;
 
 /// Descriptions of snapshots, tree chunks, lists of pieces and content chunks that are kept. A
@@ -34,8 +38,15 @@ const CHUNKS_KEPT: usize = 16;
 const PLACE_BITS: u32 = 20;
 const CHUNK_BITS: u32 = 28;
 const SNAPSHOTS_MAX: usize = 0xFFFE;
+/// Places of directories whose own entries were in a chunk that is lost: this, and the number of
+/// slashes in the path. The first path of the next chunk begins with that path. A chunk has fewer
+/// entries, and a path fewer slashes.
+const LOST_PLACES: usize = 1 << (PLACE_BITS - 1);
+const _: () = assert!(PATH_MAX / 2 <= LOST_PLACES);
 /// The first cookie of a listing; smaller ones are `.` and `..`.
 const COOKIE_MIN: u64 = 3;
+/// In a cookie: a part of the directory is lost before it.
+const COOKIE_LOST: u64 = 1 << 56;
 
 /// What a number names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,6 +139,26 @@ impl Place {
     fn next(self) -> Place {
         Place { place: self.place + 1, ..self }
     }
+
+    /// The place of a directory whose own entry was in a chunk that is lost.
+    fn lost(chunk: usize, path: &[u8]) -> Place {
+        Place { chunk, place: LOST_PLACES + slashes(path) }
+    }
+
+    /// Slashes in the path of such a directory.
+    fn lost_slashes(self) -> Option<usize> {
+        self.place.checked_sub(LOST_PLACES)
+    }
+}
+
+fn slashes(path: &[u8]) -> usize {
+    path.iter().filter(|byte| **byte == b'/').count()
+}
+
+/// The beginning of a path that has so many slashes, if the path goes on behind it.
+fn beginning(path: &[u8], slashes: usize) -> Option<&[u8]> {
+    let mut ends = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    ends.nth(slashes).and_then(|end| path.get(..end))
 }
 
 fn kept<K: PartialEq + Clone, V>(
@@ -201,7 +232,7 @@ impl Browser {
             while let Some((directory, entry)) = reader.step()? {
                 found.push(Found { path: join(directory, &entry.name), entry });
             }
-            match found.len() < 1 << PLACE_BITS {
+            match found.len() < LOST_PLACES {
                 true => Ok(found),
                 false => Err(BackupError::damaged("a chunk of a tree has too many entries")),
             }
@@ -209,8 +240,18 @@ impl Browser {
     }
 
     fn entry(&self, snapshot: usize, place: Place) -> Result<Found> {
-        let chunk = self.chunk(&*self.description(snapshot)?, place.chunk)?;
-        chunk.get(place.place).cloned().ok_or_else(missing)
+        let description = self.description(snapshot)?;
+        let Some(slashes) = place.lost_slashes() else {
+            let chunk = self.chunk(&description, place.chunk)?;
+            return chunk.get(place.place).cloned().ok_or_else(missing);
+        };
+        let next = description.tree.get(place.chunk + 1).and_then(|(_, next)| beginning(next, slashes));
+        let path = next.ok_or_else(missing)?.to_vec();
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let mut entry = Entry { name, ..virtual_entry("", self.dated(snapshot)?.stored, Content::Directory) };
+        // As a restore makes it.
+        entry.metadata.mode = 0o700;
+        Ok(Found { path, entry })
     }
 
     /// The path of a directory in its snapshot, and the place of its first member.
@@ -220,7 +261,12 @@ impl Browser {
             Node::Entry(snapshot, place) => {
                 let found = self.entry(snapshot, place)?;
                 let is = found.entry.content == Content::Directory;
-                Ok(is.then_some((snapshot, found.path, place.next())))
+                // The first members of a directory that is lost are lost with it.
+                let first = match place.lost_slashes() {
+                    Some(_) => Place { place: 0, ..place },
+                    None => place.next(),
+                };
+                Ok(is.then_some((snapshot, found.path, first)))
             }
             _ => Ok(None),
         }
@@ -234,7 +280,16 @@ impl Browser {
         let description = self.description(snapshot)?;
         let behind = description.tree.partition_point(|(_, first)| order(first, path) != std::cmp::Ordering::Greater);
         let Some(chunk) = behind.checked_sub(1) else { return Ok(None) };
-        let entries = self.chunk(&description, chunk)?;
+        let entries = match self.chunk(&description, chunk) {
+            Err(BackupError::Damaged(text)) => {
+                let next = description.tree.get(chunk + 1);
+                return match next.is_some_and(|(_, next)| next != path && is_within(next, path)) {
+                    true => self.see(Node::Entry(snapshot, Place::lost(chunk, path))).map(Some),
+                    false => Err(BackupError::Damaged(text)),
+                };
+            }
+            other => other?,
+        };
         let place = entries.binary_search_by(|found| order(&found.path, path));
         Ok(place.ok().and_then(|place| {
             let entry = entries.get(place)?.entry.clone();
@@ -330,7 +385,8 @@ impl Browser {
     }
 
     /// Members of a directory behind a cookie (zero: from the beginning), at most `limit`; and
-    /// whether these were all.
+    /// whether these were all. If a part of the directory is lost, the error comes behind the last
+    /// of the others.
     pub fn list(&self, directory: u64, cookie: u64, limit: usize) -> Result<(Vec<ListedFile>, bool)> {
         let node = Node::of(directory).ok_or_else(missing)?;
         let virtuals: Vec<Node> = match node {
@@ -355,14 +411,21 @@ impl Browser {
         };
         let description = self.description(snapshot)?;
         let (mut members, mut at) = (Vec::new(), first);
+        let mut lost = cookie & COOKIE_LOST;
+        let cookie = cookie & !COOKIE_LOST;
         // The subtree behind the last member, which is passed over.
         let mut skipped: Option<Vec<u8>> = None;
         if cookie >= COOKIE_MIN {
             let last = Place::unpacked(cookie - COOKIE_MIN);
             let found = self.entry(snapshot, last)?;
-            (at, skipped) = (last.next(), Some(found.path));
+            at = if last.lost_slashes().is_some() { Place { place: 0, ..last } } else { last.next() };
+            skipped = Some(found.path);
         }
-        while at.chunk < description.tree.len() {
+        let push = |members: &mut Vec<ListedFile>, at: Place, entry: Entry, lost: u64| {
+            let seen = Seen { number: Node::Entry(snapshot, at).number(), entry };
+            members.push(ListedFile { cookie: (at.packed() + COOKIE_MIN) | lost, seen });
+        };
+        'tree: while at.chunk < description.tree.len() {
             if let Some(above) = &skipped {
                 let inside =
                     |first: &[u8]| order(first, above) != std::cmp::Ordering::Greater || is_within(first, above);
@@ -372,10 +435,38 @@ impl Browser {
                     at = Place { chunk: last, place: 0 };
                 }
             }
-            let entries = self.chunk(&description, at.chunk)?;
+            let is_behind =
+                |other: &[u8]| !is_within(other, &path) && order(other, &path) == std::cmp::Ordering::Greater;
+            if at.place == 0 && description.tree.get(at.chunk).is_some_and(|(_, first)| is_behind(first)) {
+                break;
+            }
+            let entries = match self.chunk(&description, at.chunk) {
+                Err(BackupError::Damaged(_)) => {
+                    lost = COOKIE_LOST;
+                    let next = description.tree.get(at.chunk + 1).filter(|(_, next)| is_within(next, &path));
+                    let depth = if path.is_empty() { 0 } else { slashes(&path) + 1 };
+                    let member = next.and_then(|(_, next)| beginning(next, depth)).map(<[u8]>::to_vec);
+                    let known = |member: &Vec<u8>| skipped.as_ref().is_some_and(|above| is_within(member, above));
+                    if let Some(member) = member.filter(|member| !known(member)) {
+                        if members.len() == limit {
+                            return Ok((members, false));
+                        }
+                        let place = Place::lost(at.chunk, &member);
+                        push(&mut members, place, self.entry(snapshot, place)?.entry, lost);
+                        skipped = Some(member);
+                    }
+                    at = Place { chunk: at.chunk + 1, place: 0 };
+                    continue;
+                }
+                other => other?,
+            };
             while let Some(found) = entries.get(at.place) {
-                if !is_within(&found.path, &path) {
-                    return Ok((members, true));
+                if is_behind(&found.path) {
+                    break 'tree;
+                }
+                if found.path == path || !is_within(&found.path, &path) {
+                    at = at.next();
+                    continue;
                 }
                 if skipped.as_ref().is_some_and(|above| is_within(&found.path, above)) {
                     at = at.next();
@@ -384,9 +475,7 @@ impl Browser {
                 if members.len() == limit {
                     return Ok((members, false));
                 }
-                let number = Node::Entry(snapshot, at).number();
-                let seen = Seen { number, entry: found.entry.clone() };
-                members.push(ListedFile { cookie: at.packed() + COOKIE_MIN, seen });
+                push(&mut members, at, found.entry.clone(), lost);
                 skipped = Some(found.path.clone());
                 at = at.next();
                 if found.entry.content == Content::Directory {
@@ -398,7 +487,13 @@ impl Browser {
                 at = Place { chunk: at.chunk + 1, place: 0 };
             }
         }
-        Ok((members, true))
+        if lost > 0 && members.is_empty() {
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let text = format!("a part of the tree is lost: the list of /{path} lacks what was there");
+            return Err(BackupError::Damaged(text));
+        }
+        // With a part that is lost the next call brings the error, and not these members.
+        Ok((members, lost == 0))
     }
 
     /// At most `length` bytes of a file from `offset` on; and whether the file ends there.

@@ -141,6 +141,13 @@ pub trait Store: Send + Sync {
     /// A part of the object; it is an error if the object ends before the part.
     fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>>;
 
+    /// As `get_range`, into a buffer of an earlier call: the same memory again costs less than new
+    /// memory for each part.
+    fn get_range_into(&self, name: &Name, range: Range<u64>, into: &mut Vec<u8>) -> Result<()> {
+        *into = self.get_range(name, range)?;
+        Ok(())
+    }
+
     /// Calls `each` for every object of the folder, in no order.
     fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()>;
 

@@ -522,10 +522,10 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
     }
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
     let (mut chunks, mut count) = (Ordinals::default(), 0);
-    let (mut hash, mut is_read) = (blake3::Hasher::new(), true);
+    let (mut hash, mut is_read, mut buffer) = (blake3::Hasher::new(), true, Vec::new());
     for part in footer.parts(PART_BYTES) {
-        let mut bytes = match store.get_range(&name, part.bytes.clone()) {
-            Ok(bytes) => Some(bytes),
+        let mut bytes = match store.get_range_into(&name, part.bytes.clone(), &mut buffer) {
+            Ok(()) => Some(&mut buffer),
             Err(BackupError::Missing(_)) => return Ok(None),
             // The drive cannot read all of it. Its chunks are read one by one.
             Err(BackupError::Damaged(_)) => None,

@@ -6,10 +6,13 @@
 //! [`BucketResponse::repeated`] tells the caller to compare it with what was sent. A listing that
 //! is not whole is an error.
 //!
-//! The requests block the thread that makes them, which must be none of the runtime's.
+//! The requests block the thread that makes them, which must be none of the runtime's. That thread
+//! carries its connection as well: no other has to be woken for each piece of an answer.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::HeaderMap;
@@ -31,8 +34,10 @@ use crate::failure::{Failure, Outcome};
 
 /// Bytes of an answer that is a listing or an error.
 pub const TEXT_MAX: u64 = 8 << 20;
-/// Connections that are kept.
+/// Connections that are kept, and buffers.
 const KEPT_MAX: usize = 16;
+/// Bytes of a buffer that is kept.
+const BUFFER_MAX: usize = 16 << 20;
 /// The header by which a request names its content by the BLAKE3, and Stele's answer confirms it.
 const CONTENT_BLAKE3: &str = "x-stele-content-blake3";
 /// The least body that is named so. The SHA-256 of a shorter one costs next to nothing.
@@ -40,7 +45,37 @@ const NAMED_MIN: usize = 64 << 10;
 /// What is signed in place of a hash of the body.
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 
-type Sender = SendRequest<Full<Bytes>>;
+/// A connection, and what carries it while it is polled.
+struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    /// None: the connection has ended.
+    driver: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+}
+
+impl Link {
+    /// Carries the connection until the work is done.
+    async fn carry<T>(
+        driver: &mut Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        poll_fn(|context| {
+            if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
+                *driver = None;
+            }
+            work.as_mut().poll(context)
+        })
+        .await
+    }
+
+    /// Whether a request can go over the connection: the server may have closed it meanwhile, or
+    /// have answered before it had taken the whole of the last request.
+    async fn is_ready(&mut self) -> bool {
+        Link::carry(&mut self.driver, async {}).await;
+        self.driver.is_some() && self.sender.is_ready()
+    }
+}
+
 pub type Result<T> = std::result::Result<T, BackupError>;
 
 pub struct BucketClient {
@@ -55,7 +90,9 @@ pub struct BucketClient {
     prefix: String,
     tls: Option<TlsConnector>,
     signer: Mutex<Signer>,
-    kept: Mutex<Vec<Sender>>,
+    kept: Mutex<Vec<Link>>,
+    /// Buffers of earlier answers.
+    buffers: Mutex<Vec<Vec<u8>>>,
     /// Whether the server confirms the BLAKE3 of a body. None: no request has shown it yet.
     confirms: Mutex<Option<bool>>,
     runtime: Handle,
@@ -78,7 +115,7 @@ pub struct BucketRequest<'a> {
 pub struct BucketResponse {
     pub status: u16,
     head: HeaderMap,
-    pub body: Bytes,
+    pub body: Vec<u8>,
     /// An earlier attempt ended without an answer: the server may have served it.
     pub repeated: bool,
 }
@@ -137,6 +174,14 @@ enum Broken {
     TooLong(String),
 }
 
+/// Whether the other side answered the beginning of TLS with something else, as a server without it
+/// does.
+fn is_plain(error: &std::io::Error) -> bool {
+    use tokio_rustls::rustls::{Error, InvalidMessage};
+    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>());
+    matches!(cause, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -168,6 +213,7 @@ impl BucketClient {
             tls,
             signer: Mutex::new(Signer::new(keys)),
             kept: Mutex::default(),
+            buffers: Mutex::default(),
             confirms: Mutex::default(),
             runtime: Handle::current(),
             attempts: s3::ATTEMPTS,
@@ -203,7 +249,7 @@ impl BucketClient {
         format!("/{}/{}{name}", self.bucket, self.prefix)
     }
 
-    async fn connect(&self) -> std::result::Result<Sender, Broken> {
+    async fn connect(&self) -> std::result::Result<Link, Broken> {
         let text = |error: &dyn std::fmt::Display| format!("cannot reach {}: {error}", self.authority);
         let broken = |error: &dyn std::fmt::Display| Broken::Connection(text(error));
         let connected = TcpStream::connect((self.host.as_str(), self.port)).await;
@@ -213,7 +259,11 @@ impl BucketClient {
             None => handshake(stream).await,
             Some(tls) => {
                 let name = ServerName::try_from(self.host.clone()).map_err(|error| broken(&error))?;
-                handshake(tls.connect(name, stream).await.map_err(|error| broken(&error))?).await
+                let channel = tls.connect(name, stream).await.map_err(|error| match is_plain(&error) {
+                    true => broken(&"it does not answer with TLS; s3+http:// reaches a server without"),
+                    false => broken(&error),
+                })?;
+                handshake(channel).await
             }
         }
     }
@@ -224,17 +274,67 @@ impl BucketClient {
         body: &Bytes,
         claim: &BodyClaim,
     ) -> std::result::Result<BucketResponse, Broken> {
-        let broken = |error: &dyn std::fmt::Display| {
-            Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
-        };
-        let silent = |limit: Duration| {
-            Broken::Connection(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()))
-        };
         // The time covers the sending of the body; that of the answer may take as long as bytes
         // come.
-        let limit = s3::patience(body.len() as u64);
-        let answered = tokio::time::timeout(limit, self.begin(ask, body, claim)).await;
-        let (sender, answer) = answered.map_err(|_| silent(limit))??;
+        let (begun, limit) = (Instant::now(), s3::patience(body.len() as u64));
+        let linked = tokio::time::timeout(limit, self.link()).await;
+        let Link { mut sender, mut driver } = linked.map_err(|_| self.silent(limit))??;
+        let left = limit.saturating_sub(begun.elapsed());
+        let answered = Link::carry(&mut driver, async {
+            let answer = tokio::time::timeout(left, self.begin(&mut sender, ask, body, claim)).await;
+            self.finish(ask, answer.map_err(|_| self.silent(limit))??).await
+        });
+        let answered = answered.await?;
+        let mut kept = lock(&self.kept);
+        if driver.is_some() && kept.len() < KEPT_MAX {
+            kept.push(Link { sender, driver });
+        }
+        Ok(answered)
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> Broken {
+        Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
+    }
+
+    fn silent(&self, limit: Duration) -> Broken {
+        Broken::Connection(format!("{} does not answer within {} seconds", self.authority, limit.as_secs()))
+    }
+
+    /// A kept connection, or another one.
+    async fn link(&self) -> std::result::Result<Link, Broken> {
+        loop {
+            let kept = lock(&self.kept).pop();
+            let Some(mut link) = kept else { return self.connect().await };
+            if link.is_ready().await {
+                return Ok(link);
+            }
+        }
+    }
+
+    /// Takes a buffer back, for a later answer: to get a new one costs about as much as to read
+    /// into it.
+    pub fn give_back(&self, buffer: Vec<u8>) {
+        let mut buffers = lock(&self.buffers);
+        if buffers.len() < KEPT_MAX && (1..=BUFFER_MAX).contains(&buffer.capacity()) {
+            buffers.push(buffer);
+        }
+    }
+
+    /// An empty buffer.
+    fn buffer(&self, length: usize) -> Vec<u8> {
+        let kept = lock(&self.buffers).pop();
+        let mut buffer = kept.filter(|buffer| buffer.capacity() >= length).unwrap_or_default();
+        buffer.clear();
+        buffer.reserve_exact(length);
+        buffer
+    }
+
+    /// Takes the rest of an answer.
+    async fn finish(
+        &self,
+        ask: BucketRequest<'_>,
+        answer: hyper::Response<Incoming>,
+    ) -> std::result::Result<BucketResponse, Broken> {
         let status = answer.status();
         let head = answer.headers().clone();
         let max = if status.is_success() { ask.max } else { TEXT_MAX };
@@ -248,40 +348,29 @@ impl BucketClient {
             return Err(too_long());
         }
         let mut coming = Limited::new(answer.into_body(), usize::try_from(max).unwrap_or(usize::MAX));
-        let mut body = Vec::with_capacity(usize::try_from(length.unwrap_or(0).min(max)).unwrap_or(0));
+        let mut body = self.buffer(usize::try_from(length.unwrap_or(0).min(max)).unwrap_or(0));
         loop {
-            let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await.map_err(|_| silent(s3::PATIENCE))?;
-            let Some(frame) = frame else { break };
+            let frame = tokio::time::timeout(s3::PATIENCE, coming.frame()).await;
+            let Some(frame) = frame.map_err(|_| self.silent(s3::PATIENCE))? else { break };
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() && is_object {
                 true => too_long(),
-                false => broken(&error),
+                false => self.broken(&error),
             });
             if let Ok(data) = frame?.into_data() {
                 body.extend_from_slice(&data);
             }
         }
-        let mut kept = lock(&self.kept);
-        if kept.len() < KEPT_MAX {
-            kept.push(sender);
-        }
-        Ok(BucketResponse { status: status.as_u16(), head, body: body.into(), repeated: false })
+        Ok(BucketResponse { status: status.as_u16(), head, body, repeated: false })
     }
 
     /// Sends a request, and gives the beginning of the answer.
     async fn begin(
         &self,
+        sender: &mut SendRequest<Full<Bytes>>,
         ask: BucketRequest<'_>,
         body: &Bytes,
         claim: &BodyClaim,
-    ) -> std::result::Result<(Sender, hyper::Response<Incoming>), Broken> {
-        let broken = |error: &dyn std::fmt::Display| {
-            Broken::Connection(format!("the connection to {} broke: {error}", self.authority))
-        };
-        let kept = lock(&self.kept).pop();
-        let mut sender = match kept.filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
-            None => self.connect().await?,
-        };
+    ) -> std::result::Result<hyper::Response<Incoming>, Broken> {
         let BucketRequest { method, path, query, .. } = ask;
         let named = claim.blake3.as_deref().map(|blake3| (CONTENT_BLAKE3, blake3));
         let own = ask.headers.iter().copied().filter(|(name, _)| name.starts_with("x-amz-"));
@@ -296,10 +385,9 @@ impl BucketClient {
         for (name, value) in headers.chain(plain) {
             request = request.header(name, value.trim());
         }
-        let request = request.body(Full::new(body.clone())).map_err(|error| broken(&error))?;
-        sender.ready().await.map_err(|error| broken(&error))?;
-        let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
-        Ok((sender, answer))
+        let request = request.body(Full::new(body.clone())).map_err(|error| self.broken(&error))?;
+        sender.ready().await.map_err(|error| self.broken(&error))?;
+        sender.send_request(request).await.map_err(|error| self.broken(&error))
     }
 
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a
@@ -348,16 +436,14 @@ impl BucketClient {
     }
 }
 
-async fn handshake(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-) -> std::result::Result<Sender, Broken> {
+async fn handshake(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> std::result::Result<Link, Broken> {
     let made = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (sender, connection) = made.map_err(|error| Broken::Connection(error.to_string()))?;
-    // It ends when the sender is dropped or the server closes.
-    tokio::spawn(async move {
+    let driver = async move {
+        // What breaks the connection, the sender tells.
         let _ = connection.await;
-    });
-    Ok(sender)
+    };
+    Ok(Link { sender, driver: Some(Box::pin(driver)) })
 }
 
 /// Trusts the certificate authorities of the machine, or those of SSL_CERT_FILE.
@@ -402,188 +488,4 @@ pub fn checksum(body: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_of_a_query_are_encoded() {
-        assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
-    }
-
-    /// Asks a server that answers each connection like this. Gives the outcome, and the number of
-    /// connections.
-    fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<BucketResponse>, usize) {
-        use std::io::{Read, Write};
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = format!("s3+http://{}/bucket", listener.local_addr().unwrap());
-        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        std::thread::spawn(move || {
-            for connection in listener.incoming() {
-                let mut connection = connection.unwrap();
-                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                let mut request = [0; 4096];
-                let _ = connection.read(&mut request);
-                let _ = connection.write_all(answer.as_bytes());
-            }
-        });
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let entered = runtime.enter();
-        let text = || "text".to_owned();
-        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-        let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-        let bucket = bucket.with_attempts(1);
-        drop(entered);
-        let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
-        let outcome = bucket.ask(ask, b"");
-        (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
-    }
-
-    #[test]
-    fn a_port_without_a_listener_is_an_unreachable_store() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let entered = runtime.enter();
-        let text = || "text".to_owned();
-        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-        let Ok(bucket) = BucketClient::open(&format!("s3+http://{free}/bucket"), "place", keys) else {
-            panic!("{free}")
-        };
-        drop(entered);
-        let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
-        match bucket.with_attempts(1).ask(ask, b"") {
-            Err(BackupError::Unreachable(told)) => assert!(told.contains("cannot reach"), "{told}"),
-            other => panic!("{:?}", other.map(|answer| answer.status)),
-        }
-    }
-
-    /// What the requests said of their bodies when so many of this length were stored one after
-    /// another, each answered by `answer`: the hash that was signed, and whether there was a
-    /// BLAKE3. And whether the last one counts as repeated.
-    fn claims(count: usize, length: usize, answer: fn(&Told) -> String) -> (Vec<(bool, bool)>, bool) {
-        use std::io::{BufRead, BufReader, Read, Write};
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let place = format!("s3+http://{}/bucket", listener.local_addr().unwrap());
-        let heads = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&heads);
-        std::thread::spawn(move || {
-            for connection in listener.incoming() {
-                let mut reader = BufReader::new(connection.unwrap());
-                let mut told = Told { number: lock(&noted).len(), ..Told::default() };
-                let (mut line, mut length) = (String::new(), 0);
-                while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
-                    match line.trim_end().split_once(": ") {
-                        Some(("content-length", value)) => length = value.parse().unwrap(),
-                        Some(("x-amz-content-sha256", value)) => told.sha256 = value.len() == 64,
-                        Some((CONTENT_BLAKE3, value)) => told.blake3 = Some(value.to_owned()),
-                        _ if line == "\r\n" => {
-                            reader.read_exact(&mut vec![0; length]).unwrap();
-                            lock(&noted).push((told.sha256, told.blake3.is_some()));
-                            reader.get_mut().write_all(answer(&told).as_bytes()).unwrap();
-                            told = Told { number: told.number + 1, ..Told::default() };
-                        }
-                        _ => {}
-                    }
-                    line.clear();
-                }
-            }
-        });
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let entered = runtime.enter();
-        let text = || "text".to_owned();
-        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-        let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-        drop(entered);
-        let ask = BucketRequest { method: "PUT", path: "/bucket/name", query: "", headers: &[], max: 10 };
-        let body = Bytes::from(vec![7; length]);
-        let answers: Vec<BucketResponse> = (0..count).map(|_| bucket.send(ask, &body).unwrap()).collect();
-        assert!(answers.iter().all(|answer| answer.status == 200));
-        let heads = lock(&heads).clone();
-        (heads, answers.last().is_some_and(|answer| answer.repeated))
-    }
-
-    /// A request as the server of a test reads it.
-    #[derive(Default)]
-    struct Told {
-        number: usize,
-        sha256: bool,
-        blake3: Option<String>,
-    }
-
-    fn plain_success(_: &Told) -> String {
-        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned()
-    }
-
-    fn confirmation(told: &Told) -> String {
-        let confirmed = told.blake3.as_ref().map(|blake3| format!("{CONTENT_BLAKE3}: {blake3}\r\n"));
-        format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", confirmed.unwrap_or_default())
-    }
-
-    /// Refuses requests with a BLAKE3 alone.
-    fn refusal(told: &Told, status: &str) -> String {
-        match told.blake3 {
-            Some(_) => format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n"),
-            None => plain_success(told),
-        }
-    }
-
-    #[test]
-    fn a_server_that_confirms_the_blake3_gets_no_sha256() {
-        let (both, blake3) = ((true, true), (false, true));
-        assert_eq!(claims(3, NAMED_MIN, confirmation), (vec![both, blake3, blake3], false));
-    }
-
-    #[test]
-    fn other_servers_get_a_sha256_of_every_body() {
-        let (both, sha256) = ((true, true), (true, false));
-        assert_eq!(claims(3, NAMED_MIN, plain_success), (vec![both, sha256, sha256], false));
-        let refusals: [fn(&Told) -> String; 3] = [
-            |told| refusal(told, "400 Bad Request"),
-            |told| refusal(told, "403 Forbidden"),
-            |told| refusal(told, "501 Not Implemented"),
-        ];
-        for refusing in refusals {
-            assert_eq!(claims(2, NAMED_MIN, refusing), (vec![both, sha256, sha256], false));
-        }
-        assert_eq!(claims(1, NAMED_MIN - 1, confirmation), (vec![sha256], false));
-    }
-
-    #[test]
-    fn a_body_that_is_not_confirmed_any_more_is_sent_again_with_its_sha256() {
-        let once = |told: &Told| if told.number == 0 { confirmation(told) } else { plain_success(told) };
-        let (both, blake3, sha256) = ((true, true), (false, true), (true, false));
-        assert_eq!(claims(2, NAMED_MIN, once), (vec![both, blake3, sha256], true));
-    }
-
-    #[test]
-    fn the_content_of_an_object_is_not_searched_for_an_error() {
-        let content = "<Code>a</Code>";
-        let of = |status: u16, body: &'static str| {
-            BucketResponse {
-                status,
-                head: HeaderMap::new(),
-                body: Bytes::from_static(body.as_bytes()),
-                repeated: false,
-            }
-            .code()
-        };
-        assert_eq!((of(200, content), of(206, content)), (String::new(), String::new()));
-        assert_eq!(of(400, content), "a");
-    }
-
-    #[test]
-    fn an_object_that_is_too_long_is_damaged_and_asked_for_once() {
-        let told = "HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n01234567890";
-        let untold = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nb\r\n01234567890\r\n0\r\n\r\n";
-        for answer in [told, untold] {
-            let (outcome, connections) = asked(answer, &[]);
-            let Err(BackupError::Damaged(text)) = outcome else { panic!("{:?}", outcome.map(|answer| answer.body)) };
-            assert!(text.contains("/bucket/name is longer than 10 bytes"), "{text}");
-            assert_eq!(connections, 1);
-            // A server that does not know parts says nothing about the object.
-            assert!(matches!(asked(answer, &[("range", "bytes=0-9")]).0, Err(BackupError::Failed(_))));
-        }
-        let (outcome, _) = asked("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n0123456789", &[]);
-        assert_eq!(outcome.map(|answer| answer.body.len()), Ok(10));
-    }
-}
+mod tests;

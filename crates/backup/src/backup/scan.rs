@@ -20,7 +20,8 @@ const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
 const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// The paths as a tree has them: absolute, without a slash before them, sorted, none within another
-/// one. Symbolic links above the last component are followed.
+/// one. Symbolic links above the last component are followed, and that component too where a slash
+/// is behind it.
 pub fn roots(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     for path in named(paths)? {
@@ -39,12 +40,14 @@ fn named(paths: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for path in paths {
         let failed = |error: std::io::Error| BackupError::io("save", path, &error);
+        let bytes = path.as_os_str().as_bytes();
+        let is_directory = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
         let whole = match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) => {
+            (Some(parent), Some(name)) if !is_directory => {
                 let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
                 parent.canonicalize().map_err(failed)?.join(name)
             }
-            // `/`, `.`, or a path that ends in `..`.
+            // `/`, `.`, or a path that ends in `..` or a slash.
             _ => path.canonicalize().map_err(failed)?,
         };
         whole.symlink_metadata().map_err(failed)?;

@@ -124,3 +124,84 @@ fn a_segment_that_has_gone_is_damage_of_its_files() {
     store.names(Folder::Snapshots).iter().for_each(|name| store.remove(name).unwrap());
     assert!(matches!(browse().attributes(file), Err(BackupError::Missing(_))));
 }
+
+/// A browser whose first snapshot has lost a chunk of its tree.
+fn lacking(browser: Browser, chunk: usize) -> Browser {
+    let mut description = (*browser.description(0).unwrap()).clone();
+    description.tree[chunk].0 = ChunkId([7; 32]);
+    browser.descriptions.lock().unwrap().push_front((0, Arc::new(description)));
+    browser
+}
+
+/// As [`visit`], with directories of which a part is lost. Returns how many there were.
+fn visit_what_is_left(browser: &Browser, directory: u64, path: &[u8], page: usize, found: &mut Vec<Vec<u8>>) -> usize {
+    let (mut cookie, mut lost) = (0, 0);
+    loop {
+        let (members, end) = match browser.list(directory, cookie, page) {
+            Ok(listed) => listed,
+            Err(error) => {
+                assert!(matches!(error, BackupError::Damaged(_)), "{error}");
+                return lost + 1;
+            }
+        };
+        assert!(end || !members.is_empty());
+        for ListedFile { cookie: next, seen } in members {
+            assert_eq!(browser.lookup(directory, &seen.entry.name).unwrap().unwrap(), seen);
+            assert_eq!(browser.attributes(seen.number).unwrap(), seen);
+            assert!(next > cookie);
+            cookie = next;
+            let path = join(path, &seen.entry.name);
+            if seen.entry.content == Content::Directory {
+                assert_eq!(browser.lookup(seen.number, b"..").unwrap().unwrap().number, directory);
+                lost += visit_what_is_left(browser, seen.number, &path, page, found);
+            }
+            found.push(path);
+        }
+        if end {
+            return lost;
+        }
+    }
+}
+
+#[test]
+fn behind_a_lost_chunk_of_a_tree_all_else_is_shown() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let target = "x".repeat(3900);
+    for number in 0..1000 {
+        let path = folder.join(&format!("{}/{}/{number:05}", number % 5, number % 7));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(&target, path).unwrap();
+    }
+    let saved = save(&repository, &folder.0).unwrap();
+    let chunks = saved.description.tree.len();
+    assert!(chunks > 3, "the test needs several chunks");
+    let browse = || Browser::new(repository.index(&repository.epoch().unwrap(), None).unwrap().0, None).unwrap();
+    let whole = browse();
+    let top = Node::Snapshot(0).number();
+    let mut lost_directories = 0;
+    for lost in 0..chunks {
+        // Of the lost chunk, the directories are left that hold something in the next one.
+        let mut expected = std::collections::BTreeSet::new();
+        for chunk in (0..chunks).filter(|chunk| *chunk != lost) {
+            for found in whole.chunk(&saved.description, chunk).unwrap().iter() {
+                let ends = found.path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+                expected.extend(ends.map(|end| found.path[..end].to_vec()));
+                expected.insert(found.path.clone());
+            }
+        }
+        let gone = whole.chunk(&saved.description, lost).unwrap();
+        lost_directories += gone.iter().filter(|found| expected.contains(&found.path)).count();
+        let browser = lacking(browse(), lost);
+        for page in [1, 2, 1000] {
+            let mut found = Vec::new();
+            assert!(visit_what_is_left(&browser, top, b"", page, &mut found) > 0, "the loss is told");
+            let number = found.len();
+            let found: std::collections::BTreeSet<Vec<u8>> = found.into_iter().collect();
+            assert_eq!((found.len(), found == expected), (number, true), "chunk {lost} of {chunks}, {page} in a page");
+        }
+        let hidden = gone.iter().find(|found| !expected.contains(&found.path)).unwrap();
+        assert!(matches!(browser.find(0, &hidden.path), Err(BackupError::Damaged(_))));
+    }
+    assert!(lost_directories > 0, "a chunk begins within a directory of the one before");
+}

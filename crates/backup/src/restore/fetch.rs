@@ -38,7 +38,8 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
     let groups: Vec<&[Planned]> = planned.chunk_by(|a, b| a.location.segment == b.location.segment).collect();
     let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
     let work = || -> Result<()> {
-        let mut fetcher = Fetcher { indexed, sink, codec: Decompressor::new()?, content: Vec::new() };
+        let codec = Decompressor::new()?;
+        let mut fetcher = Fetcher { indexed, sink, codec, stored: Vec::new(), content: Vec::new() };
         while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed))
             && lock(&failure).is_none()
         {
@@ -90,6 +91,8 @@ struct Fetcher<'a> {
     indexed: &'a Indexed,
     sink: &'a dyn Sink,
     codec: Decompressor,
+    /// The buffers of the range and of the chunk.
+    stored: Vec<u8>,
     content: Vec<u8>,
 }
 
@@ -120,8 +123,9 @@ impl Fetcher<'_> {
         };
         // A chunk may belong to several files.
         let mut chunks = part.chunk_by(|a, b| a.location == b.location);
-        let mut stored = match self.indexed.store.get_range(name, first.0..last.1) {
-            Ok(stored) => stored,
+        let mut stored = std::mem::take(&mut self.stored);
+        match self.indexed.store.get_range_into(name, first.0..last.1, &mut stored) {
+            Ok(()) => {}
             // A bad sector costs one chunk, so each is read by itself.
             Err(BackupError::Damaged(_)) if chunks.clone().nth(1).is_some() => {
                 return chunks.try_for_each(|same| self.range(same, name, key, directory));
@@ -130,7 +134,7 @@ impl Fetcher<'_> {
                 return chunks.try_for_each(|same| self.elsewhere(same, directory, &error));
             }
             Err(error) => return self.sink.lose(part, &error),
-        };
+        }
         for same in chunks {
             let entry = same.first().and_then(|planned| directory.entry(planned.location.ordinal).copied());
             let (Some(entry), Some((from, to))) = (entry, span(same.first(), directory)) else { continue };
@@ -142,6 +146,7 @@ impl Fetcher<'_> {
                 Err(error) => self.elsewhere(same, directory, &error)?,
             }
         }
+        self.stored = stored;
         Ok(())
     }
 
@@ -150,7 +155,7 @@ impl Fetcher<'_> {
     fn elsewhere(&mut self, same: &[Planned], directory: &FooterIndex, error: &BackupError) -> Result<()> {
         let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
         let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
-        let Fetcher { indexed, sink, codec, content } = self;
+        let Fetcher { indexed, sink, codec, content, .. } = self;
         sink.check()?;
         match indexed.chunk_elsewhere(Kind::Content, &id, known, codec, content) {
             Ok(true) => same.iter().try_for_each(|planned| sink.write(planned, content)),

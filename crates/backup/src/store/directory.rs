@@ -190,13 +190,18 @@ impl Store for Directory {
     }
 
     fn get_range(&self, name: &Name, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.get_range_into(name, range, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn get_range_into(&self, name: &Name, range: Range<u64>, into: &mut Vec<u8>) -> Result<()> {
         let (file, path) = self.open(name)?;
-        let mut bytes = vec![0; (range.end.saturating_sub(range.start)) as usize];
-        file.read_exact_at(&mut bytes, range.start).map_err(|error| match error.kind() {
+        into.resize((range.end.saturating_sub(range.start)) as usize, 0);
+        file.read_exact_at(into, range.start).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => BackupError::Damaged(format!("{} is too short", path.display())),
             _ => BackupError::reading(&path, &error),
-        })?;
-        Ok(bytes)
+        })
     }
 
     fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {

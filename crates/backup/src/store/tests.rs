@@ -16,6 +16,11 @@ fn suite(store: &dyn Store) {
     assert!(matches!(store.create(&name, b"other"), Err(BackupError::Exists(_))));
     assert_eq!(store.get(&name, 7), Ok(b"content".to_vec()));
     assert_eq!(store.get_range(&name, 2..5), Ok(b"nte".to_vec()));
+    let mut buffer = b"an earlier and longer part".to_vec();
+    assert_eq!(store.get_range_into(&name, 2..5, &mut buffer), Ok(()));
+    assert_eq!(buffer, b"nte");
+    assert_eq!(store.get_range_into(&name, 1..5, &mut buffer), Ok(()));
+    assert_eq!(buffer, b"onte");
     assert!(matches!(store.get_range(&name, 2..8), Err(BackupError::Damaged(_))));
     store.replace(&name, b"new").unwrap();
     assert_eq!(store.get(&name, 7), Ok(b"new".to_vec()));

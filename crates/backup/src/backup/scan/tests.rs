@@ -63,3 +63,28 @@ fn a_path_within_another_one_stays_on_its_own_file_system() {
     assert_eq!(found(&[top, &folder.0], true), [true, true]);
     assert_eq!(found(&[top], false), [true, true]);
 }
+
+#[test]
+fn a_slash_behind_a_link_means_the_directory_that_it_leads_to() {
+    let folder = Temporary::new();
+    folder.write("data/file", b"content");
+    std::os::unix::fs::symlink("data", folder.join("link")).unwrap();
+    let check = |path: &str, expected: &str| {
+        let path = folder.join(path);
+        let expected = folder.join(expected);
+        let expected = expected.as_os_str().as_bytes().strip_prefix(b"/").unwrap();
+        assert_eq!(roots(std::slice::from_ref(&path)).unwrap(), [expected], "{}", path.display());
+    };
+    for (path, expected) in [
+        ("link", "link"),
+        ("link/", "data"),
+        ("link//", "data"),
+        ("link/.", "data"),
+        ("data/", "data"),
+        ("link/file", "data/file"),
+    ] {
+        check(path, expected);
+    }
+    // A slash behind a file is a mistake.
+    assert!(roots(&[folder.join("data/file/")]).is_err());
+}

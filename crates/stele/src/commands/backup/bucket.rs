@@ -130,7 +130,7 @@ impl Repository {
         let range = range.map(|range| ("range", range));
         let answer =
             self.ask(BucketRequest { method: "GET", path: &path, query: "", headers: range.as_slice(), max }, b"")?;
-        Ok(answer.body.into())
+        Ok(answer.body)
     }
 
     fn show(&self, name: &Name) -> Result<Shown> {
@@ -251,6 +251,12 @@ impl Store for Repository {
             return Err(BackupError::Damaged(format!("{} is too short", name.text())));
         }
         Ok(bytes)
+    }
+
+    fn get_range_into(&self, name: &Name, range: Range<u64>, into: &mut Vec<u8>) -> Result<()> {
+        self.0.give_back(std::mem::take(into));
+        *into = self.get_range(name, range)?;
+        Ok(())
     }
 
     fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {

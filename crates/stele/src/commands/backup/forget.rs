@@ -72,7 +72,7 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     if misdated > 0 {
         eprintln!(
             "stele: {} kept: the store's date lies days before or behind the end of the backup, as in a copy without its \
-             times; name a snapshot to remove it",
+             times, or ahead of the store's clock; name a snapshot to remove it",
             counted_are(misdated as u64, "snapshot")
         );
     }

@@ -14,7 +14,7 @@ use stele_backup::BackupError;
 use stele_backup::browse::{Browser, ROOT, Seen};
 use stele_backup::repository::Repository;
 use stele_backup::snapshot::SnapshotId;
-use stele_backup::tree::{Content, Stamp};
+use stele_backup::tree::{Content, Piece, Stamp};
 use stele_file::fuse::{MountOptions, mount};
 use stele_file::{
     Access, Attributes, Caller, Changed, Changes, Creation, Data, DirectoryEntry, Entry, FileError, Files, Inode, Kind,
@@ -171,12 +171,19 @@ fn attributes(seen: &Seen) -> Attributes {
         uid: is.user,
         gid: is.group,
         size,
-        used: size,
+        used: used(&seen.entry.content).unwrap_or(size),
         accessed: at(is.modified),
         modified: at(is.modified),
         changed: at(is.changed),
         change: 0,
     }
+}
+
+/// Bytes of a file without its holes, if its entry says that.
+fn used(content: &Content) -> Option<u64> {
+    let Content::File { pieces, lists, .. } = content else { return None };
+    let chunks = pieces.iter().filter(|piece| matches!(piece, Piece::Chunk { .. }));
+    lists.is_empty().then(|| chunks.map(Piece::length).sum())
 }
 
 impl Files for Snapshots {

@@ -1,8 +1,10 @@
 //! `stele backup run` and `stele backup restore`.
 
+use std::ffi::OsStr;
 use std::num::NonZeroUsize;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,6 +138,34 @@ fn filter(command: &BackupRun) -> Outcome<Filter> {
     Ok(filter)
 }
 
+/// Bytes that a name has at most in the file systems of Linux.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Whether a file can have this name.
+fn is_file_name(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    let fits = (1..=NAME_BYTES_MAX).contains(&bytes.len());
+    fits && !bytes.contains(&b'/') && name != "." && name != ".."
+}
+
+fn check_name(option: &str, name: &OsStr) -> Outcome<()> {
+    match is_file_name(name) {
+        true => Ok(()),
+        false => Err(Failure::usage(format!(
+            "{option} {}: it must be the name of a file, with 1 to {NAME_BYTES_MAX} bytes and without a path",
+            name.display()
+        ))),
+    }
+}
+
+/// Of a link the snapshot gets no content, and a person who names one may expect it.
+fn tell_links(paths: &[PathBuf]) {
+    for path in paths.iter().filter(|path| path.is_symlink()) {
+        let next = if path.is_dir() { ": a slash behind it saves the directory" } else { "" };
+        eprintln!("stele: {} is a symbolic link, and saved as such{next}", Shown(&path.display().to_string()));
+    }
+}
+
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -164,8 +194,11 @@ pub fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcom
 }
 
 fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
+    command.stdin_name.iter().try_for_each(|name| check_name("--stdin-name", name))?;
+    command.exclude_if_present.iter().try_for_each(|name| check_name("--exclude-if-present", name))?;
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
+    tell_links(&command.paths);
     let options = BackupOptions {
         paths: command.paths.clone(),
         filter: filter(command)?,
@@ -200,10 +233,6 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
         eprintln!("stele: {failure}");
     }
     let source = match &command.stdin_name {
-        Some(name) if name.is_empty() || name.as_bytes().contains(&b'/') || name == "." || name == ".." => {
-            let name = name.display();
-            return Err(Failure::usage(format!("--stdin-name {name}: it must be the name of a file, without a path")));
-        }
         Some(name) => Source::Stream { name: name.as_bytes().to_vec(), reader: &mut input },
         None => match &taken {
             Some(taken) => Source::Volume { name: taken.volume().to_owned(), reader: taken },

@@ -43,13 +43,11 @@ impl Chosen {
     }
 }
 
-/// A path as snapshots have it: without slashes around it. It may have any bytes.
+/// A path as snapshots have it: names with one slash between them, and without `.`. They may have
+/// any bytes.
 pub fn within(path: &[u8]) -> Vec<u8> {
-    let behind = path.iter().skip_while(|byte| **byte == b'/').copied();
-    let mut within: Vec<u8> = behind.collect();
-    let length = within.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    within.truncate(length);
-    within
+    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    names.collect::<Vec<&[u8]>>().join(&b'/')
 }
 
 /// The snapshot that an argument names, SNAPSHOT or SNAPSHOT:PATH.

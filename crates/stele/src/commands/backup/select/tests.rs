@@ -133,7 +133,10 @@ fn options_for_latest_are_refused_beside_an_id() {
     let stage = Stage::new("latest-options");
     let id = stage.save("a", 1, 1_000_000).to_string();
     let which = LatestArgs { host: Some("a".to_owned()), at: None };
-    assert_eq!(chosen(&stage.repository, format!("{id}:/etc/"), &LatestArgs::default()).unwrap().within, b"etc");
+    for path in ["/etc/ssl/", "etc/ssl", "//etc//ssl/.", "/./etc/ssl"] {
+        let chosen = chosen(&stage.repository, format!("{id}:{path}"), &LatestArgs::default()).unwrap();
+        assert_eq!(chosen.within, b"etc/ssl", "{path}");
+    }
     assert_eq!(chosen(&stage.repository, "latest:/etc", &which).unwrap().host(), "a");
     let refused = |name: &str| chosen(&stage.repository, name, &which).map(|_| ());
     assert_eq!(kind(refused(&id)), Kind::Usage);
