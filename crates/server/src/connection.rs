@@ -56,7 +56,8 @@ fn shown() -> Outcome<Option<Officer>> {
 
 pub enum Connection {
     Server(std::path::PathBuf),
-    Drives(Box<Node>),
+    /// The drives themselves, and where their server would be.
+    Drives(Box<Node>, Site),
 }
 
 impl Connection {
@@ -77,7 +78,7 @@ impl Connection {
                     _ => failure,
                 })?;
                 match Node::open(site, config, Opening::for_command()).await {
-                    Ok(node) => Ok(Connection::Drives(Box::new(node))),
+                    Ok(node) => Ok(Connection::Drives(Box::new(node), site.clone())),
                     Err(failure) => match UnixStream::connect(&socket).await {
                         // A server was starting when it was looked for, and answers by now.
                         Ok(_) => Ok(Connection::Server(socket)),
@@ -102,7 +103,12 @@ impl Connection {
     pub async fn exact<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         match self {
             Connection::Server(socket) => post(socket, &call).await,
-            Connection::Drives(node) => call.perform(node, &Actor { uid: crate::node::own_uid() }).await,
+            Connection::Drives(node, site) => {
+                if !C::READS {
+                    node.compare_before_change(site).await;
+                }
+                call.perform(node, &Actor { uid: crate::node::own_uid() }).await
+            }
         }
     }
 
@@ -110,7 +116,7 @@ impl Connection {
     pub async fn leave(self) -> Outcome<()> {
         match self {
             Connection::Server(_) => Ok(()),
-            Connection::Drives(node) => node.close().await,
+            Connection::Drives(node, _) => node.close().await,
         }
     }
 }

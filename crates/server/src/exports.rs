@@ -79,6 +79,13 @@ impl Exports {
         self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Why a server that starts admits no initiator to the export; `None` if nothing keeps them
+    /// out.
+    pub fn unreadable_reservations(&self, export: &Export) -> Option<String> {
+        let shown = export.protocol == Protocol::Iscsi && self.directory.find(export.protocol, &export.name).is_some();
+        shown.then(|| self.reservations.unreadable(&export.volume)).flatten()
+    }
+
     pub fn of_volume(&self, volume: &str) -> Vec<Export> {
         self.list().into_iter().filter(|export| export.volume == volume).collect()
     }
@@ -223,15 +230,36 @@ fn not_understood(path: &Path, error: &serde_json::Error) -> Failure {
     )
 }
 
-/// The failure of a command on an export that is not among `known`. The command may be meant for
-/// one of the other protocol, by its name or by the name of its volume.
+/// The failure of a command on an export that is not among `known`. The command may name its
+/// volume instead, or be meant for an export of the other protocol.
 pub fn missing(protocol: Protocol, name: &str, known: &[Export]) -> Failure {
+    let of_volume = |export: &&Export| export.protocol == protocol && export.volume == name;
     let is_meant = |export: &&Export| export.protocol != protocol && (export.name == name || export.volume == name);
-    let next = match known.iter().find(is_meant) {
-        Some(other) => format!("if {} is meant, add --protocol {}", other.name, other.protocol),
-        None => "`stele export list` shows all".to_owned(),
+    let next = match (known.iter().find(of_volume), known.iter().find(is_meant)) {
+        (Some(export), _) => format!("give the name of its export, {}; `stele export list` shows all", export.name),
+        (None, Some(other)) => format!("if {} is meant, add --protocol {}", other.name, other.protocol),
+        (None, None) => "`stele export list` shows all".to_owned(),
     };
     Failure::missing(format!("no {protocol} export is called '{name}'")).next(next)
+}
+
+/// Why the volume is not deleted yet, with the commands that remove its exports; `None` if it has
+/// none.
+pub fn still_exported(volume: &str, exports: &[Export]) -> Option<String> {
+    let of_it: Vec<&Export> = exports.iter().filter(|export| export.volume == volume).collect();
+    let names: Vec<&str> = of_it.iter().map(|export| export.name.as_str()).collect();
+    (!of_it.is_empty()).then(|| {
+        let removals: Vec<String> = of_it.iter().map(|export| removal(export)).collect();
+        format!("volume '{volume}' is exported as {}; take that away first: {}", names.join(", "), removals.join(", "))
+    })
+}
+
+/// The command that removes an export.
+pub fn removal(export: &Export) -> String {
+    match export.protocol {
+        Protocol::Nbd => format!("`stele export remove {}`", export.name),
+        Protocol::Iscsi => format!("`stele export remove {} --protocol iscsi`", export.name),
+    }
 }
 
 /// Refuses an export that its volume does not allow.

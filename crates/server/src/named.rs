@@ -11,6 +11,7 @@ use std::path::Path;
 
 use stele_array::label::codec::{Label, NoLabel};
 use stele_array::label::{LABEL_SIZE, LOG_AT, is_label, places};
+use stele_ground::Bytes;
 use stele_media::file::Access;
 use stele_media::{DriveFile, MediaFault, Shared};
 
@@ -55,6 +56,17 @@ pub fn refuse_content(path: &Path) -> Outcome<()> {
         Ok(Some(found)) => Err(Failure::new(Kind::Refused, format!("{} holds {found}", path.display()))
             .next("name another drive, or have this one written over with --destroy")),
         Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// Refuses a new drive that is not there, if no size says how large a file to make.
+pub fn refuse_absent(path: &Path, size: Option<Bytes>) -> Outcome<()> {
+    match path.metadata() {
+        Err(error) if size.is_none() && error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::missing(format!("{} is not there", path.display()))
+                .next("name a device or a file that is there, or add --size for a new file"))
+        }
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

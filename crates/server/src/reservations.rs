@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use stele_block::iscsi::Keeper;
 use stele_block::iscsi::node::Kept;
+use stele_block::scsi::Reservations;
 use stele_ground::{PoolId, VolumeId};
 use stele_media::{MediaError, MediaFault};
 
@@ -49,6 +50,21 @@ impl ReservationFiles {
         self.identities.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), identity);
     }
 
+    /// What is wrong with the kept reservations of a volume, and its place; `None` if they can be
+    /// read, or none are kept.
+    pub fn unreadable(&self, volume: &str) -> Option<String> {
+        match self.load(volume) {
+            Ok(None) => None,
+            Ok(Some(bytes)) if Reservations::restore(&bytes).is_some() => None,
+            Ok(Some(bytes)) if Reservations::later(&bytes).is_some() => {
+                let path = self.path(volume);
+                Some(format!("{} is of a later version of Stele: leave it, and start that version", path.display()))
+            }
+            Ok(Some(_)) => Some(format!("{} is damaged", self.path(volume).display())),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     fn path(&self, volume: &str) -> PathBuf {
         let name: String = self.identity(volume).iter().map(|byte| format!("{byte:02x}")).collect();
         self.dir.join(name)
@@ -58,6 +74,10 @@ impl ReservationFiles {
 impl Keeper for ReservationFiles {
     fn identity(&self, volume: &str) -> [u8; 16] {
         self.identities.lock().unwrap_or_else(PoisonError::into_inner).get(volume).copied().unwrap_or_default()
+    }
+
+    fn place(&self, volume: &str) -> String {
+        self.path(volume).display().to_string()
     }
 
     fn load(&self, volume: &str) -> Result<Option<Vec<u8>>, MediaError> {
@@ -115,6 +135,19 @@ mod tests {
             files::failing::set(&[]);
             assert_eq!(files.load("vm").unwrap().as_deref(), Some(&b"one"[..]));
         }
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn unreadable_reservations_are_told_with_their_file() {
+        let dir = std::env::temp_dir().join(format!("stele-reservations-unreadable-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        let files = ReservationFiles::at(&dir).unwrap();
+        assert_eq!(files.unreadable("vm"), None, "none are kept");
+        write(&files.path("vm"), Some(b"neither whole nor of a later version")).unwrap();
+        let told = files.unreadable("vm").unwrap();
+        assert!(told.contains(&files.place("vm")) && told.ends_with("is damaged"), "{told}");
         let _ = std::fs::remove_dir_all(&dir);
     }
 

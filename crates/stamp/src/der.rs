@@ -12,6 +12,7 @@ pub const INTEGER: u8 = 0x02;
 pub const OCTETS: u8 = 0x04;
 pub const OBJECT: u8 = 0x06;
 pub const UTF8: u8 = 0x0c;
+pub const UTC_TIME: u8 = 0x17;
 pub const TIME: u8 = 0x18;
 pub const SEQUENCE: u8 = 0x30;
 pub const SET: u8 = 0x31;

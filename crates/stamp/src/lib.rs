@@ -11,6 +11,7 @@
 //! RFC 3161 and RFC 5816 demand, is a [`Finding`]. Revocation is not checked: the verifier names
 //! the authorities that he trusts.
 
+mod certificate;
 mod der;
 mod token;
 
@@ -18,6 +19,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 
+pub use certificate::certificate_end;
 pub use token::{Stamp, verify};
 
 /// Largest reply in bytes. One with a chain of three certificates has about 6000.

@@ -251,7 +251,7 @@ fn read_stamp(content: &[u8]) -> Result<(Stamp, &[u8]), Finding> {
 }
 
 /// Seconds since 1970 of `YYYYMMDDhhmmss[.f]Z`.
-fn seconds(time: &[u8]) -> Option<u64> {
+pub fn seconds(time: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(time).ok()?.strip_suffix('Z')?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());

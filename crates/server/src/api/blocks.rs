@@ -13,6 +13,7 @@ use stele_array::{ArrayError, Command, Reply, VolumeStatus};
 use stele_media::{Buffer, ExtentState, MediaError, MediaFault};
 
 use super::{Actor, Call, Done, volume};
+use crate::exports::removal;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::surroundings::random;
@@ -324,12 +325,14 @@ fn check_target(node: &Node, volume: &VolumeStatus, asked: &RestoreBegin) -> Out
 }
 
 fn check_exports(node: &Node, name: &str) -> Outcome<()> {
-    let exports: Vec<String> = node.exports.of_volume(name).into_iter().map(|export| export.name).collect();
+    let exports = node.exports.of_volume(name);
     match exports.is_empty() {
         true => check_leaving(node, name),
         false => {
-            let message = format!("volume '{name}' is exported as {}, and hosts may connect to it", exports.join(", "));
-            Err(Failure::new(Kind::Refused, message).next("take that away first with `stele export remove`"))
+            let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
+            let removals: Vec<String> = exports.iter().map(removal).collect();
+            let message = format!("volume '{name}' is exported as {}, and hosts may connect to it", names.join(", "));
+            Err(Failure::new(Kind::Refused, message).next(format!("take that away first: {}", removals.join(", "))))
         }
     }
 }

@@ -5,8 +5,8 @@ use stele_array::VolumeStatus;
 use stele_block::export::{Fingerprint, Network};
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Export, Protocol};
-use stele_ground::names_in_row;
 
+use super::volume::volumes_here;
 use super::{Actor, Call, Done};
 use crate::exports::{Changing, missing};
 use crate::failure::{Failure, Kind, Outcome};
@@ -174,6 +174,9 @@ pub struct SetExport {
     pub tls: Option<bool>,
     pub certificates: Option<Vec<Fingerprint>>,
     pub chap: Option<Credentials>,
+    /// The target's own credentials, for initiators that ask.
+    #[serde(default)]
+    pub mutual: Option<Credentials>,
     pub no_chap: bool,
 }
 
@@ -190,10 +193,12 @@ impl Call for SetExport {
         export.access.networks = self.networks.unwrap_or(export.access.networks);
         export.access.tls = self.tls.unwrap_or(export.access.tls);
         export.access.certificates = self.certificates.unwrap_or(export.access.certificates);
-        if self.chap.is_some() && export.protocol != Protocol::Iscsi {
+        if (self.chap.is_some() || self.mutual.is_some() || self.no_chap) && export.protocol != Protocol::Iscsi {
             return Err(Failure::usage("CHAP is of iSCSI").next("add --protocol iscsi if that export is meant"));
         }
+        // The target proves itself only to initiators that prove themselves.
         export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
+        export.iscsi.mutual = self.mutual.or(export.iscsi.mutual).filter(|_| !self.no_chap);
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
         let changed = put(node, &changing, export.clone(), Purpose::Change);
         node.audited(actor, SetExport::NAME, &place, changed).await??;
@@ -217,7 +222,11 @@ fn view(node: &Node, export: Export) -> ExportView {
     let target = node.exports.directory.find(export.protocol, &export.name);
     let urls = node.block_urls(&export);
     ExportView {
-        warnings: open_to_all(node, &export).into_iter().chain(written_beside(node, &export)).collect(),
+        warnings: open_to_all(node, &export)
+            .into_iter()
+            .chain(written_beside(node, &export))
+            .chain(no_login(node, &export))
+            .collect(),
         url: urls.first().cloned().unwrap_or_default(),
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
         served: target.is_some() && !urls.is_empty(),
@@ -258,6 +267,16 @@ fn written_beside(node: &Node, export: &Export) -> Option<String> {
     ))
 }
 
+/// A warning if no initiator can log in.
+fn no_login(node: &Node, export: &Export) -> Option<String> {
+    let why = node.exports.unreadable_reservations(export)?;
+    Some(format!(
+        "no initiator can log in to '{}' once the server has started again: {why}; \"Damaged reservations\" in \
+         OPERATIONS.md has the steps",
+        export.volume
+    ))
+}
+
 /// The default name of a volume's target: the characters of its name that an iSCSI name allows.
 fn target_name(volume: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || ".:-".contains(c) { c.to_ascii_lowercase() } else { '-' };
@@ -267,8 +286,7 @@ fn target_name(volume: &str) -> String {
 fn find<'a>(volumes: &'a [VolumeStatus], name: &str) -> Outcome<&'a VolumeStatus> {
     volumes.iter().find(|volume| volume.spec.name == name).ok_or_else(|| {
         let known: Vec<&str> = volumes.iter().map(|volume| volume.spec.name.as_str()).collect();
-        Failure::missing(format!("no volume is called '{name}'"))
-            .next(format!("the volumes here: {}", names_in_row(&known, "stele volume list")))
+        Failure::missing(format!("no volume is called '{name}'")).next(volumes_here(&known))
     })
 }
 

@@ -5,6 +5,7 @@ use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeDetail, VolumeSp
 use stele_ground::{Bytes, counted, names_in_row};
 
 use super::{Actor, Call, Done};
+use crate::exports::still_exported;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::volumes::{carried, not_deleted};
@@ -70,6 +71,12 @@ mod lost_places {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u64, u64)>, D::Error> {
         let places = Vec::<Place>::deserialize(deserializer)?;
         Ok(places.into_iter().map(|place| (place.offset_bytes, place.length_bytes)).collect())
+    }
+}
+
+impl VolumeView {
+    fn is_snapshot_of(&self, volume: &str) -> bool {
+        self.kind == "snapshot" && self.origin.as_deref() == Some(volume)
     }
 }
 
@@ -432,7 +439,7 @@ impl Call for Rollback {
             }
             Some(first) => {
                 // Neither a host that goes nor --force helps there.
-                if let Some(failure) = no_way_back(&node.volumes().await?, &self.volume, &self.snapshot) {
+                if let Some(failure) = no_way_back(&list(node).await?, &self.volume, &self.snapshot) {
                     return Err(failure);
                 }
                 let message = format!(
@@ -451,7 +458,7 @@ impl Call for Rollback {
         let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot.clone() };
         match change(node, actor, Rollback::NAME, &place, &self.volume, command).await {
             Err(failure) if failure.kind == Kind::Missing => {
-                let volumes = node.volumes().await?;
+                let volumes = list(node).await?;
                 Err(no_snapshot(&volumes, &self.volume, &self.snapshot).unwrap_or(failure))
             }
             other => other,
@@ -460,15 +467,15 @@ impl Call for Rollback {
 }
 
 /// The failure of a rollback to a name that nothing has; `None` if that is not the reason.
-fn no_snapshot(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure> {
-    let of_that_name = |name: &str| volumes.iter().find(|volume| volume.spec.name == name);
+fn no_snapshot(volumes: &[VolumeView], of: &str, name: &str) -> Option<Failure> {
+    let of_that_name = |name: &str| volumes.iter().find(|volume| volume.name == name);
     let volume = of_that_name(of).filter(|_| of_that_name(name).is_none())?;
-    if let Some(owner) = &volume.spec.owner {
+    if let Some(owner) = &volume.owner {
         let message = format!("volume '{of}' carries {}, and has no snapshots to go back to", carried(of, owner));
         return Some(Failure::new(Kind::Refused, message));
     }
-    let own = volumes.iter().filter(|volume| volume.snapshot && volume.origin.as_deref() == Some(of));
-    let own: Vec<&str> = own.map(|volume| volume.spec.name.as_str()).collect();
+    let own: Vec<&str> =
+        volumes.iter().filter(|volume| volume.is_snapshot_of(of)).map(|volume| volume.name.as_str()).collect();
     let next = match own.is_empty() {
         true => format!("it has none; `stele volume snapshot {of} NAME` takes one"),
         false => format!("its snapshots: {}", names_in_row(&own, "stele volume list")),
@@ -478,11 +485,10 @@ fn no_snapshot(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure
 
 /// The failure of a rollback to a name that is no snapshot of the volume; `None` if that is not the
 /// reason.
-fn no_way_back(volumes: &[VolumeStatus], of: &str, name: &str) -> Option<Failure> {
-    let found = volumes.iter().find(|volume| volume.spec.name == name);
+pub fn no_way_back(volumes: &[VolumeView], of: &str, name: &str) -> Option<Failure> {
+    let found = volumes.iter().find(|volume| volume.name == name);
     let Some(other) = found else { return no_snapshot(volumes, of, name) };
-    let is_snapshot = other.snapshot && other.origin.as_deref() == Some(of);
-    (!is_snapshot).then(|| {
+    (!other.is_snapshot_of(of)).then(|| {
         Failure::usage(format!("'{name}' is no snapshot of volume '{of}'; `stele volume list` shows which are"))
     })
 }
@@ -521,19 +527,12 @@ impl Call for Delete {
         // The array refuses while the volume holds retained records. A volume with Stele's own
         // state is never an operator's to delete, even if nothing on it is retained.
         let owner = find(node, &self.name).await?.owner;
+        let exported = still_exported(&self.name, &node.exports.list());
         let act = async {
-            match owner {
-                Some(owner) => Err(ArrayError::Refused(not_deleted(&self.name, &owner))),
-                None if !node.exports.of_volume(&self.name).is_empty() => {
-                    let exports: Vec<String> =
-                        node.exports.of_volume(&self.name).into_iter().map(|export| export.name).collect();
-                    Err(ArrayError::Refused(format!(
-                        "volume '{}' is exported as {}; take that away first with `stele export remove`",
-                        self.name,
-                        exports.join(", ")
-                    )))
-                }
-                None => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
+            match (owner, exported) {
+                (Some(owner), _) => Err(ArrayError::Refused(not_deleted(&self.name, &owner))),
+                (None, Some(message)) => Err(ArrayError::Refused(message)),
+                (None, None) => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
             }
         };
         node.audited(actor, Delete::NAME, &self.name, act).await??;
@@ -552,10 +551,18 @@ pub async fn list(node: &Node) -> Outcome<Vec<VolumeView>> {
 async fn find(node: &Node, name: &str) -> Outcome<VolumeView> {
     let volumes = list(node).await?;
     let known: Vec<String> = volumes.iter().map(|volume| volume.name.clone()).collect();
-    volumes.into_iter().find(|volume| volume.name == name).ok_or_else(|| {
-        Failure::missing(format!("no volume is called '{name}'"))
-            .next(format!("the volumes here: {}", names_in_row(&known, "stele volume list")))
-    })
+    volumes
+        .into_iter()
+        .find(|volume| volume.name == name)
+        .ok_or_else(|| Failure::missing(format!("no volume is called '{name}'")).next(volumes_here(&known)))
+}
+
+/// The next step after a name that no volume has.
+pub fn volumes_here<S: AsRef<str>>(known: &[S]) -> String {
+    match known.is_empty() {
+        true => "there is none yet: `stele volume create` makes one".to_owned(),
+        false => format!("the volumes here: {}", names_in_row(known, "stele volume list")),
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,9 @@ const SAID: [(&str, &str); 8] = [
 pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     let failure = io_failure("read the configuration", path, error);
     match error.kind() {
+        ErrorKind::NotFound if is_lost(path) => {
+            failure.next("restore it, as with `stele config import`: a server had its files in this directory")
+        }
         ErrorKind::NotFound => failure.next(
             "start one with `stele up --dir DIR`, make a pool with `stele pool create --dir DIR`, or name its directory with --dir or STELE_DIR",
         ),
@@ -32,6 +35,11 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
         }
         _ => failure,
     }
+}
+
+/// Whether a server that had this configuration left signed heads or counters beside it.
+fn is_lost(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| ["heads", "history.json"].iter().any(|left| dir.join(left).exists()))
 }
 
 /// The file is text, and no configuration.

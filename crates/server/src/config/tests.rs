@@ -22,6 +22,17 @@ fn a_mistake_in_the_file_is_named() {
     check("[pool]\ndrives = []\n[memory]\nblocks = \"many\"\n", "not a size");
 }
 
+#[test]
+fn a_configuration_that_a_server_had_is_to_be_restored() {
+    let dir = std::env::temp_dir().join(format!("stele-config-lost-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let told = || Config::read(&dir.join("stele.toml")).err().unwrap();
+    assert!(told().kind == Kind::Missing && told().next.contains("stele up"), "{}", told());
+    std::fs::create_dir(dir.join("heads")).unwrap();
+    assert!(told().kind == Kind::Missing && told().next.contains("stele config import"), "{}", told());
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 /// Every key of a configuration, with its table.
 fn keys(table: &toml::Table, within: &str, found: &mut Vec<(String, String)>) {
     for (name, value) in table {

@@ -7,7 +7,8 @@
 //! stops other work. It drops what comes while [`WAITING_MAX`] alarms wait.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,6 +53,7 @@ pub const KINDS: &[&str] = &[
     "enclosure-crowded",
     "space-low",
     "file-system-low",
+    "certificate",
     "clock",
     "damage",
     "disposal",
@@ -238,8 +240,20 @@ fn append(file: &Path, last: &VecDeque<String>) -> std::io::Result<()> {
         std::fs::write(&cut, kept)?;
         return std::fs::rename(&cut, file);
     }
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
-    file.write_all(format!("{line}\n").as_bytes())
+    let mut file = std::fs::OpenOptions::new().create(true).read(true).append(true).open(file)?;
+    let end = if is_cut_off(&mut file)? { "\n" } else { "" };
+    file.write_all(format!("{end}{line}\n").as_bytes())
+}
+
+/// Whether a crash or a full disk cut the last line off.
+fn is_cut_off(file: &mut File) -> std::io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(false);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
 }
 
 pub fn severity(severity: Severity) -> &'static str {

@@ -20,9 +20,10 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
 use crate::node::unfinished::Unfinished;
 
-/// The smallest segment of an archive; beside it, the smallest number of segments.
+/// The smallest segment of an archive. Beside it, the smallest number of segments: an archive takes
+/// four, and its superblock takes the room of one.
 const SEGMENT_MIN: u64 = 4 * MIB;
-const SEGMENTS_MIN: u64 = 4;
+const SEGMENTS_MIN: u64 = 5;
 
 /// The archive's segment size. A small volume gets about thirty segments, because two are reserved
 /// for deletes. The volume's size is a multiple of the segment.
@@ -89,6 +90,7 @@ pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
         drive.0.path = absolute;
     }
     config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_labelled_partition(&drive.0.path))?;
+    config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_absent(&drive.0.path, create.size))?;
     if !create.destroy {
         config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_content(&drive.0.path))?;
     }

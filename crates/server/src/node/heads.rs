@@ -25,6 +25,7 @@ use stele_archive::{Archive, HeadVerdict, SignedHead};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
+use super::Node;
 use super::volumes::Trouble;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -125,6 +126,29 @@ pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome
         judge(&mut compared, &place, shown, until, |head| Ok(archive.compare_head(head)?)).await?;
     }
     Ok(compared)
+}
+
+impl Node {
+    /// Compares the log with the heads in all places, and notes what they reveal.
+    pub(super) async fn compare_heads(&self, site: &Site, archive: &Archive) -> Outcome<()> {
+        let compared = compare(site, &self.config, archive).await?;
+        compared.unasked.iter().for_each(|what| self.note_alarm("heads", what));
+        compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
+        Ok(())
+    }
+
+    /// The same before a command without a server changes something, which an older pool would
+    /// lose. Commands that only read wait for no place.
+    pub async fn compare_before_change(&self, site: &Site) {
+        let Some(archive) = self.archive.as_ref().filter(|_| self.trouble().is_none()) else { return };
+        if let Err(failure) = self.compare_heads(site, archive).await {
+            // An act on drives may repair what keeps the heads from being compared.
+            self.note_alarm("heads", &failure.error);
+        }
+        if !self.has_newest_log(archive) {
+            archive.keep_refusals_out();
+        }
+    }
 }
 
 /// Judges the files of a place, newest name first, until one is a head that the log contains. Only

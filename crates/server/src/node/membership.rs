@@ -135,6 +135,8 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
     if let Some(index) = unused(node, &path).await? {
         return Ok(Offered { index, identity, path, made: false, was_here: true });
     }
+    let looked_at = path.clone();
+    blocking(move || crate::named::refuse_absent(&looked_at, size)).await?;
     let (index, made) = attach(node, place, size).await?;
     Ok(Offered { index, identity, path, made, was_here: false })
 }

@@ -6,6 +6,7 @@ mod again;
 pub mod alarms;
 pub mod beneath;
 pub mod block;
+mod certificates;
 pub mod create;
 pub mod first_start;
 pub mod growth;
@@ -112,6 +113,7 @@ pub struct Node {
     pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
+    certificates: certificates::Certificates,
     pub recurring: standing::recurring::Recurring,
     /// Drives that left the pool, and their entries in the configuration.
     pub departures: membership::Departures,
@@ -181,9 +183,9 @@ impl Node {
             iscsi_listen: Mutex::new(config.iscsi.listen),
         };
         let (pool, verification) = (Arc::new(pool), Verification::default());
-        let noticed = standing::Noticed::default();
         Ok(Node {
             pool,
+            certificates: certificates::Certificates::of(site, &config),
             config,
             archive: None,
             catalog: None,
@@ -193,7 +195,7 @@ impl Node {
             shares: shares::Shares::default(),
             block_places,
             verification,
-            noticed,
+            noticed: standing::Noticed::default(),
             recurring: Default::default(),
             departures: membership::Departures::of(site),
             running: std::sync::OnceLock::new(),
@@ -309,9 +311,7 @@ impl Node {
         // Opening for writing changes both volumes, so every reason against it is checked first.
         let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
         if asked && self.trouble().is_none() {
-            let compared = heads::compare(site, &self.config, &archive).await?;
-            compared.unasked.iter().for_each(|what| self.note_alarm("heads", what));
-            compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
+            self.compare_heads(site, &archive).await?;
         }
         if !asked || self.trouble().is_some() {
             self.set_archive(archive);

@@ -175,6 +175,9 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     {
         tracing::warn!("keys that waited for approval are not revoked, see `stele key revoke`: {failure}");
     }
+    if let Err(failure) = tell_shares(node).await {
+        tracing::warn!("the shares whose trees are to be made anew could not be listed: {failure}");
+    }
     let mut kept = Vec::new();
     for before in catalogs(node).await?.into_iter().filter(|before| before.id != new.id) {
         match report.losses.is_empty() {
@@ -198,6 +201,20 @@ async fn revoke_unapproved(node: &Node) -> Outcome<()> {
     for key in keys.into_iter().filter(|key| key.pending && key.revoked.is_none()) {
         archive.revoke_access_key(&caller, &key.id).await?;
         tracing::info!("key {} waited for approval, and is revoked: its request went with the former catalog", key.id);
+    }
+    Ok(())
+}
+
+/// Names the shares. Their trees were in the former catalog alone.
+async fn tell_shares(node: &Node) -> Outcome<()> {
+    let buckets = node.archive()?.list_buckets(&node.own_caller()).await?;
+    for share in buckets.into_iter().filter(|bucket| bucket.share) {
+        tracing::info!(
+            "the tree of share {} went with the former catalog: start the server, and `stele share create {}` makes it \
+             anew from the versions",
+            share.name,
+            share.name
+        );
     }
     Ok(())
 }

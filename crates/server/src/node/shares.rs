@@ -21,7 +21,7 @@ use stele_file::FileError;
 use stele_file::fuse::{LockTable, MountOptions, Mounted, mount_share};
 use stele_file::locks::Locks;
 use stele_file::nfs::server::Tls;
-use stele_file::nfs::{Export, Network, Options, Rule, Server, Squash};
+use stele_file::nfs::{AwaitedExport, Export, Network, Options, Rule, Server, Squash};
 use stele_file::share::registry::{Registry, ShareRow, SquashRow};
 use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Settings, Share, StuckFiles};
 use stele_ground::{Bytes, Duration, counted_are, names_in_row};
@@ -143,6 +143,7 @@ impl Shares {
     /// Mounts a share at a directory of this machine, until it is unmounted or the server stops.
     pub fn mount(&self, share: &Arc<Share>, directory: &Path, read_only: bool) -> Outcome<()> {
         let options = MountOptions { name: share.name().to_owned(), read_only, ..MountOptions::default() };
+        let directory = &places::real(directory);
         let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         if mounts.contains_key(directory) {
             return Err(Failure::new(Kind::Exists, format!("a share is mounted at {} already", directory.display())));
@@ -160,6 +161,7 @@ impl Shares {
     /// Unmounts; refused while a process uses the directory. Also what an earlier server left
     /// mounted there when it died.
     pub fn unmount(&self, directory: &Path) -> Outcome<()> {
+        let directory = &places::real(directory);
         let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, mounted)) = mounts.get_mut(directory) else {
             if places::detach(directory)? {
@@ -321,8 +323,12 @@ impl Node {
     fn announce_shares(&self, rows: &[(String, ShareRow)]) -> Outcome<()> {
         let closed = rows.iter().filter(|(name, _)| self.shares.get(name).is_none());
         // A share with unreadable rules does not open, and admits no client.
-        let awaited: BTreeMap<u32, Vec<Rule>> =
-            closed.map(|(_, row)| (row.number, rules(row).unwrap_or_default())).collect();
+        let expected = |name: &str, row: &ShareRow| AwaitedExport {
+            path: format!("/{name}"),
+            rules: rules(row).unwrap_or_default(),
+        };
+        let awaited: BTreeMap<u32, AwaitedExport> =
+            closed.map(|(name, row)| (row.number, expected(name, row))).collect();
         let server = match awaited.is_empty() {
             true => self.shares.running().cloned(),
             false => Some(self.shares.server(self.archive()?, super::wall_clock() as u32, || self.random_number())),

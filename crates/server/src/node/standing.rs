@@ -42,7 +42,13 @@ impl Noticed {
     }
 }
 
-fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, next: impl Into<String>) -> StandingView {
+pub(super) fn alarm(
+    kind: &str,
+    subject: &str,
+    message: String,
+    done: impl Into<String>,
+    next: impl Into<String>,
+) -> StandingView {
     StandingView {
         kind: kind.to_owned(),
         subject: subject.to_owned(),
@@ -76,6 +82,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     standing.extend(node.beneath.list().iter().filter_map(of_file_system));
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     standing.extend(of_services(node));
+    standing.extend(node.certificates.standing(wall_clock()));
     node.noticed.date(&mut standing, wall_clock());
     standing
 }
@@ -111,16 +118,23 @@ fn of_services(node: &Node) -> Vec<StandingView> {
         move |(name, why): (String, String)| alarm(kind, &name, why, done, next_of(kind))
     };
     let exports = exports.map(served("export", "the export is kept and not served"));
+    let locked = node.exports.list().into_iter().filter_map(|export| {
+        let why = node.exports.unreadable_reservations(&export)?;
+        let message = format!("no initiator can log in once the server has started again: {why}");
+        let next = "stop all initiators, and follow \"Damaged reservations\" in OPERATIONS.md";
+        Some(alarm("export", &subject_of(&export), message, "the export and the file are kept", next))
+    });
     let shares = node.shares.unopened.list().into_iter().map(served("share", "the other shares are served"));
     let done = "what is not archived stays in the cache of the share, and is tried again";
     let stuck = node.shares.stuck.list().into_iter().map(served("share-archiving", done));
     let smb = node.shares.smb.list().into_iter().map(served("smb", "it is tried again, after growing pauses"));
-    exports.chain(shares).chain(stuck).chain(smb).collect()
+    exports.chain(locked).chain(shares).chain(stuck).chain(smb).collect()
 }
 
 /// The operator's next step after an alarm that the node raises itself.
 pub fn next_of(kind: &str) -> &'static str {
     match kind {
+        "certificate" => "put a new certificate and its key in the place of the old ones, and start the server again",
         "damage" => "`stele pool scrub --wait`; if it stays, restore the version from a copy",
         "export" => "`stele export list`; `stele export remove`",
         "heads" => "see that the place for heads can be reached, and holds files of this server alone",

@@ -127,8 +127,8 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
         }
         let target = Target::of(site, name, target)?;
         if let Some(archive) = archive {
-            let (name, waiting) = (name.clone(), OfTarget { archive: archive.clone(), target: name.clone() });
-            tasks.spawn(async move { EventSender::new(waiting, target).run(&name).await });
+            let waiting = OfTarget { archive: archive.clone(), target: name.clone() };
+            tasks.spawn(EventSender::new(waiting, target).run());
         }
     }
     Ok(())

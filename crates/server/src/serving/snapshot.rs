@@ -12,7 +12,7 @@ use stele_archive::Usage;
 use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource, TargetSample};
 use tokio::time::timeout;
 
-use crate::api::pool::{StandingView, StatusView};
+use crate::api::pool::{DriveView, StandingView, StatusView};
 use crate::node::alarms::KINDS;
 use crate::node::standing::begun::BegunAlarms;
 use crate::node::{Node, wall_clock};
@@ -221,6 +221,15 @@ fn by_name(alarms: Vec<Alarm>) -> Vec<Alarm> {
     named.into_iter().map(tell).collect()
 }
 
+/// A drive in the labels of its series: its path, or its number where the path is not known, as of
+/// a drive that was missing at the start. Two such drives must not share their series.
+fn label(drive: &DriveView) -> String {
+    match drive.path.is_empty() {
+        true => format!("drive {}", drive.drive),
+        false => drive.path.clone(),
+    }
+}
+
 fn of(status: &StatusView) -> Snapshot {
     let health = match status.state.as_str() {
         "ok" => Health::Healthy,
@@ -237,7 +246,7 @@ fn of(status: &StatusView) -> Snapshot {
             .drives
             .iter()
             .map(|drive| DriveSample {
-                drive: drive.path.clone(),
+                drive: label(drive),
                 enclosure: drive.enclosure.to_string(),
                 state: drive.health.clone(),
                 online: matches!(drive.health.as_str(), "healthy" | "suspect" | "stale"),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::failure::{Failure, Outcome, io_failure};
@@ -28,10 +28,8 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
         Failure::usage(format!("cannot use {} for TLS: {error}", path.display()))
             .next("[s3] tls_certificate and tls_key must name PEM files that belong together")
     };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect)
-        .map_err(|error| unreadable(certificate, &error))?;
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+    let chain = certificates(certificate).map_err(|why| unreadable(certificate, &why))?;
+    let private = private_key(key).map_err(|why| unreadable(key, &why))?;
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -41,6 +39,33 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
         .map_err(|error| unreadable(certificate, &error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The certificates of a PEM file, one at least; or why there are none.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(chain) if chain.is_empty() => Err("it has no certificate in PEM".into()),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(unread(&error)),
+    }
+}
+
+/// The private key of a PEM file; or why there is none.
+pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        PemError::NoItemsFound => "it has no private key in PEM".into(),
+        error => unread(&error),
+    })
+}
+
+/// The library's words for a file that ends within a section are a list of numbers.
+fn unread(error: &PemError) -> String {
+    match error {
+        PemError::MissingSectionEnd { .. } => "it is cut off: the end of a section is missing".into(),
+        PemError::IllegalSectionStart { .. } => "it is no PEM file: the beginning of a section cannot be read".into(),
+        other => other.to_string(),
+    }
 }
 
 /// The paths of the self-signed certificate and its key in the data directory. Both are made again
@@ -85,4 +110,38 @@ fn host_name() -> Option<String> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     (!name.is_empty() && name.chars().all(plain)).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_certificate_or_key_is_told_in_words() {
+        let dir = std::env::temp_dir().join(format!("stele-tls-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let file = |name: &str, text: &str| {
+            fs::write(dir.join(name), text).unwrap();
+            dir.join(name)
+        };
+        let (whole, secret) = (file("whole.pem", &certificate), file("key.pem", &key));
+        assert_eq!(certificates(&whole).map(|chain| chain.len()), Ok(1));
+        assert!(private_key(&secret).is_ok());
+        for (path, says) in [
+            (&secret, "no certificate"),
+            (&file("empty.pem", ""), "no certificate"),
+            (&file("cut.pem", &certificate[..certificate.len() / 2]), "cut off"),
+            (&dir.join("missing.pem"), "No such file"),
+        ] {
+            let why = certificates(path).unwrap_err();
+            assert!(why.contains(says), "{}: {why}", path.display());
+        }
+        for (path, says) in [(&whole, "no private key"), (&file("cut.key", &key[..key.len() / 2]), "cut off")] {
+            let why = private_key(path).err().unwrap();
+            assert!(why.contains(says), "{}: {why}", path.display());
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

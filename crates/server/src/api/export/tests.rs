@@ -7,6 +7,7 @@ use stele_array::Command;
 use super::*;
 use crate::api::blocks::RestoreBegin;
 use crate::api::volume;
+use crate::exports::still_exported;
 use crate::node::testing::{BLOCK, Scene, VOLUME};
 
 const ACTOR: Actor = Actor { uid: 0 };
@@ -32,6 +33,7 @@ fn setting(name: &str) -> SetExport {
         tls: None,
         certificates: None,
         chap: None,
+        mutual: None,
         no_chap: false,
     }
 }
@@ -172,6 +174,54 @@ fn an_export_of_the_other_protocol_is_named_if_it_may_be_meant() {
     for (protocol, name) in [(Protocol::Nbd, "vm1"), (Protocol::Iscsi, "db")] {
         assert!(missing(protocol, name, &known).next.contains("stele export list"), "{protocol} {name}");
     }
+    let by_volume = missing(Protocol::Iscsi, "db", &known).next;
+    assert!(by_volume.contains("iqn.2026-01.local.stele:db"), "{by_volume}");
+}
+
+#[test]
+fn an_exported_volume_is_refused_with_the_commands_that_help() {
+    let export = |name: &str, volume: &str, protocol| Export {
+        name: name.into(),
+        volume: volume.into(),
+        protocol,
+        read_only: false,
+        access: Access::default(),
+        iscsi: Terms::default(),
+    };
+    let known = [export("vm1", "db", Protocol::Nbd), export("iqn.x:db", "db", Protocol::Iscsi)];
+    let message = still_exported("db", &known).unwrap();
+    assert!(message.contains("`stele export remove vm1`"), "{message}");
+    assert!(message.contains("`stele export remove iqn.x:db --protocol iscsi`"), "{message}");
+    assert_eq!(still_exported("vm1", &known), None);
+}
+
+#[tokio::test]
+async fn the_targets_credentials_are_set_and_go_with_the_initiators() {
+    let scene = Scene::new("exports-mutual");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    adding("vm").perform(node, &ACTOR).await.unwrap();
+    let of = |user: &str, secret: &str| Some(Credentials { user: user.into(), secret: secret.into() });
+    for change in [SetExport { no_chap: true, ..setting("vm") }, SetExport { mutual: of("t", "x"), ..setting("vm") }] {
+        let refused = change.perform(node, &ACTOR).await.unwrap_err();
+        assert!(refused.error.contains("CHAP is of iSCSI"), "{refused}");
+    }
+    node.note_iscsi_address("127.0.0.1:3260".parse().unwrap());
+    AddExport { protocol: Protocol::Iscsi, ..adding("vm") }.perform(node, &ACTOR).await.unwrap();
+    let of_iscsi = |change: SetExport| SetExport {
+        protocol: Protocol::Iscsi,
+        name: "iqn.2026-01.local.stele:vm".into(),
+        ..change
+    };
+    let terms = || node.exports.list().into_iter().find(|export| export.protocol == Protocol::Iscsi).unwrap().iscsi;
+    let alone = of_iscsi(SetExport { mutual: of("target", "another long secret"), ..setting("vm") });
+    assert!(alone.clone().perform(node, &ACTOR).await.unwrap_err().error.contains("--chap-user"));
+    let chap = SetExport { chap: of("host", "a long secret indeed"), ..setting("vm") };
+    of_iscsi(chap).perform(node, &ACTOR).await.unwrap();
+    alone.perform(node, &ACTOR).await.unwrap();
+    assert_eq!((terms().chap.unwrap().user, terms().mutual.unwrap().user), ("host".to_owned(), "target".to_owned()));
+    of_iscsi(SetExport { no_chap: true, ..setting("vm") }).perform(node, &ACTOR).await.unwrap();
+    assert!(terms().chap.is_none() && terms().mutual.is_none());
 }
 
 #[tokio::test]

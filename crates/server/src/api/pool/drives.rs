@@ -27,6 +27,10 @@ pub fn shown(drives: Vec<DriveStatus>, read_only: bool) -> Vec<DriveStatus> {
             None => drives.push(drive),
         }
     }
+    for drive in &mut drives {
+        // Damage alone has no failed read or write that the array could name behind the semicolon.
+        drive.note.truncate(drive.note.trim_end_matches("; ").len());
+    }
     let is_behind = |drive: &&mut DriveStatus| {
         matches!(drive.health, DriveHealth::Missing | DriveHealth::Failed | DriveHealth::Stale)
     };
@@ -102,6 +106,18 @@ mod tests {
             "{next}"
         );
         assert_eq!(given_up("/d/1 is not used: it has the label of another pool"), None);
+    }
+
+    #[test]
+    fn a_drive_with_damage_alone_has_a_whole_sentence() {
+        for (note, says) in [
+            ("3 errors within a day; ", "3 errors within a day"),
+            ("3 errors within a day; a read failed", "3 errors within a day; a read failed"),
+            ("", ""),
+        ] {
+            let told = shown(vec![drive(0, "/d/0", DriveHealth::Suspect, note)], false).remove(0).note;
+            assert_eq!(told, says);
+        }
     }
 
     #[test]

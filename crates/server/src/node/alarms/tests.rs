@@ -27,7 +27,13 @@ fn a_server_finds_the_alarms_of_the_one_before_it_one_json_object_a_line() {
     }
     // A crash cut the last line off.
     std::fs::write(&file, format!("{text}{{\"at\":17")).expect("written");
-    let second = Alarms::of_server(&dir).list();
-    assert_eq!((second.len(), second[0].drive, second[98].drive), (99, Some(51), Some(149)));
+    let second = Alarms::of_server(&dir);
+    let read = second.list();
+    assert_eq!((read.len(), read[0].drive, read[98].drive), (99, Some(51), Some(149)));
+    // The next alarm begins a line of its own.
+    second.keep(alarm(150, "50 reads failed"));
+    drop(second);
+    let third = Alarms::of_server(&dir).list();
+    assert_eq!((third.len(), third.last().and_then(|alarm| alarm.drive)), (99, Some(150)));
     std::fs::remove_dir_all(&dir).expect("removed");
 }

@@ -4,7 +4,7 @@
 //! the data directory of the server, nor be a folder there in which the server makes files.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use stele_file::fuse::detach_dead;
 
@@ -20,6 +20,12 @@ pub fn detach(directory: &Path) -> Outcome<bool> {
         let error = format!("a server that ended left a dead mount at {}: {error}", directory.display());
         Failure::new(Kind::Refused, error).next(format!("`umount -l {}` as root unmounts it", directory.display()))
     })
+}
+
+/// The directory under its one path without symbolic links. A dead mount keeps the path that was
+/// given.
+pub fn real(directory: &Path) -> PathBuf {
+    directory.canonicalize().unwrap_or_else(|_| directory.to_owned())
 }
 
 /// Refuses a directory at which the mount would hide something. `data`: the data directory.
@@ -81,6 +87,8 @@ mod tests {
             }
         }
         assert!(check(&top.join("full"), None).is_err(), "without a data directory, too");
+        assert_eq!(real(&top.join("link/smb")), real(&data.join("smb")));
+        assert_eq!(real(&top.join("absent")), top.join("absent"));
         fs::remove_dir_all(&top).unwrap();
     }
 }

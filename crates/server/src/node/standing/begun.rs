@@ -11,8 +11,9 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::node::wall_clock;
 
 /// The kinds that only stand.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "audit",
+    "certificate",
     "drive-smart",
     "expiration-paused",
     "file-system-low",

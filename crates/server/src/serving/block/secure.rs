@@ -14,8 +14,7 @@ use stele_block::export::Fingerprint;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{
@@ -23,6 +22,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::serving::tls::{certificates, private_key};
 
 /// Reads a PEM chain with its key, and the authority of client certificates if there is one.
 pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Outcome<TlsAcceptor> {
@@ -31,7 +31,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
             .next("[nbd] tls_certificate, tls_key and client_authority must name PEM files")
     };
     let read = |path: &Path| -> Outcome<Vec<CertificateDer<'static>>> {
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect).map_err(|error| unusable(path, &error))
+        certificates(path).map_err(|why| unusable(path, &why))
     };
     let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
     let verifier: Arc<dyn ClientCertVerifier> = match authority {
@@ -46,7 +46,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
                 .map_err(|error| unusable(path, &error))?
         }
     };
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    let private = private_key(key).map_err(|why| unusable(key, &why))?;
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unusable(certificate, &error))?

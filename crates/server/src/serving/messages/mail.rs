@@ -3,12 +3,15 @@
 //! Failure model: each address is a destination of its own. A mail server that refuses one address,
 //! or puts it off, keeps no mail from the others, and what one address took counts for no other.
 
+mod session;
+
 use lettre::message::header::ContentTransferEncoding;
 use lettre::message::{Body, Mailbox};
 use lettre::transport::smtp::authentication::Credentials;
-use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use lettre::{AsyncSmtpTransport, Tokio1Executor};
 use stele_ground::Shown;
 
+use self::session::MailServer;
 use super::Message;
 use crate::config::{Messages, Site};
 use crate::failure::{Failure, Outcome, io_failure};
@@ -18,10 +21,10 @@ use stele_ground::calendar::moment;
 const LINE_MAX: usize = 998;
 
 pub struct Mail {
-    transport: AsyncSmtpTransport<Tokio1Executor>,
+    server: MailServer,
     from: Mailbox,
     to: Mailbox,
-    server: String,
+    url: String,
 }
 
 fn mailbox(key: &str, text: &str) -> Outcome<Mailbox> {
@@ -34,35 +37,37 @@ impl Mail {
         let missing = |absent: &str| {
             Failure::usage(format!("{key} needs {absent} under [messages]")).next("OPERATIONS.md lists what mail needs")
         };
-        let server = config.mail_server.clone().ok_or_else(|| missing("mail_server"))?;
-        if server.contains('@') {
+        let url = config.mail_server.clone().ok_or_else(|| missing("mail_server"))?;
+        if url.contains('@') {
             return Err(Failure::usage("[messages] mail_server: names a user")
                 .next("write the user into mail_user, and the path of a file with the password into mail_password"));
         }
         let from = mailbox("mail_from", config.mail_from.as_ref().ok_or_else(|| missing("mail_from"))?)?;
-        let mut transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(&server).map_err(|error| {
-            Failure::usage(format!("[messages] mail_server: '{server}' cannot be used: {error}"))
+        let unusable = |why: &str| {
+            Failure::usage(format!("[messages] mail_server: '{url}' cannot be used: {why}"))
                 .next("write smtps://HOST, smtp://HOST:587?tls=required, or smtp://HOST:25 without TLS")
-        })?;
+        };
+        // The library says best what is wrong with a URL.
+        AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|error| unusable(&error.to_string()))?;
+        let mut server = MailServer::of(&url).ok_or_else(|| unusable("it is no such URL"))?;
         if let Some(user) = &config.mail_user {
-            if !is_encrypted(&server) {
+            if !is_encrypted(&url) {
                 return Err(Failure::usage(format!(
-                    "[messages] mail_user: '{server}' would get the password in the clear"
+                    "[messages] mail_user: '{url}' would get the password in the clear"
                 ))
                 .next("write smtps://HOST, or smtp://HOST:587?tls=required"));
             }
             let path = site.path(config.mail_password.as_ref().ok_or_else(|| missing("mail_password"))?);
             let password = std::fs::read_to_string(&path)
                 .map_err(|error| io_failure("read the password of mail in", &path, &error))?;
-            transport = transport.credentials(Credentials::new(user.clone(), password.trim_end().to_owned()));
+            server.credentials = Some(Credentials::new(user.clone(), password.trim_end().to_owned()));
         }
-        let transport = transport.build();
-        let mail = |to| Mail { transport: transport.clone(), from: from.clone(), to, server: server.clone() };
+        let mail = |to| Mail { server: server.clone(), from: from.clone(), to, url: url.clone() };
         addresses.iter().map(|text| Ok(mail(mailbox(key, text)?))).collect()
     }
 
     pub fn name(&self) -> String {
-        format!("{} at the mail server {}", self.to.email, self.server)
+        format!("{} at the mail server {}", self.to.email, self.url)
     }
 
     pub async fn send(&self, message: &Message) -> Result<(), String> {
@@ -91,14 +96,14 @@ impl Mail {
     async fn deliver_body(&self, subject: String, body: Body) -> Result<(), String> {
         let mail = lettre::Message::builder().from(self.from.clone()).to(self.to.clone()).subject(subject).body(body);
         let mail = mail.map_err(|error| error.to_string())?;
-        self.transport.send_raw(mail.envelope(), &mail.formatted()).await.map(drop).map_err(|error| error.to_string())
+        self.server.send(mail.envelope(), &mail.formatted()).await
     }
 }
 
 /// Whether the connection is encrypted before the server can ask for a password. With
 /// `tls=opportunistic` it need not be.
-fn is_encrypted(server: &str) -> bool {
-    server.starts_with("smtps://") || server.ends_with("?tls=required") || server.ends_with("?tls=wrapper")
+fn is_encrypted(url: &str) -> bool {
+    url.starts_with("smtps://") || url.ends_with("?tls=required") || url.ends_with("?tls=wrapper")
 }
 
 /// Names in the subject are untrusted: a line break in one must not begin another header line.

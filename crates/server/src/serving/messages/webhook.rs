@@ -2,6 +2,7 @@
 //! 2xx means that it was taken, whatever becomes of the answer's body. Where the answer's body
 //! counts, [`Webhook::ask`] returns it.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +49,10 @@ impl From<String> for WebhookError {
 impl Webhook {
     /// `setting` names the place of the URL in the configuration.
     pub fn new(url: &str, setting: &str) -> Outcome<Webhook> {
+        // The URL itself may hold a secret, and this text goes into the log of a service.
         let wrong = |why: &str| {
-            Failure::usage(format!("{setting}: '{url}' {why}")).next("write http://HOST:PORT/PATH or https://HOST/PATH")
+            Failure::usage(format!("{setting}: {} {why}", hidden(url)))
+                .next("write http://HOST:PORT/PATH or https://HOST/PATH")
         };
         let uri: Uri = url.parse().map_err(|_| wrong("is no URL"))?;
         let host = uri.host().ok_or_else(|| wrong("names no host"))?.trim_matches(['[', ']']).to_owned();
@@ -128,9 +131,8 @@ impl Webhook {
         kind: &'static str,
         body: Bytes,
     ) -> Result<(Response<Incoming>, Aborts), String> {
-        let broken = |error: hyper::Error| format!("the connection broke: {error}");
         let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
         // The connection ends with this attempt, whatever the peer does.
         let driver = Aborts(tokio::spawn(async move {
             let _ = connection.await;
@@ -148,7 +150,39 @@ impl Webhook {
             .header("user-agent", concat!("stele/", env!("CARGO_PKG_VERSION")))
             .body(Full::new(body))
             .map_err(|error| error.to_string())?;
-        Ok((sender.send_request(request).await.map_err(broken)?, driver))
+        Ok((sender.send_request(request).await.map_err(|error| broken(&error))?, driver))
+    }
+}
+
+/// Why a connection broke. A peer that closes early is seen as one of several errors, whichever
+/// comes first; they have one text, since the log tells each new reason.
+fn broken(error: &hyper::Error) -> String {
+    let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let ends = [
+        ErrorKind::BrokenPipe,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::ConnectionReset,
+        ErrorKind::NotConnected,
+        ErrorKind::UnexpectedEof,
+    ];
+    let is_closed = match cause {
+        Some(cause) => ends.contains(&cause.kind()),
+        None => error.is_canceled() || error.is_closed() || error.is_incomplete_message(),
+    };
+    match (is_closed, cause) {
+        (true, _) => "it closed the connection before its answer".to_owned(),
+        (false, Some(cause)) => format!("the connection broke: {cause}"),
+        (false, None) => format!("the connection broke: {error}"),
+    }
+}
+
+/// A URL as errors show it: its scheme alone, if it has one.
+fn hidden(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, _)) if scheme.chars().all(|letter| letter.is_ascii_alphanumeric()) => {
+            format!("the URL '{scheme}://...'")
+        }
+        _ => "the URL".to_owned(),
     }
 }
 
@@ -175,7 +209,7 @@ impl Drop for Aborts {
 }
 
 /// Trusts the certificate authorities of the machine.
-fn connector() -> TlsConnector {
+pub(super) fn connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     TlsConnector::from(Arc::new(ClientConfig::builder().with_root_certificates(roots).with_no_client_auth()))

@@ -30,6 +30,8 @@ pub type Numbered = (u64, ObjectEvent);
 
 /// The events that wait for one target.
 pub trait Waiting: Send {
+    /// The name of the target.
+    fn target(&self) -> &str;
     fn is_read_only(&self) -> bool;
     fn oldest(&self, most: usize) -> Result<Vec<Numbered>, String>;
     /// Deletes the events up to this number.
@@ -56,6 +58,10 @@ pub struct OfTarget {
 }
 
 impl Waiting for OfTarget {
+    fn target(&self) -> &str {
+        &self.target
+    }
+
     fn is_read_only(&self) -> bool {
         self.archive.is_read_only()
     }
@@ -83,15 +89,15 @@ impl<W: Waiting, P: EventPlace> EventSender<W, P> {
         EventSender { waiting, place, taken: None, batch: BATCH_MAX }
     }
 
-    /// Runs until the task is dropped. `name` is that of the target.
-    pub async fn run(mut self, name: &str) {
+    /// Runs until the task is dropped.
+    pub async fn run(mut self) {
         let mut pause = PAUSE_MIN;
         let mut trouble = String::new();
         loop {
             match self.step().await {
                 Ok(more) => {
                     if !std::mem::take(&mut trouble).is_empty() {
-                        tracing::info!("notifications reach the target {name} again");
+                        tracing::info!("notifications reach the target {} again", self.waiting.target());
                     }
                     pause = PAUSE_MIN;
                     if !more {
@@ -100,7 +106,10 @@ impl<W: Waiting, P: EventPlace> EventSender<W, P> {
                 }
                 Err(why) => {
                     if why != trouble {
-                        tracing::warn!("notifications for the target {name} wait, and that is tried again: {why}");
+                        tracing::warn!(
+                            "notifications for the target {} wait, and that is tried again: {why}",
+                            self.waiting.target()
+                        );
                         trouble = why;
                     }
                     tokio::time::sleep(pause).await;
@@ -127,14 +136,12 @@ impl<W: Waiting, P: EventPlace> EventSender<W, P> {
                         taken
                     }
                     Err(NotTaken::Refused(why)) if is_test => {
-                        tracing::warn!(
-                            "a target of notifications refuses the test event, which is not repeated: {why}"
-                        );
+                        tracing::warn!("{}", refused_test(self.waiting.target(), &why));
                         last
                     }
                     Err(NotTaken::Refused(why)) => {
                         self.batch = (count / 2).max(1);
-                        return Err(format!("the target refuses a message of {count} events: {why}"));
+                        return Err(refused(count, &why));
                     }
                     Err(NotTaken::Failed(why)) => return Err(why),
                 }
@@ -148,6 +155,15 @@ impl<W: Waiting, P: EventPlace> EventSender<W, P> {
         self.taken = None;
         Ok(true)
     }
+}
+
+fn refused_test(target: &str, why: &str) -> String {
+    format!("the target {target} of notifications refuses the test event, which is not repeated: {why}")
+}
+
+fn refused(events: usize, why: &str) -> String {
+    let plural = if events == 1 { "" } else { "s" };
+    format!("the target refuses a message of {events} event{plural}: {why}")
 }
 
 /// The first events that fit into one message. A test event is a message of its own, in a form of

@@ -45,6 +45,22 @@ fn status() -> StatusView {
     .unwrap()
 }
 
+/// Prometheus keeps one value of a series.
+#[test]
+fn drives_that_were_missing_at_the_start_have_series_of_their_own() {
+    let drive = |number: u32, path: &str| {
+        serde_json::from_value(serde_json::json!({
+            "drive": number, "identity": "", "path": path, "enclosure": 1, "health": "missing", "size_bytes": 0,
+            "used_bytes": 0, "read_errors": 0, "write_errors": 0, "digest_errors": 0, "repaired": 0, "note": ""
+        }))
+        .unwrap()
+    };
+    let drives = vec![drive(0, "/d/0"), drive(2, ""), drive(3, "")];
+    let labels: Vec<String> =
+        of(&StatusView { drives, ..status() }).drives.into_iter().map(|drive| drive.drive).collect();
+    assert_eq!(labels, ["/d/0", "drive 2", "drive 3"]);
+}
+
 #[test]
 fn a_state_that_nobody_has_read_for_long_is_none() {
     let latest = Latest::default();

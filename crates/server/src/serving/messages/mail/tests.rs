@@ -6,7 +6,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A mail server that refuses the addresses of `gone`, and keeps for whom it took each mail.
+/// A mail server that refuses the addresses of `gone`, and keeps for whom it took each mail. With
+/// `QUIT` among them it does not answer the end of a session.
 async fn server(gone: &'static [&'static str]) -> (String, Arc<Mutex<Vec<Vec<String>>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("smtp://{}", listener.local_addr().unwrap());
@@ -37,6 +38,7 @@ async fn server(gone: &'static [&'static str]) -> (String, Arc<Mutex<Vec<Vec<Str
                         is_content = true;
                         "354 go on"
                     }
+                    (_, "QUIT") if gone.contains(&"QUIT") => continue,
                     (_, "QUIT") => "221 bye",
                     (_, "MAIL") | (_, "RSET") => {
                         to.clear();
@@ -70,4 +72,48 @@ async fn each_address_is_a_destination_of_its_own() {
     }
     assert_eq!(refused, [format!("anna@example.org at the mail server {url}")]);
     assert_eq!(taken.lock().unwrap().as_slice(), [["ops@example.org"], ["eve@example.org"]]);
+}
+
+#[tokio::test]
+async fn a_mail_that_was_taken_is_sent_although_the_session_does_not_end() {
+    let (url, taken) = server(&["QUIT"]).await;
+    let mut mail = mails(&url).remove(0);
+    mail.server.parting = std::time::Duration::ZERO;
+    mail.deliver("alarm".into(), "text".into()).await.unwrap();
+    assert_eq!(taken.lock().unwrap().as_slice(), [["ops@example.org"]]);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_off() {
+    const MOST: usize = 64 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("smtp://{}", listener.local_addr().unwrap());
+    let flood = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut sent = 0;
+        while sent < MOST && stream.write_all(&[b'2'; 64 << 10]).await.is_ok() {
+            sent += 64 << 10;
+        }
+        sent
+    });
+    let why = mails(&url).remove(0).deliver("alarm".into(), "text".into()).await.unwrap_err();
+    assert!(why.contains("answers more than"), "{why}");
+    assert!(flood.await.unwrap() < MOST);
+}
+
+#[test]
+fn a_url_says_how_the_mail_server_is_reached() {
+    let place = |url: &str| MailServer::of(url).map(|server| (server.host, server.port));
+    for (url, host, port) in [
+        ("smtps://mail.example.org", "mail.example.org", 465),
+        ("smtp://mail.example.org", "mail.example.org", 25),
+        ("smtp://mail.example.org/archive1", "mail.example.org", 25),
+        ("smtp://mail.example.org?tls=required", "mail.example.org", 587),
+        ("smtp://[::1]:2525?tls=opportunistic", "::1", 2525),
+    ] {
+        assert_eq!(place(url), Some((host.to_owned(), port)), "{url}");
+    }
+    for url in ["mail.example.org", "http://mail.example.org", "smtp://mail.example.org?tls=wrapper"] {
+        assert_eq!(place(url), None, "{url}");
+    }
 }

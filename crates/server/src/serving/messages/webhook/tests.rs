@@ -53,3 +53,33 @@ async fn the_user_of_a_url_is_sent() {
         assert_eq!(unescaped(text), expected.as_bytes(), "{text}");
     }
 }
+
+#[test]
+fn the_secrets_of_a_wrong_url_are_not_shown() {
+    for (url, says) in [
+        ("htps://alice:p4ss@host/t0ken", "test: the URL 'htps://...' is neither http nor https"),
+        ("https://alice:p4ss@ho st/t0ken", "test: the URL 'https://...' is no URL"),
+        ("alice:p4ss@host", "test: the URL is"),
+    ] {
+        let refused = Webhook::new(url, "test").err().unwrap().to_string();
+        assert!(refused.contains(says), "{refused}");
+        assert!(["alice", "p4ss", "t0ken"].iter().all(|secret| !refused.contains(secret)), "{refused}");
+    }
+}
+
+/// A reason that changes with each attempt would fill the log.
+#[tokio::test]
+async fn a_server_that_closes_early_is_told_with_one_reason() {
+    for reads in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let webhook = Webhook::new(&format!("http://{}/", listener.local_addr().unwrap()), "test").unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            if reads {
+                assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+            }
+        };
+        let ((), sent) = tokio::join!(serve, webhook.post_json("{}".into(), Duration::from_secs(60)));
+        assert_eq!(sent.unwrap_err().why, "it closed the connection before its answer", "reads: {reads}");
+    }
+}

@@ -14,6 +14,10 @@ struct Fake {
 }
 
 impl Waiting for &Mutex<Fake> {
+    fn target(&self) -> &str {
+        "fake"
+    }
+
     fn is_read_only(&self) -> bool {
         self.lock().unwrap().read_only
     }
@@ -133,6 +137,13 @@ async fn a_test_event_that_is_refused_holds_up_nothing() {
     let mut sender = EventSender::new(&fake, Noted { refuses: vec![1], ..Noted::default() });
     while sender.step().await == Ok(true) {}
     assert_eq!(sender.place.taken, [[2]]);
+}
+
+#[test]
+fn the_log_names_the_target_and_counts_its_events() {
+    assert!(refused_test("search", "404").contains("the target search of notifications refuses the test event"));
+    assert!(refused(1, "404").ends_with("a message of 1 event: 404"));
+    assert!(refused(3, "404").ends_with("a message of 3 events: 404"));
 }
 
 #[test]
