@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use stele_ground::Shown;
 use stele_server::{failure, log};
+use tracing_subscriber::filter::LevelFilter;
 
 /// The longest line of the log, in bytes: a library's message may quote the request.
 const LINE_MAX: usize = 8 << 10;
@@ -36,9 +37,19 @@ impl<W: std::io::Write> std::io::Write for OneLine<W> {
     }
 }
 
-/// The filter of the log: STELE_LOG, or a default that is more than enough. Notices of a modelled
-/// array are left out.
-fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
+/// Whether each part of STELE_LOG names a level, as `info` or `stele_array=debug`. A word that is
+/// no level would name a part of the program, and everything else would be silent.
+fn names_levels(asked: &str) -> bool {
+    let mut parts = asked.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts.all(|part| {
+        let level = part.rsplit_once('=').map_or(part, |(_, level)| level);
+        !level.is_empty() && level.parse::<LevelFilter>().is_ok()
+    })
+}
+
+/// The filter of the log: STELE_LOG, or a default that is more than enough, and what to say if
+/// STELE_LOG is not understood. Notices of a modelled array are left out.
+fn spoken(cli: &cli::Cli) -> (tracing_subscriber::EnvFilter, Option<String>) {
     let usual = match cli.command {
         cli::Command::Lab(_) => "error",
         _ => "info",
@@ -46,9 +57,15 @@ fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
     // The S3 protocol's crate logs every refusal as an error, and quotes the client. Our own
     // frontend logs the relevant events.
     let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
-    let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
-    let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());
-    asked.unwrap_or_else(|| quiet(usual).into())
+    let Some(asked) = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty()) else {
+        return (quiet(usual).into(), None);
+    };
+    let known = names_levels(&asked).then(|| tracing_subscriber::EnvFilter::try_new(quiet(&asked)).ok()).flatten();
+    let wrong = known.is_none().then(|| {
+        let what = format!("STELE_LOG is '{}', which names no level; the log has the level {usual}", Shown(&asked));
+        format!("stele: {what}\n  next: write error, warn, info or debug, or by part, as info,stele_array=debug\n")
+    });
+    (known.unwrap_or_else(|| quiet(usual).into()), wrong)
 }
 
 /// Carries out the command line of this process.
@@ -65,8 +82,12 @@ pub fn main() -> ExitCode {
     if matches!(cli.command, cli::Command::Up(_) | cli::Command::Serve(_) | cli::Command::Witness(_)) {
         log::serve();
     }
+    let (filter, wrong) = spoken(&cli);
+    if let Some(wrong) = wrong {
+        log::write(wrong.into_bytes());
+    }
     tracing_subscriber::fmt()
-        .with_env_filter(spoken(&cli))
+        .with_env_filter(filter)
         .with_writer(|| OneLine(log::Log))
         // It would tell of a log that cannot be written where it cannot be written, and panic
         // there.
@@ -137,6 +158,16 @@ mod tests {
             let mut log = OneLine(Vec::new());
             log.write_all(&vec![b'x'; length]).unwrap();
             assert_eq!(log.0.len(), written, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_not_taken_for_one() {
+        for level in ["error", "WARN", "info", "debug", "off", "info,stele_array=debug", "info, s3s=error", "info,"] {
+            assert!(names_levels(level), "{level}");
+        }
+        for level in ["warning", "verbose", "info,stele_array", "stele_array=", "stele_array=debgu", "a=b=c"] {
+            assert!(!names_levels(level), "{level}");
         }
     }
 

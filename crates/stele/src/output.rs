@@ -93,21 +93,21 @@ impl Table {
         self.rows.iter().map(record).collect::<Vec<String>>().join("\n")
     }
 
+    /// Whether it is shown as a table, and not as records.
+    pub fn fits(&self) -> bool {
+        self.narrow(&mut self.widths(), room())
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let of = |(column, (head, _)): (usize, &(&'static str, Align))| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell));
+            cells.chain([width(head)]).max().unwrap_or(0)
+        };
+        self.heads.iter().enumerate().map(of).collect()
+    }
+
     pub fn render(&self) -> String {
-        let mut widths: Vec<usize> = self
-            .heads
-            .iter()
-            .enumerate()
-            .map(|(column, (head, _))| {
-                self.rows
-                    .iter()
-                    .filter_map(|row| row.get(column))
-                    .map(|cell| width(cell))
-                    .chain([width(head)])
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
+        let mut widths = self.widths();
         if !self.narrow(&mut widths, room()) {
             return self.records();
         }

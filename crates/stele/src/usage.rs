@@ -47,10 +47,11 @@ fn safe(error: &clap::Error, arguments: &[String]) -> String {
 }
 
 /// What the standard library says of a value that it cannot read, and what an operator needs.
-const SAID: [(&str, &str); 8] = [
+const SAID: [(&str, &str); 9] = [
     ("invalid digit found in string", "write a whole number, in digits"),
     ("cannot parse integer from empty string", "write a whole number, in digits"),
     ("number too large to fit in target type", "the number is too large"),
+    ("out of range integral type conversion attempted", "the number is too large"),
     ("number too small to fit in target type", "the number is too small"),
     ("invalid float literal", "write a number such as 0.5"),
     ("cannot parse float from empty string", "write a number such as 0.5"),
@@ -112,6 +113,7 @@ mod tests {
             ("stele up --drives x", "write a whole number, in digits"),
             ("stele up --drives 99999999999", "99999999999"),
             ("stele up --listen 9000", "write ADDRESS:PORT"),
+            ("stele lab run --on null --outstanding 99999999999", "the number is too large"),
             ("stele class activate staff --version two", "write a whole number, in digits"),
         ] {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -449,6 +449,7 @@ fn a_mount_shows_every_snapshot() {
     let place = place("backup-mount");
     let (repository, data, to) = (place.path("repository"), place.path("files"), place.path("mounted"));
     std::fs::create_dir(&to).unwrap();
+    std::fs::File::create(place.path("files/sparse")).unwrap().set_len(10 << 20).unwrap();
     let run = |arguments: &[&str]| {
         next_second();
         backup(&place, &repository, None, arguments)
@@ -477,6 +478,8 @@ fn a_mount_shows_every_snapshot() {
             Command::new("rsync").args(options).args([format!("{data}/"), format!("{latest}/")]).output().unwrap();
         assert!(output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     }
+    let sparse = std::fs::metadata(format!("{latest}/sparse")).unwrap();
+    assert_eq!((sparse.len(), sparse.blocks()), (10 << 20, 0), "a hole takes no space");
     let diff = Command::new("diff").args(["-r", "--no-dereference", &data, &latest]).output().unwrap();
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
     // The first snapshot still has the file, by its id and by its date.

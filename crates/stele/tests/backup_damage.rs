@@ -1,8 +1,11 @@
 //! Damage of a repository and its remedies, names with any bytes, and arguments without effect.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -103,6 +106,65 @@ fn a_listing_goes_on_behind_a_part_of_the_tree_that_is_lost() {
 }
 
 #[test]
+fn a_mount_shows_what_is_left_of_a_tree() {
+    let desk = Desk::new("commands-mount-lost");
+    desk.run(0, &["init"]);
+    let target = "x".repeat(3900);
+    for number in 0..900 {
+        std::os::unix::fs::symlink(&target, desk.place.path(&format!("files/{number:04}"))).unwrap();
+    }
+    let id = desk.save(&[]);
+    let is_tree = |path: &PathBuf| std::fs::read(path).unwrap()[8] == 1;
+    desk.segments().iter().filter(|path| is_tree(path)).for_each(|path| damage(path, 60));
+    let listed = text(&desk.command(&["ls", &id, "--json"]).output().unwrap().stdout);
+    let paths =
+        listed.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()?["path"].as_str().map(str::to_owned));
+    let within = format!("{}/", desk.files);
+    let members = paths.filter_map(|path| path.strip_prefix(&within).map(str::to_owned));
+    let expected: BTreeSet<String> = members.filter(|name| !name.contains('/')).collect();
+    assert!((1..900).contains(&expected.len()), "{}", expected.len());
+    let to = desk.place.path("mounted");
+    std::fs::create_dir(&to).unwrap();
+    let mut mount = desk.command(&["mount", &to, "--json"]);
+    let mut mounted = mount.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(mounted.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let said = text(&mounted.wait_with_output().unwrap().stderr);
+        assert!(said.contains("needs root"), "{said}");
+        println!("left out: {said}");
+        return;
+    }
+    // The entries of the directories above were lost with the first part of the tree.
+    let place = format!("{to}/latest{}", desk.files);
+    let (mut shown, mut failed) = (BTreeSet::new(), None);
+    for member in std::fs::read_dir(&place).unwrap() {
+        match member {
+            Ok(member) => drop(shown.insert(member.file_name().into_string().unwrap())),
+            Err(error) => failed = error.raw_os_error(),
+        }
+    }
+    let last = expected.iter().rfind(|name| name.len() == 4).unwrap();
+    let link = std::fs::read_link(format!("{place}/{last}"));
+    let stopped = Command::new("kill").arg(mounted.id().to_string()).status().unwrap();
+    assert!(stopped.success() && mounted.wait().unwrap().success());
+    assert_eq!((shown == expected, failed), (true, Some(5)), "{} of {} files", shown.len(), expected.len());
+    assert_eq!(link.unwrap(), PathBuf::from(&target));
+}
+
+#[test]
+fn a_link_that_is_named_is_told() {
+    let desk = Desk::new("commands-link");
+    desk.run(0, &["init"]);
+    let link = desk.place.path("link");
+    std::os::unix::fs::symlink("files", &link).unwrap();
+    desk.says(0, &["is a symbolic link", "a slash behind it"], &["run", &link]);
+    assert_eq!(desk.run(0, &["run", &link, "--json"])["files"], 0);
+    assert_eq!(desk.run(0, &["run", &format!("{link}/"), "--json"])["files"], 3);
+    assert_eq!(desk.run(0, &["run", &desk.files, "--json"])["files_read"], 0, "it is the same series");
+}
+
+#[test]
 fn arguments_without_effect_are_refused() {
     let desk = Desk::new("commands-refused");
     desk.run(0, &["init"]);
@@ -118,6 +180,10 @@ fn arguments_without_effect_are_refused() {
     desk.says(2, &["empty word"], &["run", &desk.files, "--host", ""]);
     desk.says(2, &["empty word"], &["ls", "latest", "--host", ""]);
     desk.says(2, &["empty word"], &["forget", "--keep-tag", ""]);
+    for name in ["", "a/b", "..", &"x".repeat(256)] {
+        desk.says(2, &["the name of a file"], &["run", &desk.files, "--exclude-if-present", name]);
+        desk.says(2, &["the name of a file"], &["run", "--stdin-name", name]);
+    }
     desk.says(4, &["nodir"], &["mount", &desk.place.path("nodir")]);
     desk.says(2, &["not empty"], &["mount", &desk.files]);
     desk.says(2, &["no directory"], &["mount", &desk.place.path("password")]);

@@ -118,7 +118,7 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     check(&place, &server, &stored);
 }
 
-/// The requests to approve them were in the former catalog alone.
+/// The requests to approve them were in the former catalog alone. So were the trees of shares.
 #[test]
 fn a_rebuild_revokes_keys_that_wait_for_approval() {
     let place = Place::new("catalog-awaits");
@@ -127,8 +127,11 @@ fn a_rebuild_revokes_keys_that_wait_for_approval() {
     let made = ["anna", "ben", "carl"]
         .map(|name| place.json(&["key", "create", "--name", name, "--role", "retention-officer"]));
     assert!(made[2]["awaits"].is_string(), "{}", made[2]["name"]);
+    place.json(&["share", "create", "scans", "--cache", "16MiB"]);
     server.stop();
-    place.json(&["catalog", "rebuild", "--yes", "--force"]);
+    let rebuilt = place.stele(&["catalog", "rebuild", "--yes", "--force"]);
+    let said = String::from_utf8_lossy(&rebuilt.stderr);
+    assert!(rebuilt.status.success() && said.contains("`stele share create scans`"), "{said}");
     let _server = place.serve();
     let keys = place.json(&["key", "list"]);
     for key in keys.as_array().unwrap() {

@@ -167,6 +167,16 @@ fn an_export_changes_and_keeps_what_is_not_named() {
     assert!(stored().contains("a long secret indeed"), "the secret stays where it is not named");
     set(&["--chap-user", "host", "--chap-secret", &two]);
     assert!(stored().contains("another long secret") && !stored().contains("a long secret indeed"));
+    let mutual = set(&["--mutual-user", "target", "--mutual-secret", &one]);
+    assert_eq!(
+        (&mutual["iscsi"]["chap"]["user"], &mutual["iscsi"]["mutual"]["user"]),
+        (&json!("host"), &json!("target"))
+    );
+    place.refused(
+        2,
+        &["both directions"],
+        &["export", "set", target, "--protocol", "iscsi", "--mutual-user", "target", "--mutual-secret", &two],
+    );
     assert!(set(&["--no-chap", "--allow", "any"])["warnings"].to_string().contains("--chap-user"));
     assert!(!stored().contains("secret"), "{}", stored());
     place.refused(4, &["no nbd export"], &["export", "set", target, "--read-only", "no"]);

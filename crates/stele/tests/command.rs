@@ -1,9 +1,10 @@
 //! The `stele` command as a user meets it: help, errors, exit codes, and the whole way from a first
 //! start to an audit.
 
-use std::process::Command;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 
-use crate::support::{Place, is_whole};
+use crate::support::{Place, is_whole, wait_for};
 
 #[test]
 fn every_command_explains_itself_with_examples() {
@@ -93,12 +94,36 @@ fn mistakes_are_answered_with_cause_place_and_next_step() {
     place.refused(2, &["invalid value", "not a size"], &["volume", "create", "v", "--code", "8+2", "--size", "lots"]);
     place.refused(2, &["not a code", "8+2"], &["volume", "create", "v", "--code", "9+9", "--size", "1G"]);
     place.refused(2, &["--confirm-time"], &["pool", "create", "--drive", "a", "--drive", "b", "--drive", "c"]);
+    let absent = ["a", "b", "c"].map(|name| place.path(name));
+    let create = ["pool", "create", "--confirm-time", "--data", "none", "--drive", &absent[0], "--drive", &absent[1]];
+    place.refused(4, &["is not there", "--size"], &[&create[..], &["--drive", &absent[2]]].concat());
     std::fs::write(place.0.join("stele.toml"), "[pool]\ndrives = []\nspeed = 11\n").unwrap();
     place.refused(2, &["speed"], &["pool", "status"]);
     std::fs::write(place.0.join("stele.toml"), "[pool]\ndrives = [\"nowhere.img@0\"]\n").unwrap();
     // Drives may come late at a start: the packaged unit tries again.
     place.refused(5, &["none of the drives is there", "nowhere.img"], &["pool", "status"]);
     place.refused(4, &["nowhere"], &["drive", "dump", "/nowhere"]);
+}
+
+#[test]
+fn a_display_ends_by_a_signal_while_the_server_is_silent() {
+    let place = Place::new("silent");
+    let listener = UnixListener::bind(place.0.join("stele.sock")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for (arguments, signal) in
+        [(&["top"][..], "-INT"), (&["top", "--once"], "-TERM"), (&["pool", "status", "--watch"], "-INT")]
+    {
+        let mut command = place.command(arguments);
+        command.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        // The first connection looks whether a server is there, and the second one asks it.
+        let connection = |_| wait_for("a connection", || listener.accept().ok().map(|(stream, _)| stream));
+        let held: Vec<UnixStream> = (0..2).map(connection).collect();
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        let ended = wait_for("the command to end", || child.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0), "stele {arguments:?}");
+        drop(held);
+    }
 }
 
 #[test]
@@ -146,6 +171,11 @@ fn from_a_first_start_to_an_audit() {
     place.refused(4, &["no volume is called 'nope'"], &["volume", "delete", "nope"]);
     place.refused(4, &["no volume is called 'nope'"], &["volume", "rollback", "nope", "monday"]);
     place.refused(3, &["carries the archive"], &["volume", "delete", "data"]);
+    place.refused(4, &["volume 'scratch' has no snapshot 'nope'"], &["volume", "rollback", "scratch", "nope"]);
+    place.refused(2, &["'data' is no snapshot of"], &["volume", "rollback", "scratch", "data"]);
+    place.json(&["volume", "export", "scratch", "--nbd"]);
+    place.refused(3, &["`stele export remove scratch`"], &["volume", "delete", "scratch"]);
+    place.json(&["export", "remove", "scratch"]);
     place.json(&["volume", "delete", "scratch", "--yes"]);
     place.refused(3, &["data"], &["volume", "delete", "data", "--yes"]);
     place.refused(4, &["records"], &["why", "records/missing"]);

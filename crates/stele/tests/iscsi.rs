@@ -333,6 +333,12 @@ fn a_reservation_outlives_the_server_and_damage_to_it_lets_nobody_in() {
     let refused = std::panic::catch_unwind(|| Initiator::log_in(&url, "iqn.a:one"));
     assert!(refused.is_err(), "a damaged reservation is not guessed");
     assert!(place.log().contains("kept reservations are damaged"), "{}", place.log());
+    // The file is named where an operator looks.
+    let file = kept.file_name().unwrap().to_str().unwrap();
+    let listed = String::from_utf8(place.stele(&["export", "list"]).stdout).unwrap();
+    assert!(listed.contains(file) && place.log().contains(file), "{file}: {listed}");
+    let standing = place.json(&["pool", "status"])["standing"].to_string();
+    assert!(standing.contains("\"export\"") && standing.contains(file), "{standing}");
     server.stop();
 }
 

@@ -50,6 +50,71 @@ fn names_in_a_result_of_others_act_on_nothing() {
     }
 }
 
+/// The same result for cells of these names, measured on such a processor.
+fn of_cells(place: &Place, file: &str, processor: &str) -> String {
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/tests/formats/hosts.lab");
+    let text = std::fs::read_to_string(stored).unwrap();
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let (mut head, mut cell) = (lines.next().unwrap(), lines.next().unwrap());
+    head["environment"] = json!([["processor", processor]]);
+    let mut all = format!("{head}\n");
+    for (number, access) in ["4 KiB", "64 KiB"].into_iter().enumerate() {
+        cell["number"] = json!(number);
+        cell["name"] = json!(format!("read 100 %, access {access}, outstanding 1"));
+        cell["axes"] = json!([["read", "100 %"], ["access", access], ["outstanding", "1"]]);
+        all += &format!("{cell}\n");
+    }
+    let path = place.path(file);
+    std::fs::write(&path, all).unwrap();
+    path
+}
+
+#[test]
+fn cells_are_told_apart_in_a_narrow_terminal() {
+    let place = Place::new("lab-narrow");
+    let file = of_cells(&place, "a.lab", "one");
+    for columns in ["80", "95", "105", "115", "125", "200"] {
+        for command in [&["lab", "show", &file][..], &["lab", "diff", &file, &file]] {
+            let output = place.command(command).env("COLUMNS", columns).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            for access in ["4 KiB", "64 KiB"] {
+                let (whole, values) = (format!("access {access}, outstanding 1"), format!("100 %, {access}, 1"));
+                let named = |line: &str| line.contains(&whole) || line.contains(&values);
+                // Without the remarks, which are whole in any case.
+                let lines = text.lines().filter(|line| !line.contains("outstanding 1: "));
+                assert!(lines.filter(|line| named(line)).count() > 0, "{columns} columns: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn results_of_two_machines_are_told_apart() {
+    let place = Place::new("lab-machines");
+    let (here, there) = (of_cells(&place, "a.lab", "one kind"), of_cells(&place, "b.lab", "another kind"));
+    for (command, side) in
+        [(["lab", "diff"].as_slice(), "second"), (["lab", "check", "--against"].as_slice(), "result")]
+    {
+        let output = place.stele(&[command, &[here.as_str(), there.as_str()]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(side) && text.contains("one kind") && text.contains("another kind"), "{text}");
+    }
+    let apart = &place.json(&["lab", "diff", &here, &there])["apart"];
+    assert_eq!(*apart, json!([{ "name": "processor", "first": "one kind", "second": "another kind" }]));
+    assert_eq!(place.json(&["lab", "diff", &here, &here])["apart"], json!([]));
+}
+
+/// A drive or its image, named by mistake.
+#[test]
+fn what_is_far_too_long_for_a_job_is_none() {
+    let place = Place::new("lab-long-job");
+    let path = place.path("drive.img");
+    std::fs::File::create(&path).unwrap().set_len(17 << 20).unwrap();
+    for command in ["run", "fio", "ffsb", "import"] {
+        place.refused(2, &["is longer than 16 MiB"], &["lab", command, &path]);
+    }
+}
+
 /// Workloads side by side, with names that act on a terminal.
 const JOB: &str = r#"
 on = "null"

@@ -497,6 +497,15 @@ fn smb_clients_reach_a_share_and_commit_its_files() {
     assert!(done.status.success(), "{done:?}");
     assert!(std::fs::read(&back).unwrap() == bytes, "the file read over SMB differs");
     support::wait_for("the file to be locked", || (files(&place, "records")[0]["state"] == "locked").then_some(()));
+    // Read-only first, and a date behind it: so Samba does a request with both.
+    place.json(&["share", "create", "dated", "--cache", "64MiB", "--lock"]);
+    let dated = |commands: &str| {
+        run("smbclient", &["//127.0.0.1/dated", "-p", &port.to_string(), "-U", "root%secret", "-c", commands])
+    };
+    support::wait_for("smbd to serve the other share", || dated("ls").status.success().then_some(()));
+    let done = dated(&format!("put {ledger} deed; setmode deed +r; utimes deed -1 2033:05:18-03:33:20 -1 -1"));
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(files(&place, "dated")[0]["retained_until"], "2033-05-18T03:33:20.000Z");
     // The networks of a share bind new connections of SMB, too.
     place.json(&["share", "set", "records", "--allow", "10.9.9.0/24"]);
     support::wait_for("smbd to refuse this machine", || (!client("ls").status.success()).then_some(()));

@@ -268,7 +268,7 @@ fn room_is_told_in_words_and_what_is_promised_twice_is_said() {
     assert!(free > size / 2 && free <= size && space["objects"]["full_percent"].as_u64().unwrap() < 50, "{space}");
     place.json(&["volume", "create", "disk", "--code", "2+1", "--size", "1TiB"]);
     let text = String::from_utf8(place.stele(&["pool", "status"]).stdout).unwrap();
-    assert!(text.contains("more than there are") && text.contains("room for"), "{text}");
+    assert!(text.contains("more than fits beside spare space") && text.contains("room for"), "{text}");
     for arguments in [&["pool", "status"][..], &["volume", "list"], &["volume", "show", "disk"], &["affected"]] {
         // Output for programs is not cut, unless they ask for it.
         let shown = place.command(arguments).arg("--dir").arg(&place.0).env("COLUMNS", "80").output().unwrap();

@@ -153,10 +153,21 @@ fn an_address_in_the_configuration_is_kept_unless_another_is_asked_for() {
     assert_eq!(server.address.ip().to_string(), "127.0.0.8");
 }
 
+/// The pool that could not be made had told an alarm, as no server had.
+#[test]
+fn a_first_start_that_failed_is_repeated_with_larger_drives() {
+    let place = Place::new("repeated");
+    let up = |size| ["up", "--listen", "127.0.0.1:0", "--drives", "3", "--data", "mirror-2", "--drive-size", size];
+    place.refused(6, &["an archive needs at least", "larger each"], &up("222MiB"));
+    Server::start(&place, &up("256MiB")).unwrap_or_else(|said| panic!("{said}")).stop();
+}
+
 /// The next step says by how much: that much larger, and the pool is made.
 #[test]
 fn drives_that_are_too_small_are_told_by_how_much() {
-    for (drives, data, size_mib) in [(12, "8+2", 64), (12, "8+2", 66), (5, "2+1", 90), (24, "16+3", 40)] {
+    for (drives, data, size_mib) in
+        [(12, "8+2", 64), (12, "8+2", 66), (5, "2+1", 90), (24, "16+3", 40), (3, "mirror-2", 200)]
+    {
         let place = Place::new("small");
         let create = |size_mib: u64| {
             let mut arguments: Vec<String> =

@@ -24,6 +24,7 @@ Examples, by two officers who are two users of this machine:
 There is no way back: a rule only gets stricter. The request says what is lost. Acts: bypass (of GOVERNANCE),
 clock-accept, clock-credit, key-export, new-officer.")]
     Restrict {
+        /// The act, as `stele act list` names it
         act: String,
         /// How many people it takes from then on
         #[arg(long, value_enum)]

@@ -15,10 +15,10 @@ Examples:
 A record has the BLAKE3 of a content in base64, as the log has it; receipts and other commands show it in hexadecimal.")]
     Show {
         /// First record to show [default: the most recent records]
-        #[arg(long)]
+        #[arg(long, value_name = "N")]
         from: Option<u64>,
         /// Largest number of records to show
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50)]
         limit: u64,
     },
     /// Check the whole chain; name every edit, gap and reordering
@@ -32,7 +32,7 @@ A record has the BLAKE3 of a content in base64, as the log has it; receipts and 
     #[command(after_help = "Examples:\n  stele audit key\n  stele audit key --to stele.pub")]
     Key {
         /// New file; `-` is standard output
-        #[arg(long, default_value = "-")]
+        #[arg(long, value_name = "FILE", default_value = "-")]
         to: String,
     },
     /// Prove that the log still begins with what an earlier head or receipt covers
@@ -53,14 +53,14 @@ Examples:
         #[arg(long, value_name = "HEAD")]
         until: Option<PathBuf>,
         /// New file; `-` is standard output
-        #[arg(long, default_value = "-")]
+        #[arg(long, value_name = "FILE", default_value = "-")]
         to: String,
     },
     /// Write all records as JSON lines, with the signed head as the last line
     #[command(after_help = "Example:\n  stele audit export --to audit.jsonl")]
     Export {
         /// New file; `-` is standard output
-        #[arg(long, default_value = "-")]
+        #[arg(long, value_name = "FILE", default_value = "-")]
         to: String,
     },
 }

@@ -93,7 +93,9 @@ Examples:
     Diff {
         #[command(flatten)]
         place: RepositoryArgs,
+        /// The earlier snapshot: `latest` or the first digits of its id
         first: String,
+        /// The later one
         second: String,
         /// Only this directory or file
         #[arg(long)]
@@ -126,7 +128,7 @@ It shows the snapshots that exist now, and reads only what is opened. Only the u
 Examples:
   stele backup verify
   stele backup verify --data
-  stele backup verify --without-password      compares segments and snapshots with their names; for the holder of the store
+  stele backup verify --without-password      # compares segments and snapshots with their names; for the holder of the store
 
 Without --data it reads all trees and looks up every chunk. With --data it reads and decrypts all content, and marks
 damaged chunks: the next backup that has their content stores them again. Exit code 5: damage was found. Exit code 3: a
@@ -207,6 +209,7 @@ A file of two classes:
 The first class with a matching pattern counts; one without patterns is for everything. A limit that is missing is none.
 The file belongs to the job that may delete, not to the machines that are saved.")]
     Policy {
+        /// The file with the classes
         file: PathBuf,
         /// Absolute paths
         paths: Vec<OsString>,

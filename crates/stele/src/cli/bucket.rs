@@ -16,11 +16,15 @@ pub enum Bucket {
     List,
     /// Show one bucket: versioning, lock, default retention, level, quota, usage
     #[command(after_help = "Example:\n  stele bucket show records")]
-    Show { name: String },
+    Show {
+        /// The bucket
+        name: String,
+    },
     /// Make an inventory of a bucket now: a list of its objects, as
     /// `PutBucketInventoryConfiguration` set it
     #[command(after_help = "Example:\n  stele bucket inventory records daily")]
     Inventory {
+        /// The bucket
         name: String,
         /// The id of the inventory
         id: String,
@@ -35,6 +39,7 @@ Examples:
   stele bucket create drafts --lock --retention governance:30d --quota 100GiB
   stele bucket create ledgers --lock --retention compliance:7y --protection compliance --expiry delete")]
 pub struct BucketCreate {
+    /// Name of the new bucket: 3 to 63 characters of a-z, 0-9, `.` and `-`
     pub name: String,
     /// Turn on Object Lock, so that versions can be retained and held. It includes versioning and
     /// cannot be turned off
@@ -76,6 +81,7 @@ Examples:
 A new default retention applies to versions stored from then on; stored versions keep theirs. A level of protection
 can only be raised. A lock cannot be removed.")]
 pub struct BucketSet {
+    /// The bucket
     pub name: String,
     /// Default retention of versions stored from now on: MODE:PERIOD as in `stele bucket create`,
     /// or none

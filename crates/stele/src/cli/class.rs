@@ -23,7 +23,10 @@ ends. From the first class on, older versions of Stele refuse the store.")]
     List,
     /// Show the versions of a class
     #[command(after_help = "Example:\n  stele class show staff")]
-    Show { name: String },
+    Show {
+        /// The class, as `stele class list` shows it
+        name: String,
+    },
     /// Make a version of a class the active one, if it weakens nothing
     // Its own --version takes the place of the one that every command has.
     #[command(
@@ -37,6 +40,7 @@ Examples:
 Every rule is compared with that of the active version. Versions of objects keep the class that they were stored with."
     )]
     Activate {
+        /// The class, as `stele class list` shows it
         name: String,
         /// The version [default: the latest]
         #[arg(long, value_name = "N")]
@@ -59,6 +63,7 @@ commas: prefix=, suffix=, tag=KEY=VALUE, min=SIZE, max=SIZE, type= (the beginnin
 replace the former ones. A request names a class itself by the header x-stele-class or the tag stele:class, with the
 right to set retention.")]
     Bind {
+        /// The bucket
         bucket: String,
         /// The class where no rule holds; or none
         #[arg(long, value_name = "CLASS")]
@@ -101,6 +106,7 @@ pub struct ExpiringIn {
 
 #[derive(Args, Debug)]
 pub struct ClassCreate {
+    /// Name of the class; a name that is there gets its next version
     pub name: String,
     /// What the retention counts from
     #[arg(long, value_enum)]
@@ -117,7 +123,8 @@ pub struct ClassCreate {
     /// governance or compliance
     #[arg(long)]
     pub mode: String,
-    #[arg(long, default_value = "")]
+    /// Description, shown in lists of classes
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub description: String,
     #[command(flatten)]
     pub officer: OfficerArgs,
@@ -145,7 +152,7 @@ pub struct Event {
     // The parser asks for no option that conflicts with one that is given: what belongs to a bucket
     // also has to conflict with the object, or it would be ignored there.
     /// Only keys that begin with this
-    #[arg(long, default_value = "", requires = "bucket", conflicts_with = "object")]
+    #[arg(long, default_value = "", hide_default_value = true, requires = "bucket", conflicts_with = "object")]
     pub prefix: String,
     /// Only versions with this tag; may be repeated, and then takes all of them
     #[arg(long, value_name = "KEY=VALUE", value_parser = tag, requires = "bucket", conflicts_with = "object")]

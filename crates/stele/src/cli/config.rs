@@ -33,6 +33,7 @@ Examples:
 Records and their retention are on the drives. An import brings no state of the archive and shortens no retention.
 It brings back the signed heads, so that the server still detects a pool that was rolled back.")]
     Import {
+        /// The file that `stele config export` wrote
         file: PathBuf,
         /// File with the passphrase
         #[arg(long, value_name = "FILE")]

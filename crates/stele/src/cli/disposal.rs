@@ -22,10 +22,11 @@ removal has a record: expired, deleted, ended by a lifecycle rule, or replaced a
         /// Removed before this time
         #[arg(long, value_name = "DATE")]
         to: Option<String>,
+        /// Only versions of this bucket
         #[arg(long)]
         bucket: Option<String>,
         /// Only keys that begin with this
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
     },
     /// Show whether expiration is paused, and its rate
@@ -55,13 +56,15 @@ what has passed.")]
     /// Ask to delete a version before its GOVERNANCE retention ends; another officer approves
     #[command(after_help = "\
 Example, by two officers who are two users of this machine:
-  anna$ stele disposal delete records/a.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b --reason 'wrong file' --officer anna.json
+  anna$ stele disposal delete records/a.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b \\
+      --reason 'wrong file' --officer anna.json
   ben$  stele approve 7k2m9xqa --officer ben.json
 
 A version under COMPLIANCE, under a hold, or in a bucket of level compliance is refused.")]
     Delete {
         /// BUCKET/KEY@VERSION
         object: String,
+        /// Why, for the audit log and the officer who approves
         #[arg(long, value_parser = super::words::reason)]
         reason: String,
         /// File with the officer's access_key and secret_key, as `stele key create --json` prints

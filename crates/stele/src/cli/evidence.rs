@@ -38,6 +38,7 @@ FILE is a receipt as `stele receipt get` writes it, the value of the header x-st
 `stele disposal certificate`. The public key comes from `stele audit key`, on a way that you trust. Exit code 5 if
 anything does not hold, 3 if a later version of Stele wrote it.")]
     Verify {
+        /// The receipt or certificate
         file: PathBuf,
         /// File with the store's public key
         #[arg(long, value_name = "FILE")]
@@ -78,10 +79,11 @@ Examples:
 The directory names every selected object and those who acted on it: treat it like the records themselves. It does not
 hold their content. The export reads the whole audit log once, and is recorded in it.")]
     Export {
+        /// The bucket
         #[arg(long)]
         bucket: String,
         /// Only keys that begin with this
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         prefix: String,
         /// Only versions under this matter; `s3` is the matter of S3's legal hold
         #[arg(long)]
@@ -103,6 +105,7 @@ that key signed it. --content compares copies of the objects: the newest version
 below DIR, an older one with the file KEY@VERSION if it is there. Exit code 5 if anything does not hold, 3 if a later
 version of Stele wrote it.")]
     Verify {
+        /// The directory that `stele proof export` made
         dir: PathBuf,
         /// File with the store's public key, as `stele audit key` prints it
         #[arg(long, value_name = "FILE")]

@@ -44,13 +44,13 @@ pub struct VolumeExport {
     pub client_certificate: Vec<Fingerprint>,
     /// iSCSI: the name that initiators use for CHAP login
     // The parser passes over a requirement that another option rules out, hence the conflict.
-    #[arg(long, requires_all = ["iscsi", "chap_secret"], conflicts_with = "nbd")]
+    #[arg(long, value_name = "NAME", requires_all = ["iscsi", "chap_secret"], conflicts_with = "nbd")]
     pub chap_user: Option<String>,
     /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
     #[arg(long, value_name = "FILE", requires = "chap_user", conflicts_with = "nbd")]
     pub chap_secret: Option<PathBuf>,
     /// iSCSI: the name with which the target authenticates itself to initiators that ask
-    #[arg(long, requires_all = ["chap_user", "mutual_secret"])]
+    #[arg(long, value_name = "NAME", requires_all = ["chap_user", "mutual_secret"])]
     pub mutual_user: Option<String>,
     /// iSCSI: file with the target's own CHAP secret
     #[arg(long, value_name = "FILE", requires = "mutual_user")]
@@ -87,7 +87,7 @@ Examples:
 }
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["read_only", "allow", "tls", "client_certificate", "chap_user", "no_chap"]))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["read_only", "allow", "tls", "client_certificate", "chap_user", "mutual_user", "no_chap"]))]
 #[command(after_help = "\
 Examples:
   stele export set vm1 --read-only yes
@@ -115,12 +115,18 @@ pub struct ExportSet {
     #[arg(long, value_name = "SHA256")]
     pub client_certificate: Vec<String>,
     /// iSCSI: the name that initiators use for CHAP login
-    #[arg(long, requires = "chap_secret", conflicts_with = "no_chap")]
+    #[arg(long, value_name = "NAME", requires = "chap_secret", conflicts_with = "no_chap")]
     pub chap_user: Option<String>,
     /// iSCSI: file with the initiators' CHAP secret, at least 12 characters
     #[arg(long, value_name = "FILE", requires = "chap_user", conflicts_with = "no_chap")]
     pub chap_secret: Option<PathBuf>,
-    /// iSCSI: no longer ask initiators for CHAP
+    /// iSCSI: the name with which the target authenticates itself to initiators that ask
+    #[arg(long, value_name = "NAME", requires = "mutual_secret", conflicts_with = "no_chap")]
+    pub mutual_user: Option<String>,
+    /// iSCSI: file with the target's own CHAP secret
+    #[arg(long, value_name = "FILE", requires = "mutual_user", conflicts_with = "no_chap")]
+    pub mutual_secret: Option<PathBuf>,
+    /// iSCSI: no longer ask initiators for CHAP, nor authenticate the target
     #[arg(long)]
     pub no_chap: bool,
 }

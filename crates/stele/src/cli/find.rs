@@ -20,10 +20,11 @@ return have one apostrophe before them, so that no spreadsheet takes them for fo
 & and percent-encoded, as in the header x-amz-tagging. The BLAKE3 is in hexadecimal. On a terminal, characters that
 act on it are escaped.")]
 pub struct Find {
+    /// The bucket to search
     #[arg(long)]
     pub bucket: String,
     /// Only keys that begin with this
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only versions with this tag; may be repeated, and then takes all of them
     #[arg(long, value_name = "KEY=VALUE", value_parser = tag)]
@@ -50,7 +51,7 @@ pub struct Find {
     #[arg(long, value_name = "SIZE", value_parser = stele_server::config::size)]
     pub max: Option<stele_ground::Bytes>,
     /// Only versions whose content type begins with this
-    #[arg(long, value_name = "TYPE", default_value = "")]
+    #[arg(long, value_name = "TYPE", default_value = "", hide_default_value = true)]
     pub content_type: String,
     /// Print a table as CSV (RFC 4180), with a first line of names
     #[arg(long)]

@@ -19,7 +19,10 @@ pub enum Key {
     Set(KeySet),
     /// Revoke an access key, with immediate effect
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
-    Revoke { id: String },
+    Revoke {
+        /// The access key, as `stele key list` shows it
+        id: String,
+    },
     /// Former spelling of `stele master-key export`
     #[command(hide = true)]
     Escrow(MasterKeyExport),
@@ -46,7 +49,7 @@ takes rights away later. The first two retention officers need no approval. From
 is not valid until another officer approves it (`stele approve`).")]
 pub struct KeyCreate {
     /// Name of the holder, shown in lists of keys
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub name: String,
     /// Rights over the store; separate several by commas, or repeat the option
     #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
@@ -55,7 +58,7 @@ pub struct KeyCreate {
     #[arg(long, value_name = "BUCKET")]
     pub bucket: Vec<String>,
     /// Allow only object keys that begin with this prefix
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Rights over objects, separated by commas
     /// [default: by role: user read,write,delete,list; retention-officer read,list,retain;
@@ -96,6 +99,7 @@ Examples:
 Settings that are not given keep their value. The command is refused when it names a right that the key does not
 have.")]
 pub struct Narrow {
+    /// The access key, as `stele key list` shows it
     pub id: String,
     /// Keep only these roles
     #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
@@ -129,6 +133,7 @@ system clock that is set back behind a moment at which the store was open revive
 A quota counts the versions that the key stored, in every bucket, and the parts of its unfinished uploads. It removes
 nothing, and delete markers are written beyond it. `stele key list` shows what each key owns.")]
 pub struct KeySet {
+    /// The access key, as `stele key list` shows it
     pub id: String,
     /// The key is void from then on: a date or moment in UTC, a duration from now on (30m, 12h,
     /// 90d, 8w, 1y), or `never`

@@ -28,17 +28,17 @@ Examples:
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered=false,true
   stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
   stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
-  stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
+  stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     # s3+http:// without TLS
   stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
-  stele lab run --on backup://host/bench --read 0,100 --access 64MiB --outstanding 1,16    sessions of backups
-  stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
-  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 if missed
-  stele lab run --on /data/target --profile 0s=100,60s=5000                              a ramp
-  stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  a day in two minutes
-  stele lab run tenants.toml --on /data/target        [[tenant]] tables run side by side, each with its objective
+  stele lab run --on backup://host/bench --read 0,100 --access 64MiB --outstanding 1,16    # sessions of backups
+  stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    # Stele's own array, in this process
+  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       # exit code 13 if missed
+  stele lab run --on /data/target --profile 0s=100,60s=5000                              # a ramp
+  stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  # a day in two minutes
+  stele lab run tenants.toml --on /data/target        # [[tenant]] tables run side by side, each with its objective
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
-  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      in the terminal and for Prometheus
-  stele lab run --on null --outstanding 1             the cost of the generator itself
+  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      # in the terminal and for Prometheus
+  stele lab run --on null --outstanding 1             # the cost of the generator itself
   stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
 
 The laboratory makes and fills a file that does not exist (--size). It overwrites data that it did not make
@@ -49,18 +49,18 @@ only with --destroy.")]
 Examples:
   stele lab search --on /data/target --size 10GiB --workload oltp_4k
   stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
-  stele lab search --on /dev/sdx --workload random_read_4k --objective p99=2ms       the highest rate of an open loop
-  stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
+  stele lab search --on /dev/sdx --workload random_read_4k --objective p99=2ms       # the highest rate of an open loop
+  stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     # the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
     /// Replay a trace: repeat the accesses recorded on another storage, at their times, on a target
     #[command(after_help = "\
 Examples:
-  stele lab replay web.blktrace.0 web.blktrace.1 --on /dev/sdx --destroy       one trace of two processors
-  stele lab replay oltp.iolog --on /data/target --size 20GiB --speed 2         twice as fast
-  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     wraps offsets, rounds lengths up to blocks
-  stele lab replay hm_1.csv --on /dev/sdx --destroy --speed max --outstanding 64       without the trace's clock
-  stele lab replay hm_1.csv --on null --plan                                   accesses and devices of the trace
+  stele lab replay web.blktrace.0 web.blktrace.1 --on /dev/sdx --destroy       # one trace of two processors
+  stele lab replay oltp.iolog --on /data/target --size 20GiB --speed 2         # twice as fast
+  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     # wraps offsets, rounds lengths up to blocks
+  stele lab replay hm_1.csv --on /dev/sdx --destroy --speed max --outstanding 64       # without the trace's clock
+  stele lab replay hm_1.csv --on null --plan                                   # accesses and devices of the trace
 
 Formats: blktrace's binary records, fio's logs (version 2 and 3), SPC's lines (unit, block, bytes, operation,
 seconds) and those of MSR (ticks, host, disk, type, offset, bytes). The command checks the whole trace first. An
@@ -71,7 +71,7 @@ discards and flushes are counted but not replayed. A response time counts from t
     /// machine
     #[command(after_help = "\
 Examples:
-  stele lab serve --token-file lab.token                     for this machine only
+  stele lab serve --token-file lab.token                     # for this machine only
   stele lab serve --listen 0.0.0.0:9310 --token-file lab.token
   stele lab run nightly.toml --on /data/target --hosts a:9310,b:9310 --token-file lab.token
 
@@ -100,19 +100,19 @@ connection is not encrypted.")]
     /// in a new paper
     #[command(after_help = "\
 Examples:
-  stele lab paper sweep.lab                              writes sweep.html
-  stele lab paper sweep.lab --pdf                        writes sweep.pdf
+  stele lab paper sweep.lab                              # writes sweep.html
+  stele lab paper sweep.lab --pdf                        # writes sweep.pdf
   stele lab paper sweep.lab --title 'The new array' -o array.pdf
-  stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
-  stele lab paper ds4500.lab --against published -o again.html                      the same paper, from the kept results
-  stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
-  stele lab paper --recipe dr550 --on dir:/mnt/off --on dir:/mnt/on                 the same, of a share without a cache and one with
-  stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
-  stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
-  stele lab paper --recipe gnr-tsm --on backup://host/bench --against published     sessions of backups and restores
-  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
-  stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
-  stele lab paper --recipe spc1-like --on /dev/sdx --destroy -o sdx.html            a ramp of loads at 30 ms
+  stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      # all tables, in minutes
+  stele lab paper ds4500.lab --against published -o again.html                      # the same paper, from the kept results
+  stele lab paper --recipe dr550 --on dir:/srv/share --against published            # a file server's 240 cells
+  stele lab paper --recipe dr550 --on dir:/mnt/off --on dir:/mnt/on                 # the same, of a share without a cache and one with
+  stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                # accesses from cache
+  stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      # streams, one server and two
+  stele lab paper --recipe gnr-tsm --on backup://host/bench --against published     # sessions of backups and restores
+  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    # cells that would run, and how long
+  stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              # a solid state drive by the SNIA's rules
+  stele lab paper --recipe spc1-like --on /dev/sdx --destroy -o sdx.html            # a ramp of loads at 30 ms
 
 Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams),
 fc8 (accesses from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency; it purges the target
@@ -123,10 +123,10 @@ cells, and --resume continues.")]
     /// Draw one chart of a .lab file, or of several in one, in the terminal or as SVG into a file
     #[command(after_help = "\
 Examples:
-  stele lab plot sweep.lab                               the first chart that the file has data for, in the terminal
+  stele lab plot sweep.lab                               # the first chart that the file has data for, in the terminal
   stele lab plot sweep.lab --chart tail -o tail.svg
-  stele lab plot before.lab after.lab --chart tail       both results in one chart
-  stele lab plot sweep.lab --chart help                  lists the charts")]
+  stele lab plot before.lab after.lab --chart tail       # both results in one chart
+  stele lab plot sweep.lab --chart help                  # lists the charts")]
     Plot {
         /// The .lab files
         #[arg(required = true)]
@@ -151,8 +151,8 @@ Examples:
 Examples:
   stele lab check nightly.lab --against release.lab
   stele lab check nightly.lab --against release.lab --tolerance 2% --junit nightly.xml --markdown nightly.md
-  stele lab check results --against release.lab          the newest result of a directory
-  stele lab check results --against results              the newest result against the previous one on the same target
+  stele lab check results --against release.lab          # the newest result of a directory
+  stele lab check results --against results              # the newest result against the previous one on the same target
 
 A cell is kept if the 95 % interval of its ratio is within the tolerance, and regressed if the interval is beyond
 it. A cell is unclear if the interval lies on both sides, or if one of the results is not steady. Exit codes: 0 all
@@ -162,10 +162,10 @@ kept, 13 some regressed, 12 some missing, 10 some unclear.")]
     /// charts
     #[command(after_help = "\
 Examples:
-  stele lab run nightly.toml --out results               keeps the result in a directory, named by its starting time
+  stele lab run nightly.toml --out results               # keeps the result in a directory, named by its starting time
   stele lab history results
-  stele lab history results --cell 'outstanding 8'       draws the trend of a cell in the terminal
-  stele lab history results -o trends.html               a chart for each cell; trends.pdf is a PDF
+  stele lab history results --cell 'outstanding 8'       # draws the trend of a cell in the terminal
+  stele lab history results -o trends.html               # a chart for each cell; trends.pdf is a PDF
 
 The newest figure of a cell stands beside the median of up to 20 earlier ones. Results that are not steady, void or
 partial are shown, but the median leaves them out.")]
@@ -175,19 +175,19 @@ partial are shown, but the median leaves them out.")]
 Examples:
   stele lab compare --on /data/target --against /other/target --workload oltp_4k --outstanding 32 --time 20s
   stele lab compare nightly.toml --on /dev/sdx --against /dev/sdy --blocks 8 --destroy --out drives.lab
-  stele lab compare --on null --against null --time 1s          the null target against itself: no difference
+  stele lab compare --on null --against null --time 1s          # the null target against itself: no difference
 
 The result is the ratio of the rates with its 95 % interval. If the interval contains 1, no difference is shown.")]
     Compare(Compare),
     /// Run a fio job file: its keys have fio's meaning, and --json prints fio's JSON
     #[command(after_help = "\
 Examples:
-  stele lab fio nightly.fio                              a table with the results of each job
-  stele lab fio nightly.fio --json                       the JSON that fio prints with --output-format=json
+  stele lab fio nightly.fio                              # a table with the results of each job
+  stele lab fio nightly.fio --json                       # the JSON that fio prints with --output-format=json
   stele lab fio nightly.fio --out nightly.json
   stele lab fio nightly.fio --section oltp --section stream
-  stele lab fio nightly.fio --plan                       the files that would be made, read and overwritten
-  stele lab fio nightly.fio --destroy                    overwrites files that the laboratory did not make, too
+  stele lab fio nightly.fio --plan                       # the files that would be made, read and overwritten
+  stele lab fio nightly.fio --destroy                    # overwrites files that the laboratory did not make, too
 
 An unknown key is an error that names its line. The laboratory marks the files that jobs make and overwrites them in
 the next run. It overwrites other files only with --destroy, unlike fio.")]
@@ -204,10 +204,10 @@ profile, and removes it at the end.")]
     /// Write the contents of a .lab file in the format of another tool
     #[command(after_help = "\
 Examples:
-  stele lab export sweep.lab --format fio                writes sweep.json, as fio's --output-format=json+
+  stele lab export sweep.lab --format fio                # writes sweep.json, as fio's --output-format=json+
   stele lab export sweep.lab --format iometer -o results.csv
   stele lab export sweep.lab --format csv
-  stele lab export sweep.lab --format rounds             every run second by second: rate, responses, queue, processors")]
+  stele lab export sweep.lab --format rounds             # every run second by second: rate, responses, queue, processors")]
     Export {
         /// The .lab file
         file: PathBuf,
@@ -221,9 +221,9 @@ Examples:
     /// Convert fio job files, Iometer configurations and FFSB profiles into jobs of the laboratory
     #[command(after_help = "\
 Examples:
-  stele lab import nightly.fio                    writes NAME.toml for each job into this directory
+  stele lab import nightly.fio                    # writes NAME.toml for each job into this directory
   stele lab import nightly.fio --lenient --into jobs
-  stele lab import servers.icf                    a job for each access specification that is assigned")]
+  stele lab import servers.icf                    # a job for each access specification that is assigned")]
     Import {
         /// The file of the other tool
         file: PathBuf,

@@ -37,5 +37,6 @@ pub struct MasterKeyRequest {
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  stele master-key verify /media/usb/stele-master.key")]
 pub struct MasterKeyVerify {
+    /// The exported key
     pub file: PathBuf,
 }

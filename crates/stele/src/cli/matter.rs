@@ -15,6 +15,7 @@ Examples:
 It holds nothing until it is put on versions. A name is used once. From the first matter on, older versions of Stele
 refuse the store.")]
     Open {
+        /// Name of the new matter
         name: String,
         /// Why versions are held, for the audit log and for `stele why`
         #[arg(long, value_parser = super::words::reason)]
@@ -33,6 +34,7 @@ Examples:
 
 `s3` is the matter of S3's legal hold. Lines of --versions can be given to `stele matter release --list`.")]
     Show {
+        /// The matter, as `stele matter list` shows it
         name: String,
         /// Print every version under it instead, as BUCKET/KEY@VERSION
         #[arg(long)]
@@ -69,6 +71,7 @@ A released version without another hold or retention can be deleted.")]
         after_help = "Example:\n  stele matter close smith-v-jones --officer anna.json\n  stele approve REQUEST --officer ben.json"
     )]
     Close {
+        /// The matter, as `stele matter list` shows it
         name: String,
         /// File with an officer's access_key and secret_key, as `stele key create --json` prints
         /// them
@@ -87,11 +90,13 @@ pub struct OfficerArgs {
 
 #[derive(Args, Debug)]
 pub struct Change {
+    /// The matter, as `stele matter list` shows it
     pub name: String,
+    /// Versions in this bucket
     #[arg(long, required_unless_present = "list")]
     pub bucket: Option<String>,
     /// Only keys that begin with this
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub prefix: String,
     /// Only versions with this tag; may be repeated, and then takes all of them
     #[arg(long, value_name = "KEY=VALUE", value_parser = tag)]

@@ -40,10 +40,10 @@ use clap::{Args, Parser, Subcommand};
     propagate_version = true,
     after_help = "\
 Examples:
-  stele up                                    start with a pool of file drives under ./stele-data
-  stele pool status                           drives, health, space, rebuild
+  stele up                                    # start with a pool of file drives under ./stele-data
+  stele pool status                           # drives, health, space, rebuild
   stele bucket create records --lock --retention compliance:7y
-  stele why records/2026/ledger.pdf           why a version cannot be deleted, and when it can be
+  stele why records/2026/ledger.pdf           # why a version cannot be deleted, and when it can be
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damaged or too few drives,
 6 full, 7 busy or no server, 8 drives did not answer in time, 9 there already; of measurements:

@@ -11,7 +11,7 @@ use stele_server::config::size;
 Examples:
   stele up
   stele up --dir /srv/stele --listen 127.0.0.1:9000
-  stele up --json                 one line with endpoint and key (or its file) when ready
+  stele up --json                 # one line with endpoint and key (or its file) when ready
 
 The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume and an 8+2 data volume. It prints
 the access key once; without a terminal it writes the key to first-key.json in the data directory. A later start
@@ -19,24 +19,24 @@ serves the pool as it was made, and warns where an option asks for another. Stop
 pub struct Up {
     /// Address of the S3 endpoint; port 0 picks a free port
     /// [default: as configured; at the first start 127.0.0.1:9000]
-    #[arg(long)]
+    #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<SocketAddr>,
     /// Serve HTTPS with a self-signed certificate, made at the first start
     #[arg(long)]
     pub tls: bool,
     /// Number of file drives, at the first start [default: 12]
-    #[arg(long)]
+    #[arg(long, value_name = "N")]
     pub drives: Option<u32>,
     /// Size of each file drive, at the first start; files are sparse
     /// [default: 4 GiB, less if the disk is small]
-    #[arg(long, value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub drive_size: Option<Bytes>,
     /// Allocate the whole file drives at the first start. The start takes longer; no later write
     /// waits for the file system to find space
     #[arg(long, alias = "written")]
     pub preallocate: bool,
     /// Code of the data volume, at the first start [default: 8+2]
-    #[arg(long)]
+    #[arg(long, value_name = "CODE")]
     pub data: Option<stele_codes::Code>,
 }
 

@@ -12,7 +12,10 @@ pub enum Drive {
     #[command(
         after_help = "Examples:\n  stele drive dump /dev/sdb\n  stele drive dump stele-data/drives/e0-0.img --json"
     )]
-    Dump { path: PathBuf },
+    Dump {
+        /// The drive: a block device or a file
+        path: PathBuf,
+    },
     /// Change what the pool knows of a drive
     #[command(after_help = "\
 Example:
@@ -63,6 +66,7 @@ Examples:
 Refused for every drive that this pool knows, including missing and failed drives. Refused for a drive of another pool
 unless --pool names that pool, and always if that pool holds retained records.")]
     Wipe {
+        /// The drive: a block device or a file
         path: PathBuf,
         /// Identity of the pool that the drive belonged to, if that is another pool
         #[arg(long, value_name = "ID")]
@@ -111,7 +115,7 @@ pub enum Clock {
     #[command(after_help = "\
 Examples:
   stele clock accept --yes
-  stele clock accept --officer anna.json          where it takes two officers (`stele act list`)")]
+  stele clock accept --officer anna.json          # where it takes two officers (`stele act list`)")]
     Accept {
         /// Ask as this officer; another one approves
         #[arg(long, value_name = "FILE", conflicts_with = "yes")]
@@ -137,8 +141,8 @@ Example, by two officers who are two users of this machine:
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  stele approve                                   the waiting requests, and the effect of each
-  stele approve --officer ben.json                the same, for a user whom [admin] officers names
+  stele approve                                   # the waiting requests, and the effect of each
+  stele approve --officer ben.json                # the same, for a user whom [admin] officers names
   stele approve 7k2m9xqa --officer ben.json
   stele approve 7k2m9xqa --refuse --officer ben.json
 
@@ -153,7 +157,7 @@ pub struct Approve {
     #[arg(long, requires = "request")]
     pub refuse: bool,
     /// Do not ask for confirmation
-    #[arg(long)]
+    #[arg(long, requires = "request")]
     pub yes: bool,
 }
 

@@ -301,3 +301,28 @@ fn a_date_before_1970_is_told_as_one() {
     assert_eq!(said(&["run", "/srv", "--keep-until", "1970-01-01"]), "");
     assert!(said(&["restore", "latest", "--to", "x", "--at", "1969-12-31"]).contains("lies before 1970"));
 }
+
+/// A script whose variable is empty names no request. A list would look like an approval.
+#[test]
+fn an_approval_takes_the_name_of_a_request() {
+    for option in ["--yes", "--refuse"] {
+        assert!(Cli::try_parse_from(["stele", "approve", option]).is_err(), "{option}");
+        assert!(Cli::try_parse_from(["stele", "approve", "7k2m9xqa", option]).is_ok(), "{option}");
+    }
+    assert!(Cli::try_parse_from(["stele", "approve"]).is_ok());
+}
+
+#[test]
+fn every_argument_is_explained() {
+    fn look(command: &Command, path: &str, missing: &mut Vec<String>) {
+        for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+            if argument.get_help().is_none() && argument.get_long_help().is_none() {
+                missing.push(format!("{path}: {}", argument.get_id()));
+            }
+        }
+        command.get_subcommands().for_each(|below| look(below, &format!("{path} {}", below.get_name()), missing));
+    }
+    let mut missing = Vec::new();
+    look(&Cli::command(), "stele", &mut missing);
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}

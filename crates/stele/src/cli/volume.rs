@@ -18,6 +18,7 @@ pub enum Volume {
     /// Show one volume
     #[command(after_help = "Examples:\n  stele volume show data\n  stele volume show vm1 --watch")]
     Show {
+        /// The volume or snapshot, as `stele volume list` shows it
         name: String,
         /// Update every second, and show the activity of each connection
         #[arg(long)]
@@ -31,11 +32,12 @@ pub enum Volume {
         Smaller: hosts disconnect first. A volume with data behind the new end, with snapshots or of a clone stays\n\
         as it is; the refusal says how small it can become. No data is cut off.\n\n\
         Examples:\n\
-        \x20 stele volume resize vm1 40GiB         larger\n\
-        \x20 resize2fs /dev/nbd0 20G               on its host, before it becomes smaller\n\
-        \x20 blkdiscard --offset 20GiB /dev/nbd0   and what lies behind the new end\n\
-        \x20 stele volume resize vm1 20GiB         smaller")]
+        \x20 stele volume resize vm1 40GiB         # larger\n\
+        \x20 resize2fs /dev/nbd0 20G               # on its host, before it becomes smaller\n\
+        \x20 blkdiscard --offset 20GiB /dev/nbd0   # and what lies behind the new end\n\
+        \x20 stele volume resize vm1 20GiB         # smaller")]
     Resize {
+        /// The volume, as `stele volume list` shows it
         name: String,
         /// The new total size
         #[arg(value_parser = size)]
@@ -45,14 +47,26 @@ pub enum Volume {
     Export(super::export::VolumeExport),
     /// Keep the present contents of a volume under a name of their own, read-only
     #[command(after_help = "Example:\n  stele volume snapshot vm1 vm1-monday")]
-    Snapshot { volume: String, name: String },
+    Snapshot {
+        /// The volume, as `stele volume list` shows it
+        volume: String,
+        /// Name of the new snapshot
+        name: String,
+    },
     /// Make a writable volume that begins with the contents of a snapshot
     #[command(after_help = "Example:\n  stele volume clone vm1-monday vm1-test")]
-    Clone { snapshot: String, name: String },
+    Clone {
+        /// The snapshot, as `stele volume list` shows it
+        snapshot: String,
+        /// Name of the new volume
+        name: String,
+    },
     /// Return a volume to one of its snapshots; later writes are lost
     #[command(after_help = "Example:\n  stele volume rollback vm1 vm1-monday --yes")]
     Rollback {
+        /// The volume, as `stele volume list` shows it
         volume: String,
+        /// One of its snapshots
         snapshot: String,
         /// Roll back even if hosts that may write to the volume are connected
         #[arg(long)]
@@ -65,6 +79,7 @@ pub enum Volume {
     /// clones
     #[command(after_help = "Example:\n  stele volume delete scratch --yes")]
     Delete {
+        /// The volume or snapshot, as `stele volume list` shows it
         name: String,
         /// Do not ask for confirmation
         #[arg(long)]
@@ -78,6 +93,7 @@ Examples:
   stele volume create vm1 --code mirror-3 --size 20GiB
   stele volume create media --code 8+2 --size 1TiB --strip 256KiB --digest strip")]
 pub struct VolumeCreate {
+    /// Name of the new volume
     pub name: String,
     /// mirror-2 to mirror-5, or k+m, for example 5+1, 8+2 or 16+3
     #[arg(long, value_name = "CODE")]
@@ -104,6 +120,7 @@ pub struct VolumeCreate {
 
 #[derive(Args, Debug)]
 pub struct VolumeSet {
+    /// The volume, as `stele volume list` shows it
     pub name: String,
     /// Stripes read ahead of a sequential reader, 0 to 16; 0 reads nothing ahead
     #[arg(long, value_name = "STRIPES", value_parser = clap::value_parser!(u8).range(0..=16))]

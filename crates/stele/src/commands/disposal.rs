@@ -44,7 +44,8 @@ pub async fn run(site: &Site, json: bool, command: Disposal) -> Outcome<()> {
             let rate = match rate.as_str() {
                 "none" => None,
                 number => Some(number.parse().map_err(|_| {
-                    Failure::usage(format!("'{number}' is no rate")).next("write versions a second, or none")
+                    Failure::usage(format!("'{number}' is no rate"))
+                        .next("write versions a second, 1 to 1000000, or none")
                 })?),
             };
             status(json, &ask(site, calls::DisposalRate { rate }).await?)

@@ -38,7 +38,7 @@ pub async fn add(connection: &Connection, json: bool, add: VolumeExport) -> Outc
     }
     print!("{}", table(std::slice::from_ref(&view)));
     for warning in &view.warnings {
-        println!("\nWarning: {warning}.");
+        println!("\nWarning: {}.", Shown(warning));
     }
     if !connection.is_server() {
         println!("\nNo server runs: `stele serve` will serve it.");
@@ -74,6 +74,7 @@ async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()>
                 return print_json(&views);
             }
             print!("{}", table(&views));
+            views.iter().flat_map(|view| &view.warnings).for_each(|warning| println!("\nWarning: {}.", Shown(warning)));
             Ok(())
         }
         Export::Set(set) => {
@@ -82,7 +83,7 @@ async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()>
                 return print_json(&view);
             }
             print!("{}", table(std::slice::from_ref(&view)));
-            view.warnings.iter().for_each(|warning| println!("\nWarning: {warning}."));
+            view.warnings.iter().for_each(|warning| println!("\nWarning: {}.", Shown(warning)));
             Ok(())
         }
         Export::Remove { name, protocol } => {
@@ -105,6 +106,7 @@ fn changes(set: ExportSet) -> Outcome<calls::SetExport> {
         tls: set.tls,
         certificates: list(&set.client_certificate)?,
         chap: credentials(set.chap_user, set.chap_secret)?,
+        mutual: credentials(set.mutual_user, set.mutual_secret)?,
         no_chap: set.no_chap,
     })
 }

@@ -31,7 +31,7 @@ use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::read_back;
 use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
-use stele_lab::report::{Side, called, chosen, rate_said, remark, sides};
+use stele_lab::report::{Side, bytes_of, called, chosen, rate_said, remark, sides};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{ab_test, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
@@ -40,7 +40,7 @@ use stele_server::failure::{Failure, Kind, Outcome};
 use crate::cli::lab::{Compare, Lab, LabRun, OriginArg, PapersCommand, Search, What};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
-use asked::{add_load, add_search, job_of, kept_in_directory};
+use asked::{add_load, add_search, job_of, kept_in_directory, text_of};
 use live::Live;
 use progress::Progress;
 use stop::until_stopped;
@@ -91,7 +91,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
 }
 
 fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool, json: bool) -> Outcome<()> {
-    let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
+    let text = text_of(file)?;
     let origin = from.map_or_else(|| Origin::of(&text), Into::into);
     let jobs =
         import::jobs(&text, origin, lenient).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
@@ -234,6 +234,7 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
     match (out, resume) {
         (None, _) => Ok((None, Vec::new())),
         (Some(path), true) if Recorder::never_began(path) && path.exists() => {
+            Recorder::admit(path)?;
             std::fs::remove_file(path).map_err(|error| LabError::of(&error, "cannot be made anew", path))?;
             Ok((Some(created(path, head)?), Vec::new()))
         }
@@ -254,6 +255,7 @@ fn admit(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<()> {
         Ok(_) if !resume => Err(result_exists(path)),
         Ok(_) if Recorder::never_began(path) => Ok(()),
         Ok(_) => {
+            Recorder::admit(path)?;
             let recorded = record::read(path)?;
             if recorded.digest.is_some() {
                 return Err(record::ended(path).into());
@@ -472,8 +474,8 @@ fn sizes(spec: &AccessSpec) -> String {
 }
 
 /// The table row of one cell; remarks stand below the table, since they are longer than a line.
-fn row_of(cell: &CellRecord) -> Vec<String> {
-    let Some(run) = chosen(cell) else { return vec![cell.name.clone()] };
+fn row_of(cell: &CellRecord, name: String) -> Vec<String> {
+    let Some(run) = chosen(cell) else { return vec![name] };
     let total = run.total();
     let response = &total.response;
     let (rate, load) = match &cell.search {
@@ -492,10 +494,10 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     // Without an answer there is no response.
     let said = |span: Duration| if response.count() == 0 { "-".into() } else { span.to_string() };
     vec![
-        shown(&called(cell)),
+        name,
         load,
         rate_said(cell, rate),
-        megabytes(cell, total.bytes),
+        megabytes(cell, bytes_of(cell, &total)),
         said(response.mean()),
         said(response.percentile(0.5)),
         said(response.percentile(0.99)),
@@ -537,9 +539,32 @@ fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
     all.into_iter().map(row).collect()
 }
 
+/// In a narrow terminal cells are named by their values alone, below the names of the axes: a name
+/// that loses its middle may be that of another cell.
 fn table(cells: &[CellRecord]) -> String {
+    let whole = table_of(cells, called);
+    let values = |cell: &CellRecord| match cell.axes.as_slice() {
+        [] => called(cell),
+        axes => axes.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", "),
+    };
+    let short = table_of(cells, values);
+    let mut text = match (whole.fits(), short.fits()) {
+        (false, true) => {
+            let axes = cells.iter().map(|cell| &cell.axes).find(|axes| !axes.is_empty()).into_iter().flatten();
+            let names: Vec<String> = axes.map(|(name, _)| shown(name)).collect();
+            format!("cells by {}\n{}", names.join(", "), short.render())
+        }
+        _ => whole.render(),
+    };
+    for (cell, remark) in cells.iter().map(|cell| (cell, remark(cell))).filter(|(_, remark)| !remark.is_empty()) {
+        text.push_str(&format!("\n{}: {}\n", Shown(&called(cell)), Shown(&remark)));
+    }
+    text
+}
+
+fn table_of(cells: &[CellRecord], named: impl Fn(&CellRecord) -> String) -> Table {
     let mut table = Table::new(&[
-        ("cell", Align::Left),
+        ("cell", Align::Whole),
         ("load", Align::Right),
         ("accesses/s", Align::Right),
         ("MB/s", Align::Right),
@@ -551,12 +576,8 @@ fn table(cells: &[CellRecord]) -> String {
         ("CPU us", Align::Right),
     ]);
     for cell in cells.iter().filter(|cell| chosen(cell).is_some()) {
-        table.row(row_of(cell));
+        table.row(row_of(cell, shown(&named(cell))));
         rows_of_sides(cell).into_iter().for_each(|row| table.row(row));
     }
-    let mut text = table.render();
-    for (cell, remark) in cells.iter().map(|cell| (cell, remark(cell))).filter(|(_, remark)| !remark.is_empty()) {
-        text.push_str(&format!("\n{}: {}\n", Shown(&called(cell)), Shown(&remark)));
-    }
-    text
+    table
 }

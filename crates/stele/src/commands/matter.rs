@@ -251,9 +251,18 @@ async fn listed(site: &Site, json: bool, name: &str, path: &Path, put: bool, off
     }
     match done.failed {
         0 => Ok(()),
-        failed => Err(Failure::failed(format!("{} failed: {}", counted(failed, "version"), done.failures.join("; ")))
+        failed => Err(Failure::failed(in_words(failed, &done.failures))
             .next("correct the list and give the command again; versions that are done stay as they are")),
     }
+}
+
+/// The failures, of which the first few are told.
+fn in_words(failed: u64, first: &[String]) -> String {
+    let more = match failed.saturating_sub(first.len() as u64) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!("{} failed: {}{more}", counted(failed, "version"), first.join("; "))
 }
 
 async fn each_page(
@@ -290,5 +299,17 @@ async fn each_page(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_that_are_not_told_are_counted() {
+        let first = ["line 1".to_owned(), "line 4".to_owned()];
+        assert_eq!(in_words(2, &first), "2 versions failed: line 1; line 4");
+        assert_eq!(in_words(31, &first), "31 versions failed: line 1; line 4; and 29 more");
     }
 }

@@ -36,6 +36,7 @@ use serde::Serialize;
 use stele_ground::Shown;
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Outcome};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::show::Drive;
 use crate::cli::upgrade::Upgrade;
@@ -93,6 +94,19 @@ pub fn print_json(value: &impl Serialize) -> Outcome<()> {
         stele_server::said::json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     println!("{text}");
     Ok(())
+}
+
+/// Works until the work is done, or until Ctrl-C or SIGTERM ends it: also while a server gives no
+/// answer.
+pub async fn until_told(work: impl Future<Output = Outcome<()>>) -> Outcome<()> {
+    let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    tokio::select! {
+        done = work => done,
+        _ = interrupt.recv() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+    }
 }
 
 /// Asks on a terminal for confirmation. Without a terminal, the flag must be given.

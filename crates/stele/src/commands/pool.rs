@@ -22,7 +22,7 @@ use stele_server::node::{Node, Opening};
 use stele_server::said::answered;
 
 use crate::cli::pool::{self as arguments, PoolCommand};
-use crate::commands::{confirm, print_json};
+use crate::commands::{confirm, print_json, until_told};
 use crate::output::{bar, span};
 
 mod drives;
@@ -101,6 +101,15 @@ async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outc
 
 async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
     let connection = Connection::find(site).await?;
+    let shown = match watch {
+        true => until_told(statuses(&connection, json, true)).await,
+        false => statuses(&connection, json, false).await,
+    };
+    connection.leave().await?;
+    shown
+}
+
+async fn statuses(connection: &Connection, json: bool, watch: bool) -> Outcome<()> {
     loop {
         let status = connection.call(ShowPool {}).await?;
         if json {
@@ -115,14 +124,10 @@ async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
             }
         }
         if !watch {
-            break;
+            return Ok(());
         }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
-            _ = tokio::signal::ctrl_c() => break,
-        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    connection.leave().await
 }
 
 /// The output of `pool scrub --wait --json`, printed once.

@@ -47,7 +47,7 @@ const FIRST_KEY: &str = "first-key.json";
 
 /// What a server leaves in its data directory, and no start that was killed before it served. In a
 /// directory with one of them, a configuration that is not there was lost.
-const OF_A_SERVER: [&str; 5] = [FIRST_KEY, "alarms.jsonl", "exports.json", "heads", "history.json"];
+const OF_A_SERVER: [&str; 4] = [FIRST_KEY, "exports.json", "heads", "history.json"];
 
 /// The archive refuses every change, and there is no key yet.
 const NO_FIRST_KEY: &str = "the archive is open for reading only, so no first key was made, and S3 clients have none; \

@@ -12,10 +12,9 @@ use stele_server::api::pool::{ProgressView, StandingView, StatusView};
 use stele_server::api::top::{FrontendCounts, Sample, SampleView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
-use stele_server::failure::{Failure, Outcome};
-use tokio::signal::unix::{SignalKind, signal};
+use stele_server::failure::Outcome;
 
-use crate::commands::print_json;
+use crate::commands::{print_json, until_told};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, paint, span};
 
 const EVERY: Duration = Duration::from_secs(1);
@@ -100,25 +99,22 @@ pub async fn run(site: &Site, json: bool, once: bool) -> Outcome<()> {
 }
 
 async fn show(connection: &Connection, json: bool, once: bool) -> Outcome<()> {
-    let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
-    let (mut interrupt, mut terminate) =
-        (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?);
     let screen = (!json && !once && std::io::stdout().is_terminal()).then(Screen::enter);
+    until_told(samples(connection, json, once, screen.is_some())).await
+}
+
+async fn samples(connection: &Connection, json: bool, once: bool, clears: bool) -> Outcome<()> {
     let mut before: SampleView = connection.call(Sample {}).await?;
     let mut asked = Instant::now();
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
-            _ = interrupt.recv() => return Ok(()),
-            _ = terminate.recv() => return Ok(()),
-        }
+        tokio::time::sleep(EVERY).await;
         let now = connection.call(Sample {}).await?;
         let view = view(&before, &now, asked.elapsed());
         asked = Instant::now();
         if json {
             print_json(&view)?;
         } else {
-            let clear = if screen.is_some() { "\u{1b}[H\u{1b}[2J" } else { "" };
+            let clear = if clears { "\u{1b}[H\u{1b}[2J" } else { "" };
             print!("{clear}{}", render(&view, &now.status.name));
             crate::output::flush()?;
         }

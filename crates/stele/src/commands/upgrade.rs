@@ -152,7 +152,7 @@ async fn on_volumes(site: &Site, config: Config, running: Option<PathBuf>) -> Ou
     }
     let opening = Opening { read_only: true, ..Opening::for_command() };
     let node = Node::open_pool(site, config, opening).await?;
-    let view = Connection::Drives(Box::new(node));
+    let view = Connection::Drives(Box::new(node), site.clone());
     let found = view.exact(Formats {}).await;
     view.leave().await?;
     Ok((found?, false))

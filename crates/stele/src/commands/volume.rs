@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use stele_block::ConnectionView;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted};
+use stele_server::api::export::ListExports;
 use stele_server::api::volume::{self as calls, DetailView, VolumeView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
+use stele_server::exports::still_exported;
 use stele_server::failure::{Failure, Kind, Outcome};
 use stele_server::node::volumes::not_deleted;
 
@@ -30,7 +32,8 @@ pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
 }
 
 /// Asks before what cannot be undone. It looks first, and asks nothing of a name that no volume
-/// has, or of a volume that no command deletes.
+/// has, of a volume that no command deletes or that is exported, or of a rollback to what is no
+/// snapshot.
 async fn ask(connection: &Connection, command: &Volume) -> Outcome<()> {
     match command {
         Volume::Delete { name, yes: false } => {
@@ -38,10 +41,18 @@ async fn ask(connection: &Connection, command: &Volume) -> Outcome<()> {
             if let Some(owner) = detail.volume.owner {
                 return Err(Failure::new(Kind::Refused, not_deleted(name, &owner)));
             }
+            let exports: Vec<_> = connection.call(ListExports {}).await?.into_iter().map(|view| view.export).collect();
+            if let Some(message) = still_exported(name, &exports) {
+                return Err(Failure::new(Kind::Refused, message));
+            }
             confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")
         }
         Volume::Rollback { volume, snapshot, yes: false, .. } => {
             connection.call(calls::ShowVolume { name: volume.clone() }).await?;
+            let volumes = connection.call(calls::ListVolumes {}).await?;
+            if let Some(failure) = calls::no_way_back(&volumes, volume, snapshot) {
+                return Err(failure);
+            }
             confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose all later writes?"), "--yes")
         }
         _ => Ok(()),

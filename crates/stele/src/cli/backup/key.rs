@@ -23,7 +23,7 @@ pub enum BackupKey {
         #[arg(long, value_name = "FILE")]
         new_password_file: PathBuf,
         /// A word about this password, stored in plain text
-        #[arg(long, default_value = "")]
+        #[arg(long, default_value = "", hide_default_value = true)]
         label: String,
     },
     /// Remove a password, or a damaged key; the last one stays
@@ -64,6 +64,7 @@ Keep it offline."
     Verify {
         #[command(flatten)]
         place: RepositoryArgs,
+        /// The exported key
         file: PathBuf,
     },
 }

@@ -86,9 +86,13 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
 /// for the user's identity.
 fn socket(site: &Site, config: &Config) -> Option<Finding> {
     let path = site.admin_socket(config);
-    let Ok(about) = fs::metadata(&path) else {
-        let message = format!("no server has made {}", path.display());
-        return Some(Finding::new("socket", Verdict::Note, message, "`stele serve`, if one should run"));
+    let about = match fs::metadata(&path) {
+        Ok(about) => about,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let message = format!("no server has made {}", path.display());
+            return Some(Finding::new("socket", Verdict::Note, message, "`stele serve`, if one should run"));
+        }
+        Err(error) => return Some(unanswered(&path, &error)),
     };
     let open = about.mode() & 0o077 != 0;
     if !about.file_type().is_socket() || (open && config.admin.officers.is_empty()) {
@@ -112,13 +116,26 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
     }
     Some(match std::os::unix::net::UnixStream::connect(&path) {
         Ok(_) => Finding::good("socket", format!("a server answers at {}", path.display())),
-        Err(error) => Finding::new(
+        Err(error) => unanswered(&path, &error),
+    })
+}
+
+/// A socket that takes no connection: of no server, or closed to this user.
+pub(super) fn unanswered(path: &Path, error: &std::io::Error) -> Finding {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => Finding::new(
+            "socket",
+            Verdict::Note,
+            format!("this user may not ask the server at {}", path.display()),
+            "run the doctor as root or as the user that the server runs as",
+        ),
+        _ => Finding::new(
             "socket",
             Verdict::Note,
             format!("no server answers at {}: {error}", path.display()),
             "`stele serve`, if a server should run",
         ),
-    })
+    }
 }
 
 /// Whether every user may enter the folders above a path, which may be relative.

@@ -193,7 +193,7 @@ pub fn drives(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
                 grounds.len(),
                 names(&missing)
             ),
-            "return them, or `stele pool replace`; run the doctor as the user that the server runs as",
+            "run the doctor as the user that the server runs as; where they are gone: return them, or `stele pool replace`",
         ),
     });
     let files = grounds.iter().filter(|ground| ground.readable && !ground.is_device);

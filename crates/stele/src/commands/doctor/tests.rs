@@ -93,6 +93,17 @@ fn a_healthy_machine_is_called_so() {
 }
 
 #[test]
+fn a_socket_that_is_closed_to_this_user_is_not_called_unserved() {
+    for (kind, says) in [
+        (std::io::ErrorKind::PermissionDenied, "this user may not ask the server"),
+        (std::io::ErrorKind::ConnectionRefused, "no server answers"),
+    ] {
+        let found = files::unanswered(Path::new("data/stele.sock"), &kind.into());
+        assert!(found.verdict == Verdict::Note && found.message.contains(says) && !found.next.is_empty(), "{found:?}");
+    }
+}
+
+#[test]
 fn whatever_will_hurt_is_found() {
     let patient = Patient::new("ill");
     // Two files of one file system.

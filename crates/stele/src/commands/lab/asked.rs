@@ -1,8 +1,11 @@
 //! A job from a file, with the options that take precedence over it.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stele_ground::Bytes;
 use stele_ground::calendar::stamp;
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job, OfPart, SearchPart};
@@ -43,11 +46,26 @@ pub fn in_directory(out: Option<PathBuf>, resume: bool) -> Outcome<Option<PathBu
     Ok(Some(directory.join(format!("{name}.lab"))))
 }
 
+/// Bytes of a job at most: another file may be as large as a drive.
+const JOB_MAX: u64 = 16 << 20;
+
+/// The text of a job file, of whichever tool.
+pub fn text_of(path: &Path) -> Outcome<String> {
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
+    let mut bytes = Vec::new();
+    File::open(path).map_err(cannot)?.take(JOB_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > JOB_MAX {
+        let most = Bytes(JOB_MAX);
+        return Err(Failure::usage(format!("{}: is longer than {most}, and so no job", path.display())));
+    }
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("{}: is no text, and so no job", path.display())))
+}
+
 pub fn job_of(what: &What) -> Outcome<Job> {
     let mut job = match &what.job {
         None => Job::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
+            let text = text_of(path)?;
             Job::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
         }
     };

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use stele_ground::shown::{Shown, shown};
 use stele_lab::baseline::{self, Checked, Metric, Verdict};
+use stele_lab::compare::{self, Apart};
 use stele_lab::error::LabError;
 use stele_lab::{history, record};
 use stele_server::failure::{Failure, Kind, Outcome};
@@ -59,6 +60,11 @@ pub fn run(json: bool, asked: &Check) -> Outcome<()> {
         let (now, then) = (Shown(&result.head.target), Shown(&before.head.target));
         println!("\nnot of the same target: {now}, and {then} before");
     }
+    let of_machine = |apart: &Apart| !["target", "used", "program"].contains(&apart.name.as_str());
+    let apart: Vec<Apart> = compare::apart(&before.head, &result.head).into_iter().filter(of_machine).collect();
+    if !json {
+        print!("{}", super::show::apart_said(&apart, ["in the baseline", "in the result"]));
+    }
     verdict(&checked)
 }
 
@@ -75,7 +81,7 @@ fn row(cell: &Checked) -> serde_json::Value {
 
 fn table(checked: &[Checked]) {
     let mut table = Table::new(&[
-        ("cell", Align::Left),
+        ("cell", Align::Whole),
         ("baseline", Align::Right),
         ("result", Align::Right),
         ("ratio", Align::Right),

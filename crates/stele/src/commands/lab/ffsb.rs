@@ -4,7 +4,6 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
-use stele_lab::error::LabError;
 use stele_lab::ffsb::{self, FfsbProfile, FfsbProgress, GroupResult};
 use stele_lab::job::parse_duration;
 use stele_server::failure::{Failure, Kind, Outcome};
@@ -16,7 +15,7 @@ use crate::output::{Align, Table};
 
 pub async fn run(json: bool, asked: Ffsb) -> Outcome<()> {
     let file = &asked.file;
-    let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
+    let text = super::asked::text_of(file)?;
     let mut profile =
         ffsb::profile::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     if let Some(time) = &asked.time {

@@ -34,7 +34,7 @@ pub async fn run(json: bool, asked: Fio) -> Outcome<()> {
 
 fn jobs(file: &Path, sections: &[String]) -> Outcome<Vec<Options>> {
     let in_file = |error: LabError| Failure::usage(format!("{}: {error}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
+    let text = super::asked::text_of(file)?;
     let mut found = fio::file::sections(&text).map_err(in_file)?;
     if let Some(missing) = sections.iter().find(|name| !found.iter().any(|section| section.name == **name)) {
         let names: Vec<&str> = found.iter().map(|section| section.name.as_str()).collect();

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use stele_ground::shown::shown;
 use stele_ground::{Bytes, Duration, counted};
 use stele_lab::job::JobCell;
 use stele_lab::live::run::Draining;
@@ -144,7 +145,7 @@ impl<'a> Progress<'a> {
             return;
         }
         self.clear();
-        let said = super::row_of(found).into_iter().chain([report::remark(found)]);
+        let said = super::row_of(found, shown(&report::called(found))).into_iter().chain([report::remark(found)]);
         let row = said.filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
         eprintln!("{}", row.join("  "));
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 use stele_ground::shown::{Shown, shown};
 use stele_ground::{Bytes, Duration};
 use stele_lab::ab_test::{self, Judged, Ratio};
+use stele_lab::baseline;
+use stele_lab::compare::Apart;
 use stele_lab::job::{Job, JobCell};
 use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
@@ -170,6 +172,7 @@ fn rounds_of(cell: &CellRecord) -> String {
 
 pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()> {
     let (both, alone) = stele_lab::compare::compare(first, second);
+    let apart = stele_lab::compare::apart(&first.head, &second.head);
     if both.is_empty() {
         let (shown, more) = alone.split_at(alone.len().min(CELLS_SHOWN));
         let names = match (shown, more) {
@@ -190,10 +193,14 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
                 })
             })
             .collect();
-        return print_json(&serde_json::json!({ "cells": rows, "alone": alone }));
+        let apart: Vec<_> = apart
+            .iter()
+            .map(|apart| serde_json::json!({ "name": apart.name, "first": apart.values.0, "second": apart.values.1 }))
+            .collect();
+        return print_json(&serde_json::json!({ "cells": rows, "alone": alone, "apart": apart }));
     }
     let mut table = Table::new(&[
-        ("cell", Align::Left),
+        ("cell", Align::Whole),
         ("first", Align::Right),
         ("second", Align::Right),
         ("ratio", Align::Right),
@@ -203,11 +210,11 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
         ("", Align::Left),
     ]);
     for cell in &both {
-        let interval = cell.interval.map_or("one round".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
+        let interval = cell.interval.map_or("one round".into(), baseline::bounds);
         table.row(vec![
             shown(&cell.name),
-            format!("{:.0}", cell.rates.0),
-            format!("{:.0}", cell.rates.1),
+            a_second(cell.rates.0),
+            a_second(cell.rates.1),
             format!("{:.3}", cell.ratio),
             interval,
             Duration(cell.responses.0).to_string(),
@@ -219,7 +226,22 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     if !alone.is_empty() {
         println!("\nonly in one of them: {}", Shown(&alone.join("; ")));
     }
+    print!("{}", apart_said(&apart, ["in the first", "in the second"]));
     Ok(())
+}
+
+/// What may have caused a difference beside the targets: figures of two machines are no comparison
+/// of two drives.
+pub fn apart_said(apart: &[Apart], [first, second]: [&'static str; 2]) -> String {
+    if apart.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[("not the same", Align::Whole), (first, Align::Left), (second, Align::Left)]);
+    let said = |value: &String| if value.is_empty() { "not known".to_owned() } else { shown(value) };
+    for one in apart {
+        table.row(vec![shown(&one.name), said(&one.values.0), said(&one.values.1)]);
+    }
+    format!("\n{}", table.render())
 }
 
 /// The result of a comparison in blocks.
@@ -236,7 +258,7 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
         return Ok(());
     }
     let mut table = Table::new(&[
-        ("cell", Align::Left),
+        ("cell", Align::Whole),
         ("A", Align::Right),
         ("B", Align::Right),
         ("B/A", Align::Right),
@@ -247,8 +269,7 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
         ("blocks", Align::Right),
         ("", Align::Left),
     ]);
-    let interval =
-        |ratio: &Ratio| ratio.interval.map_or("one block".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
+    let interval = |ratio: &Ratio| ratio.interval.map_or("one block".into(), baseline::bounds);
     for cell in all {
         table.row(vec![
             shown(&cell.name),

@@ -172,7 +172,7 @@ fn space(status: &StatusView) -> Vec<Line> {
     }
     if *overpromised_raw > 0 {
         let (promised, lacking) = (Bytes(*promised_raw), Bytes(*overpromised_raw));
-        lines.push(line(WARNING, format!("volumes promise {promised} of drives, {lacking} more than there are")));
+        lines.push(line(WARNING, format!("volumes promise {promised}, {lacking} more than fits beside spare space")));
     }
     lines
 }

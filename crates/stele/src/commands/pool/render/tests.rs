@@ -65,7 +65,7 @@ fn a_full_pool_is_shown_in_eighty_columns() {
     let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
     assert!(wide.is_empty(), "{wide:#?}");
     for words in [
-        "36 TiB more than there are",
+        "36 TiB more than fits beside spare space",
         "59 % full",
         "room for",
         "2645 stripes cannot be read, 1036",
