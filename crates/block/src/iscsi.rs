@@ -38,9 +38,20 @@ pub const PORT: u16 = 3260;
 /// The rule for iSCSI names (RFC 7143, 4.2.7.1), as far as it can be checked.
 pub fn check_target(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
-    let kind = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));
-    if kind && name.len() <= 223 && name.chars().all(plain) {
-        return Ok(());
+    let (kind, rest) = name.split_at_checked(4).unwrap_or_default();
+    let digits = |lengths: &[usize]| {
+        let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let is_one = lengths.contains(&rest.len()) && rest.chars().all(is_digit);
+        is_one.then_some(()).ok_or_else(|| {
+            let lengths = lengths.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
+            format!("'{name}' cannot name an iSCSI target: {kind} is followed by {lengths} hexadecimal digits, in lower case")
+        })
+    };
+    match kind {
+        "eui." => return digits(&[16]),
+        "naa." => return digits(&[16, 32]),
+        "iqn." if !rest.is_empty() && name.len() <= 223 && name.chars().all(plain) => return Ok(()),
+        _ => {}
     }
     Err(format!(
         "'{name}' cannot name an iSCSI target: iqn.YYYY-MM.reversed.domain:name, in lower case, at most 223 characters"

@@ -9,10 +9,15 @@ use stele_server::failure::{Failure, Kind, Outcome};
 
 /// Writes the buffered output, which may fail only now.
 pub fn flush() -> Outcome<()> {
-    std::io::stdout().flush().map_err(|error| match error.kind() {
+    std::io::stdout().flush().map_err(|error| cut_off(&error))
+}
+
+/// The failure of output that ended early: its reader went away, or it could not be written.
+pub fn cut_off(error: &std::io::Error) -> Failure {
+    match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::new(Kind::Unread, error.to_string()),
         _ => unwritten(&error.to_string()),
-    })
+    }
 }
 
 /// The failure of output that could not be written.

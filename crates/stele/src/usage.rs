@@ -113,7 +113,7 @@ mod tests {
             ("stele up --drives x", "write a whole number, in digits"),
             ("stele up --drives 99999999999", "99999999999"),
             ("stele up --listen 9000", "write ADDRESS:PORT"),
-            ("stele lab run --on null --outstanding 99999999999", "the number is too large"),
+            ("stele class activate staff --version 99999999999999999999", "the number is too large"),
             ("stele class activate staff --version two", "write a whole number, in digits"),
         ] {
             let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();

@@ -230,6 +230,38 @@ fn hooks_streams_and_patterns_do_what_the_help_says() {
 }
 
 #[test]
+fn a_file_of_a_snapshot_goes_to_standard_output() {
+    let place = place("backup-dump");
+    every_kind(&place);
+    let (repository, data) = (place.path("repository"), place.path("files"));
+    let run = |arguments: &[&str]| backup(&place, &repository, None, arguments);
+    code(&run(&["init"]), 0);
+    code(&run(&["run", &data]), 0);
+    let dump = |path: &str| run(&["dump", &format!("latest:{data}/{path}")]);
+    for path in ["0/file 0", "1/file 1", "1/file 3", "0/file 4", "1/again", "kinds/sparse", "kinds/-rf"] {
+        let output = dump(path);
+        code(&output, 0);
+        assert!(output.stdout == std::fs::read(format!("{data}/{path}")).unwrap(), "{path}");
+    }
+    for (path, exit, told) in [
+        ("0", 2, "is a directory"),
+        ("link", 2, "is a symbolic link to 0/file 0"),
+        ("nothing", 4, "has no"),
+        ("0/file 0/below", 4, "has no"),
+    ] {
+        let output = dump(path);
+        assert!(String::from_utf8_lossy(&output.stderr).contains(told), "{output:?}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(exit), 0), "{path}");
+    }
+    assert_eq!(run(&["dump", "latest"]).status.code(), Some(2));
+    assert_eq!(run(&["dump", &format!("latest:{data}/0/file 0"), "--json"]).status.code(), Some(2));
+    // What is lost ends the output, with a code that says so.
+    std::fs::remove_dir_all(format!("{repository}/segments")).unwrap();
+    let output = dump("0/file 4");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(5), 0), "{output:?}");
+}
+
+#[test]
 fn a_bucket_and_a_key_that_cannot_delete() {
     let place = place("backup-bucket");
     let server: Server = place.up();

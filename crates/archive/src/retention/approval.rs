@@ -463,7 +463,7 @@ impl Store {
         self.room_for(PENDING_KEYS_MAX)?;
         let until = ends.map_or_else(|| "without an end".into(), |ends| format!("until {ends}"));
         let says = format!(
-            "key {key} ({description}) becomes a retention officer's, {until}: it can release holds and, with another \
+            "key {key} ({description:?}) becomes a retention officer's, {until}: it can release holds and, with another \
              officer, move the compliance clock"
         );
         let (id, row) = self.new_request(caller, Asked::Officer(key.into()), says, lost);

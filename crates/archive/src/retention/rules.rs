@@ -52,7 +52,9 @@ pub(crate) fn judge(
     let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
     match (retention.mode, cause) {
-        (RetentionMode::Compliance, _) => refuse(format!("{message}; no caller can delete it before")),
+        (RetentionMode::Compliance, _) => {
+            refuse(format!("{message} on the compliance clock, which shows {now}; no caller can delete it before"))
+        }
         (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
             refuse(format!("{message}; the bucket's protection level allows no deletion before"))
         }

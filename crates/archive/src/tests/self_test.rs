@@ -33,6 +33,7 @@ async fn every_forbidden_operation_is_refused_and_the_result_is_recorded() {
     assert!(archive.self_test(&admin(), None, None).await.unwrap().iter().all(SelfTest::passed));
     let plain = archive.self_test(&admin(), Some("plain"), None).await.unwrap().remove(0);
     assert!(plain.skipped.is_some() && !plain.passed());
+    assert_eq!(archive.standing_alarms(), []);
 }
 
 #[tokio::test]

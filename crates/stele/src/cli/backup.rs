@@ -1,13 +1,14 @@
 //! `stele backup`.
 
 mod key;
+mod values;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 pub use key::BackupKey;
-use stele_server::moment::is_before_1970;
+use values::{at_once, date, days, from_zero, keep_until, lock_until, period, sessions, word};
 
 #[derive(Subcommand, Debug)]
 #[command(after_help = "\
@@ -105,6 +106,22 @@ Examples:
     },
     /// Restore a snapshot, or a part of it, into a directory; or a volume into a volume
     Restore(Box<Restore>),
+    /// Write a file of a snapshot to standard output
+    #[command(after_help = "\
+Examples:
+  stele backup dump latest:/app.sql | psql app
+  stele backup dump 3f09c2e4:/etc/fstab | diff - /etc/fstab
+
+Each part is verified before it is written. If one is lost (exit code 5), the output ends before it, and the program
+behind the pipe has what came until then: `set -o pipefail` tells a script. Holes are written as zeros.")]
+    Dump {
+        #[command(flatten)]
+        place: RepositoryArgs,
+        /// SNAPSHOT:PATH; a snapshot is `latest` or the first digits of its id
+        file: OsString,
+        #[command(flatten)]
+        latest: LatestArgs,
+    },
     /// Mount the snapshots as a read-only file system, until Ctrl-C
     #[command(after_help = "\
 Examples:
@@ -264,92 +281,6 @@ pub enum KeepUntil {
     Date(u64),
     /// Seconds from the beginning of the backup on.
     Period(u64),
-}
-
-/// A period in seconds: days, weeks, or years of 365 days.
-fn period(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no period: write 30d, 12w or 7y; at most 100y");
-    let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
-    let (number, unit) = text.split_at(at);
-    let days = match unit {
-        "d" => 1,
-        "w" => 7,
-        "y" => 365,
-        _ => return Err(wrong()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(days * 86_400));
-    seconds.filter(|seconds| (86_400..=100 * 365 * 86_400).contains(seconds)).ok_or_else(wrong)
-}
-
-/// A name of a host, or a tag.
-fn word(text: &str) -> Result<String, String> {
-    match text.is_empty() {
-        true => Err("an empty word chooses nothing; leave the option out".to_owned()),
-        false => Ok(text.to_owned()),
-    }
-}
-
-/// Each of them takes memory, so there is a bound.
-fn up_to(most: usize, text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
-    number.ok_or_else(|| format!("'{text}' is no number from 1 to {most}"))
-}
-
-/// Snapshots that a rule keeps.
-fn from_zero(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| format!("'{text}' is no whole number from 0 to {}", usize::MAX))
-}
-
-fn days(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("'{text}' is no number of days from 0 to {}", u64::MAX))
-}
-
-/// Backups at once.
-fn at_once(text: &str) -> Result<usize, String> {
-    up_to(64, text)
-}
-
-/// Requests to a store at once.
-fn sessions(text: &str) -> Result<usize, String> {
-    up_to(16, text)
-}
-
-/// A moment, or the last second of a day.
-fn moment(text: &str) -> Option<u64> {
-    use stele_ground::calendar::parse_moment;
-    parse_moment(text).or_else(|| parse_moment(&format!("{text}T23:59:59Z")))
-}
-
-/// Whether it is a moment or a day before the first one of [`moment`].
-fn is_too_early(text: &str) -> bool {
-    is_before_1970(text) || is_before_1970(&format!("{text}T23:59:59Z"))
-}
-
-fn date(text: &str) -> Result<u64, String> {
-    let what = if is_too_early(text) { "lies before 1970" } else { "is no date" };
-    moment(text).ok_or_else(|| format!("'{text}' {what}: write 2027-01-31 or 2027-01-31T08:00:00Z, in UTC"))
-}
-
-fn keep_until(text: &str) -> Result<KeepUntil, String> {
-    if text == "none" {
-        return Ok(KeepUntil::Never);
-    }
-    match moment(text) {
-        Some(date) => Ok(KeepUntil::Date(date)),
-        None if is_too_early(text) => {
-            Err(format!("'{text}' lies before 1970: write a date to come (2027-01-31) or a period (30d, 12w, 7y)"))
-        }
-        None => period(text).map(KeepUntil::Period).map_err(|_| {
-            format!("'{text}' is neither a date (2027-01-31) nor a period (30d, 12w, 7y; at most 100y) nor `none`")
-        }),
-    }
-}
-
-fn lock_until(text: &str) -> Result<KeepUntil, String> {
-    match keep_until(text)? {
-        KeepUntil::Never => Err("a lock is not taken away: give a date (2027-01-31) or a period (30d)".to_owned()),
-        until => Ok(until),
-    }
 }
 
 #[derive(Args, Debug)]

@@ -232,7 +232,9 @@ pub enum Squash {
 fn owner(text: &str) -> Result<(u32, u32), String> {
     let wrong = || format!("'{text}' is not UID:GID, two numbers as in 1000:1000");
     let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((uid.parse().map_err(|_| wrong())?, gid.parse().map_err(|_| wrong())?))
+    // The last number is none: `chown` takes it for "as before".
+    let number = |text: &str| text.parse().ok().filter(|number| *number != u32::MAX).ok_or_else(wrong);
+    Ok((number(uid)?, number(gid)?))
 }
 
 fn mode(text: &str) -> Result<u32, String> {

@@ -167,6 +167,7 @@ fn options_that_would_do_nothing_are_refused() {
     for line in [
         "stele share set records",
         "stele share set records --yes",
+        "stele share create records --cache 1GiB --owner 4294967295:0",
         "stele volume export vm1 --nbd --removable",
         "stele volume export vm1 --nbd --native-blocks",
         "stele volume export vm1 --nbd --chap-user a --chap-secret b",

@@ -3,6 +3,7 @@
 
 mod bucket;
 mod check;
+mod dump;
 mod forget;
 mod key;
 mod mount;
@@ -67,6 +68,9 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
             Some(name) => volume::restore(site, json, &command, name),
             None => run::restore(Watch::begin(json, command.telling), &open(&command.place)?, &command),
         },
+        Backup::Dump { .. } if json => Err(Failure::usage("standard output is the content of the file")
+            .next("leave --json out; the exit code says how it ended")),
+        Backup::Dump { place, file, latest } => dump::run(&open(&place)?, &file, &latest),
         Backup::Mount { place, directory, latest } => mount::run(json, &open(&place)?, &directory, &latest),
         Backup::Verify { place, without_password: true, telling, .. } => {
             check::scrub(Watch::begin(json, telling), &place)

@@ -143,7 +143,7 @@ impl Day<'_> {
         self.site.ends(&[4], &["volume", "delete", "nothing", "--yes"]);
         self.site.ends(&[4], &["volume", "export", "nothing", "--nbd"]);
         self.site.ends(&[3], &["volume", "delete", "catalog", "--yes"]);
-        self.site.ends(&[2], &["volume", "delete", "vm"]);
+        self.site.ends(&[3], &["volume", "delete", "vm"]);
         if member.health == "healthy" {
             let number = member.number.to_string();
             self.site.ends(&[2], &["drive", "online", &number]);

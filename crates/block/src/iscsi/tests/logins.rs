@@ -212,3 +212,27 @@ fn a_secret_is_one_line_that_an_initiator_can_hold() {
         assert!(said.contains(reason), "{user:?} {secret:?}: {said}");
     }
 }
+
+#[test]
+fn a_name_of_a_target_has_the_form_of_its_kind() {
+    for good in
+        ["iqn.2026-01.local.stele:a", "eui.0123456789abcdef", "naa.0123456789abcdef", &format!("naa.{:032x}", 7)]
+    {
+        assert_eq!(check_target(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "",
+        "iqn",
+        "iqn.",
+        "iqn.A:b",
+        "iqn.a b",
+        "eui.123",
+        "eui.0123456789ABCDEF",
+        "naa.0123",
+        "abc.d",
+        "\u{e4}\u{f6}.",
+    ] {
+        assert!(check_target(bad).unwrap_err().contains("cannot name an iSCSI target"), "{bad}");
+    }
+    assert!(check_target(&format!("iqn.{}", "a".repeat(220))).is_err());
+}
