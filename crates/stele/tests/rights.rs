@@ -203,7 +203,10 @@ fn what_takes_two_people_is_not_done_by_one() {
     assert_eq!((none, neither), (None, None), "the first set-up");
     let asked = asked.unwrap();
     let waiting = place.json(&["approve"]);
-    assert!(waiting[0]["id"] == asked.as_str() && waiting[0]["says"].as_str().unwrap().contains("(cleo)"), "{waiting}");
+    assert!(
+        waiting[0]["id"] == asked.as_str() && waiting[0]["says"].as_str().unwrap().contains("(\"cleo\")"),
+        "{waiting}"
+    );
     // The same local user asked, so another officer's key does not help.
     place.refused(3, &["another person approves"], &["approve", &asked, "--officer", &anna, "--yes"]);
     place.refused(3, &["no retention officer"], &["approve", &asked, "--yes"]);
