@@ -12,7 +12,7 @@ use stele_array::{Action, Alarm, ArrayError, Attached, Command, CreateOptions, E
 use stele_ground::{Bytes, Dice, DriveId, Duration, Instant, VolumeId};
 use stele_media::faulty::{FaultPlan, Faulty};
 use stele_media::simulated::{Platter, SimulatedDrive};
-use stele_media::{Completion, Drive, MediaFault, Op, Request};
+use stele_media::{Completion, Drive, MediaError, MediaFault, Op, Request};
 
 use crate::coverage::Coverage;
 use crate::system::System;
@@ -99,6 +99,8 @@ pub struct Machine<S> {
     pub operations: u64,
     actions: Vec<Action>,
     finished: Vec<Completion>,
+    /// What was asked of drives that had left, by their index.
+    refused: Vec<(usize, Completion)>,
     burnt: bool,
 }
 
@@ -118,6 +120,7 @@ impl<S: System> Machine<S> {
             operations: 0,
             actions: Vec::new(),
             finished: Vec::new(),
+            refused: Vec::new(),
             burnt: false,
         }
     }
@@ -162,6 +165,7 @@ impl<S: System> Machine<S> {
         let attached = self.wire(order);
         self.trace.note(self.now, "create a pool on {} drives", &[order.len() as u64]);
         self.burnt = false;
+        self.refused.clear();
         self.system = Some(S::create(options, open, attached, self.now));
     }
 
@@ -174,6 +178,7 @@ impl<S: System> Machine<S> {
             &[order.len() as u64, order.first().map_or(0, |bay| *bay as u64)],
         );
         self.burnt = false;
+        self.refused.clear();
         self.system = Some(S::open(options, attached, self.now));
     }
 
@@ -300,6 +305,17 @@ impl<S: System> Machine<S> {
 
     /// Lets the system run, and carries out its actions.
     fn settle(&mut self) {
+        self.carry_out();
+        while !self.refused.is_empty() && !self.burnt {
+            let Some(system) = &mut self.system else { return };
+            for (drive, completion) in self.refused.drain(..) {
+                system.event(Event::Completed { drive, completion });
+            }
+            self.carry_out();
+        }
+    }
+
+    fn carry_out(&mut self) {
         let Some(system) = &mut self.system else { return };
         system.run(self.now);
         let mut actions = std::mem::take(&mut self.actions);
@@ -358,6 +374,14 @@ impl<S: System> Machine<S> {
         let (at, length) = request.op.range().unwrap_or((0, 0));
         self.trace.note(self.now, sentence, &[bay as u64, request.tag, at, length]);
         self.coverage.count(class);
+        if self.bays[bay].wired != Some(index) {
+            // As a driver answers: the drive left after the system had handed the request out.
+            self.coverage.count("requests to a drive that had left");
+            let Request { tag, op, .. } = request;
+            let error = MediaError::new(MediaFault::Gone, "the drive has left");
+            self.refused.push((index, Completion { tag, op, result: Err(error) }));
+            return;
+        }
         self.spring(bay, &request.op);
         let in_log = LOG_AT..LOG_AT + self.log.0;
         let place = &mut self.bays[bay];

@@ -114,6 +114,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
         380_013_714,
         "both members of the log read it once in the wrong place at the end of what was read: acknowledged groups were cut off",
     ),
+    (
+        500_047_207,
+        "the world never answered a request that was handed out as its drive left: what waited for it, here a copy-back, hung",
+    ),
 ];
 
 fn check(seeds: &[u64]) {

@@ -87,6 +87,7 @@ impl<S: System> Machine<S> {
     pub fn crash_torn(&mut self, kind: CrashKind, tear: Tear, dice: &mut Dice) {
         self.system = None;
         self.burnt = false;
+        self.refused.clear();
         (self.fuse, self.trap) = (None, None);
         self.happenings.clear();
         for (number, bay) in self.bays.iter_mut().enumerate() {
