@@ -10,7 +10,6 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Dice, MIB, counted};
@@ -201,22 +200,13 @@ fn place(path: &Path) -> Result<(PathBuf, bool), LabError> {
 /// How often a lock is tried. A process that starts has every open file of its parent until its
 /// program runs, and so may have the lock of a run that has just ended.
 const LOCK_TRIES: u32 = 20;
-const LOCK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Opens the mark, and keeps others out.
 fn hold(path: &Path, made: bool) -> Result<File, LabError> {
     let mark = path.join(MARK);
     let file = OpenOptions::new().read(true).write(true).create_new(made).open(&mark);
     let file = file.map_err(|error| LabError::of(&error, "cannot be opened", &mark))?;
-    let mut locked = file.try_lock();
-    for _ in 1..LOCK_TRIES {
-        if !matches!(locked, Err(TryLockError::WouldBlock)) {
-            break;
-        }
-        std::thread::sleep(LOCK_AGAIN);
-        locked = file.try_lock();
-    }
-    match locked {
+    match local::try_lock(&file, LOCK_TRIES) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(LabError::Refused(format!(
             "{}: is being measured by another run; wait for its end, or name another directory",

@@ -214,18 +214,23 @@ fn in_use(path: &Path) -> LabError {
 const LOCK_TRIES: u32 = 5;
 const LOCK_AGAIN: WallDuration = WallDuration::from_millis(20);
 
-/// Refuses what must not be written over, whatever the caller says: a drive that carries a pool's
-/// label, for what it holds is part of records elsewhere, and what another process has locked.
-fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
+/// Locks the file, unless another has it locked at each of so many tries.
+pub(super) fn try_lock(file: &File, tries: u32) -> Result<(), TryLockError> {
     let mut locked = file.try_lock();
-    for _ in 1..LOCK_TRIES {
+    for _ in 1..tries {
         if !matches!(locked, Err(TryLockError::WouldBlock)) {
             break;
         }
         std::thread::sleep(LOCK_AGAIN);
         locked = file.try_lock();
     }
-    match locked {
+    locked
+}
+
+/// Refuses what must not be written over, whatever the caller says: a drive that carries a pool's
+/// label, for what it holds is part of records elsewhere, and what another process has locked.
+fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
+    match try_lock(file, LOCK_TRIES) {
         // The lock is let go with the file, or by this process's own opening of a drive.
         Ok(()) => {
             let _ = file.unlock();

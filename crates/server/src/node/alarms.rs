@@ -246,7 +246,7 @@ fn append(file: &Path, last: &VecDeque<String>) -> std::io::Result<()> {
 }
 
 /// Whether a crash or a full disk cut the last line off.
-fn is_cut_off(file: &mut File) -> std::io::Result<bool> {
+pub fn is_cut_off(file: &mut File) -> std::io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(false);
     }

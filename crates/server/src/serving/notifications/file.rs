@@ -8,7 +8,7 @@
 //! anything is written.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use super::record::BEGINNINGS;
 use crate::failure::READ_ONLY_NEXT;
+use crate::node::alarms::is_cut_off;
 
 /// Bytes of a file before the next one begins.
 const FILE_MAX: u64 = 64 << 20;
@@ -130,16 +131,6 @@ fn older(path: &Path, number: u32) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(format!(".{number}"));
     name.into()
-}
-
-fn is_cut_off(file: &mut File) -> io::Result<bool> {
-    if file.metadata()?.len() == 0 {
-        return Ok(false);
-    }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last != *b"\n")
 }
 
 #[cfg(test)]
