@@ -62,7 +62,9 @@ enum Load {
         depth: u64,
     },
     /// Writes 4 KiB into a file each, and commits.
-    Commit,
+    Commit {
+        depth: u64,
+    },
     Stat {
         depth: u64,
     },
@@ -104,7 +106,8 @@ const CASES: &[Case] = &[
     data("4 KiB stable write, depth 1", 4 << 10, 3000, 1).writing(true).marks(1.0, 1.0),
     names("create, depth 1", Load::Create { depth: 1 }),
     names("create, depth 32", Load::Create { depth: 32 }),
-    names("write 4 KiB and commit, depth 1", Load::Commit),
+    names("write 4 KiB and commit, depth 1", Load::Commit { depth: 1 }),
+    names("write 4 KiB and commit, depth 32", Load::Commit { depth: 32 }),
     names("stat, depth 1", Load::Stat { depth: 1 }),
     names("stat, depth 32", Load::Stat { depth: 32 }),
     names("unlink, depth 1", Load::Unlink { depth: 1 }),
@@ -194,16 +197,10 @@ impl Side {
                 self.remove(8)?;
                 Ok(ran)
             }
-            Load::Commit => {
+            Load::Commit { depth } => {
                 self.create(8)?;
                 let (handles, data) = (self.handles()?, content(4096));
-                let ran = self.measured(FILES, |client| {
-                    for handle in &handles {
-                        client.many(1, 1, |_| Call::write(handle, 0, &data, false))?;
-                        client.many(1, 1, |_| Call::commit(handle))?;
-                    }
-                    Ok(())
-                })?;
+                let ran = self.measured(FILES, |client| client.write_and_commit(&handles, depth, &data))?;
                 self.remove(8)?;
                 Ok(ran)
             }

@@ -227,13 +227,33 @@ impl NfsClient {
     /// once. A file's calls follow one another, as those of a program that copies files.
     pub fn records(&mut self, count: u64, depth: u64, name: impl Fn(u64) -> String, data: &[u8]) -> Result<(), String> {
         let root = self.root.clone();
+        self.chains(count, depth, data, |index| (Call::create(&root, &name(index)), Next::Write))
+    }
+
+    /// Writes `data` into each file and commits it, at most `depth` files at once.
+    pub fn write_and_commit(&mut self, files: &[Vec<u8>], depth: u64, data: &[u8]) -> Result<(), String> {
+        self.chains(files.len() as u64, depth, data, |index| {
+            let file = &files[index as usize];
+            (Call::write(file, 0, data, false), Next::Commit(file.clone()))
+        })
+    }
+
+    /// The calls of each file follow one another, from what `begin` makes of its number.
+    fn chains(
+        &mut self,
+        count: u64,
+        depth: u64,
+        data: &[u8],
+        begin: impl Fn(u64) -> (Call, Next),
+    ) -> Result<(), String> {
         // The calls under way, and what is sent after them.
         let mut under_way: HashMap<u32, Next> = HashMap::new();
         let mut begun = 0;
         loop {
             while begun < count && (under_way.len() as u64) < depth {
-                self.send(NFS, &Call::create(&root, &name(begun)))?;
-                under_way.insert(self.number, Next::Write);
+                let (call, next) = begin(begun);
+                self.send(NFS, &call)?;
+                under_way.insert(self.number, next);
                 begun += 1;
             }
             if under_way.is_empty() {

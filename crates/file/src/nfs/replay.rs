@@ -2,7 +2,7 @@
 //!
 //! A client that loses its connection repeats the calls that were not answered. A repeated REMOVE
 //! would find the name gone and fail although it succeeded. A call is recognised by the client's
-//! address and port, its xid, and a digest of the whole call. The port counts because simple
+//! address and port, and a digest of the whole call with its xid. The port counts because simple
 //! clients begin every connection with the same xid; the kernel's clients repeat calls from the
 //! port that they had.
 //!
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
+use futures_channel::oneshot;
 use tokio::time::Instant;
 
 pub const PEERS_MAX: usize = 1024;
@@ -31,11 +31,12 @@ pub const AGE_MAX: Duration = Duration::from_secs(120);
 
 type Key = [u8; 16];
 
-/// Of a WRITE, whose content the digest leaves out but for its beginning.
-const DIGESTED: usize = 512;
-
-/// None while the call is under way.
-type Answer = watch::Receiver<Option<Bytes>>;
+/// The answer to a call that came before.
+pub enum Answer {
+    Known(Bytes),
+    /// Once the call is performed.
+    Coming(oneshot::Receiver<Bytes>),
+}
 
 #[derive(Default)]
 pub struct Replays(Arc<Mutex<Peers>>);
@@ -49,14 +50,15 @@ struct Peers {
 }
 
 struct UnderWay {
-    answer: Answer,
     /// The whole call, where the key is of a part of it.
     record: Option<Bytes>,
+    /// Calls that wait for its answer.
+    waiting: Vec<oneshot::Sender<Bytes>>,
 }
 
 #[derive(Default)]
 struct Answers {
-    by_key: HashMap<Key, (Instant, Answer)>,
+    by_key: HashMap<Key, (Instant, Bytes)>,
     order: VecDeque<Key>,
     used: u64,
 }
@@ -67,7 +69,7 @@ pub enum Repeated {
     No(ReplayTicket),
     /// It is answered, or will be once it is performed.
     Yes(Answer),
-    /// Another call with the same number and beginning is under way: wait for its end, and let the
+    /// Another call with the same number and length is under way: wait for its end, and let the
     /// client ask again.
     Other(Answer),
 }
@@ -77,8 +79,7 @@ pub enum Repeated {
 pub struct ReplayTicket {
     replays: Arc<Mutex<Peers>>,
     place: (SocketAddr, Key),
-    answer: watch::Sender<Option<Bytes>>,
-    kept: bool,
+    is_done: bool,
 }
 
 impl Replays {
@@ -87,15 +88,17 @@ impl Replays {
         let key = key(&blake3::hash(record));
         let now = Instant::now();
         let mut peers = lock(&self.0);
-        if let Some(under_way) = peers.under_way.get(&(peer, key)) {
-            return Repeated::Yes(under_way.answer.clone());
+        if let Some(under_way) = peers.under_way.get_mut(&(peer, key)) {
+            return Repeated::Yes(under_way.answer());
         }
         peers.calls += 1;
         let calls = peers.calls;
         if let Some(answers) = peers.answers.get_mut(&peer) {
             answers.used = calls;
             match answers.by_key.get(&key) {
-                Some((at, answer)) if now.duration_since(*at) < AGE_MAX => return Repeated::Yes(answer.clone()),
+                Some((at, answer)) if now.duration_since(*at) < AGE_MAX => {
+                    return Repeated::Yes(Answer::Known(answer.clone()));
+                }
                 Some(_) => answers.forget(&key),
                 None => {}
             }
@@ -103,25 +106,23 @@ impl Replays {
         Repeated::No(self.ticket(&mut peers, (peer, key), None))
     }
 
-    /// A WRITE, as it came. Only one that is under way is found again.
+    /// A WRITE, as it came. Only one that is under way is found again: by its xid and length, and
+    /// then by all of it. So nothing is digested.
     pub fn begin_write(&self, peer: SocketAddr, record: &Bytes) -> Repeated {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&(record.len() as u64).to_be_bytes());
-        hasher.update(record.get(..DIGESTED).unwrap_or(record));
-        let key = key(&hasher.finalize());
+        let xid = record.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        let key = (u128::from(xid) << 64 | record.len() as u128).to_be_bytes();
         let mut peers = lock(&self.0);
-        match peers.under_way.get(&(peer, key)) {
-            Some(UnderWay { answer, record: Some(other) }) if other == record => Repeated::Yes(answer.clone()),
-            Some(other) => Repeated::Other(other.answer.clone()),
+        match peers.under_way.get_mut(&(peer, key)) {
+            Some(under_way) if under_way.record.as_ref() == Some(record) => Repeated::Yes(under_way.answer()),
+            Some(other) => Repeated::Other(other.answer()),
             // The request holds these bytes as well, as long as it is under way.
             None => Repeated::No(self.ticket(&mut peers, (peer, key), Some(record.clone()))),
         }
     }
 
     fn ticket(&self, peers: &mut Peers, place: (SocketAddr, Key), record: Option<Bytes>) -> ReplayTicket {
-        let (sender, answer) = watch::channel(None);
-        peers.under_way.insert(place, UnderWay { answer, record });
-        ReplayTicket { replays: self.0.clone(), place, answer: sender, kept: false }
+        peers.under_way.insert(place, UnderWay { record, waiting: Vec::new() });
+        ReplayTicket { replays: self.0.clone(), place, is_done: false }
     }
 }
 
@@ -129,8 +130,16 @@ fn key(digest: &blake3::Hash) -> Key {
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
+impl UnderWay {
+    fn answer(&mut self) -> Answer {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.push(sender);
+        Answer::Coming(receiver)
+    }
+}
+
 impl Peers {
-    fn keep(&mut self, (peer, key): (SocketAddr, Key), answer: Answer) {
+    fn keep(&mut self, (peer, key): (SocketAddr, Key), answer: Bytes) {
         if self.answers.len() >= PEERS_MAX && !self.answers.contains_key(&peer) {
             self.forget_one();
         }
@@ -168,35 +177,51 @@ impl Answers {
 
 impl ReplayTicket {
     /// The whole record that answers the call; it is kept.
-    pub fn answered(mut self, record: &[u8]) {
-        self.answer.send_replace(Some(Bytes::copy_from_slice(record)));
-        let mut peers = lock(&self.replays);
-        if let Some(under_way) = peers.under_way.remove(&self.place) {
-            self.kept = true;
-            peers.keep(self.place, under_way.answer);
-        }
+    pub fn answered(self, record: &[u8]) {
+        let answer = Bytes::copy_from_slice(record);
+        let waiting = self.end(|peers, place| peers.keep(place, answer.clone()));
+        send(waiting, &answer);
     }
 
     /// The whole record that answers the call, for repetitions that wait for it; it is not kept.
     pub fn shared(self, record: &[u8]) {
-        // One receiver is that of the table.
-        if self.answer.receiver_count() > 1 {
-            self.answer.send_replace(Some(Bytes::copy_from_slice(record)));
+        let waiting = self.end(|_, _| {});
+        if !waiting.is_empty() {
+            send(waiting, &Bytes::copy_from_slice(record));
         }
+    }
+
+    /// The call is no longer under way. Answers who waits for it.
+    fn end(mut self, keep: impl FnOnce(&mut Peers, (SocketAddr, Key))) -> Vec<oneshot::Sender<Bytes>> {
+        self.is_done = true;
+        let mut peers = lock(&self.replays);
+        let under_way = peers.under_way.remove(&self.place);
+        keep(&mut peers, self.place);
+        under_way.map(|under_way| under_way.waiting).unwrap_or_default()
+    }
+}
+
+fn send(waiting: Vec<oneshot::Sender<Bytes>>, answer: &Bytes) {
+    for one in waiting {
+        // Its connection may have ended.
+        let _ = one.send(answer.clone());
     }
 }
 
 impl Drop for ReplayTicket {
     fn drop(&mut self) {
-        if !self.kept {
+        if !self.is_done {
             lock(&self.replays).under_way.remove(&self.place);
         }
     }
 }
 
 /// Waits for the answer; none if the call was forgotten.
-pub async fn answer(mut answer: Answer) -> Option<Bytes> {
-    answer.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone())
+pub async fn answer(answer: Answer) -> Option<Bytes> {
+    match answer {
+        Answer::Known(answer) => Some(answer),
+        Answer::Coming(coming) => coming.await.ok(),
+    }
 }
 
 fn lock(peers: &Mutex<Peers>) -> MutexGuard<'_, Peers> {
