@@ -32,7 +32,7 @@ pub const AGE_MAX: Duration = Duration::from_secs(120);
 type Key = [u8; 16];
 
 /// The answer to a call that came before.
-pub enum Answer {
+pub enum Earlier {
     Known(Bytes),
     /// Once the call is performed.
     Coming(oneshot::Receiver<Bytes>),
@@ -68,10 +68,10 @@ pub enum Repeated {
     /// Perform it, and tell the ticket its answer.
     No(ReplayTicket),
     /// It is answered, or will be once it is performed.
-    Yes(Answer),
+    Yes(Earlier),
     /// Another call with the same number and length is under way: wait for its end, and let the
     /// client ask again.
-    Other(Answer),
+    Other(Earlier),
 }
 
 /// A call under way. Dropped without an answer, it is forgotten; so is one whose answer is only
@@ -97,7 +97,7 @@ impl Replays {
             answers.used = calls;
             match answers.by_key.get(&key) {
                 Some((at, answer)) if now.duration_since(*at) < AGE_MAX => {
-                    return Repeated::Yes(Answer::Known(answer.clone()));
+                    return Repeated::Yes(Earlier::Known(answer.clone()));
                 }
                 Some(_) => answers.forget(&key),
                 None => {}
@@ -131,10 +131,10 @@ fn key(digest: &blake3::Hash) -> Key {
 }
 
 impl UnderWay {
-    fn answer(&mut self) -> Answer {
+    fn answer(&mut self) -> Earlier {
         let (sender, receiver) = oneshot::channel();
         self.waiting.push(sender);
-        Answer::Coming(receiver)
+        Earlier::Coming(receiver)
     }
 }
 
@@ -217,10 +217,10 @@ impl Drop for ReplayTicket {
 }
 
 /// Waits for the answer; none if the call was forgotten.
-pub async fn answer(answer: Answer) -> Option<Bytes> {
-    match answer {
-        Answer::Known(answer) => Some(answer),
-        Answer::Coming(coming) => coming.await.ok(),
+pub async fn answer(earlier: Earlier) -> Option<Bytes> {
+    match earlier {
+        Earlier::Known(answer) => Some(answer),
+        Earlier::Coming(coming) => coming.await.ok(),
     }
 }
 
