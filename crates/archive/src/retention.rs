@@ -12,5 +12,6 @@ pub(crate) mod holding;
 pub mod keeping;
 pub(crate) mod matters;
 pub(crate) mod properties;
+mod requests;
 pub(crate) mod rules;
 pub mod why;

@@ -441,6 +441,12 @@ impl Store {
         later.max(self.clock.look(ComplianceClock::seen))
     }
 
+    /// Milliseconds for which the store was ever open, by real elapsed time.
+    pub fn open_time(&self) -> u64 {
+        self.compliance_now();
+        self.clock.look(ComplianceClock::open)
+    }
+
     pub async fn clock_turn(&self) -> MutexGuard<'_, ()> {
         self.clock_turn.lock().await
     }

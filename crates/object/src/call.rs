@@ -31,8 +31,8 @@ pub struct Call {
     /// The request's document, if it has one: the wire crate ignores elements that it does not
     /// know.
     pub document: Bytes,
-    /// The facts by which the bucket's policy judges each key of a batch. None: there is no policy,
-    /// or no batch.
+    /// The facts by which policies judge each key of a batch, and whether the caller may know of a
+    /// missing key. None: no policy judges the request.
     pub facts: Option<Arc<RequestFacts>>,
     /// The object comes in a form of a page.
     pub form: bool,

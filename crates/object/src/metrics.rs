@@ -362,21 +362,39 @@ pub struct Snapshot {
 
 impl Snapshot {
     fn render(&self, text: &mut String) {
+        let help = "0 healthy, 1 degraded, 2 read-only, 3 down, 4 data unreadable.";
+        head(text, "stele_pool_health", "gauge", help);
+        let _ = writeln!(text, "stele_pool_health {}", self.health.number());
+        // Of a pool that gives no status nothing else is known. A zero would look like a counter
+        // that began anew, and like a pool without room.
+        if self.health != Health::Down {
+            self.render_pool(text);
+        }
+        head(text, "stele_alarm", "gauge", "1 while the alarm named stands.");
+        for alarm in &self.alarms {
+            let _ = writeln!(text, "stele_alarm{{alarm=\"{}\"}} 1", escaped(&alarm.name));
+        }
+        head(text, "stele_alarms_total", "counter", "Alarms that came since the server started.");
+        for (alarm, count) in &self.alarms_came {
+            let _ = writeln!(text, "stele_alarms_total{{alarm=\"{}\"}} {count}", escaped(alarm));
+        }
+        for (name, help, value) in &self.more {
+            head(text, name, "gauge", help);
+            let _ = writeln!(text, "{name} {value}");
+        }
+    }
+
+    /// What the pool's status says.
+    fn render_pool(&self, text: &mut String) {
         let mut single = |name: &str, kind: &str, help: &str, value: u64| {
             head(text, name, kind, help);
             let _ = writeln!(text, "{name} {value}");
         };
-        single(
-            "stele_pool_health",
-            "gauge",
-            "0 healthy, 1 degraded, 2 read-only, 3 down, 4 data unreadable.",
-            self.health.number(),
-        );
         single("stele_pool_size_bytes", "gauge", "Raw bytes of all drives.", self.size);
         single("stele_pool_used_bytes", "gauge", "Raw bytes allocated.", self.used);
         single("stele_pool_free_bytes", "gauge", "Raw bytes that new data can take.", self.free);
         single("stele_scrubbed_bytes_total", "counter", "Bytes scrubbed since open.", self.scrubbed);
-        single("stele_repaired_total", "counter", "Strips repaired since open.", self.repaired);
+        single("stele_repaired_total", "counter", "Strips repaired, also by earlier servers.", self.repaired);
         single("stele_versions", "gauge", "Object versions stored, markers included.", self.versions);
         single("stele_stored_bytes", "gauge", "Bytes of object content stored.", self.stored);
         single("stele_unfinished_bytes", "gauge", "Bytes of parts of unfinished uploads.", self.unfinished);
@@ -398,18 +416,6 @@ impl Snapshot {
         head(text, "stele_notifications_dropped_total", "counter", help);
         for TargetSample { target, dropped, .. } in &self.targets {
             let _ = writeln!(text, "stele_notifications_dropped_total{{target=\"{}\"}} {dropped}", escaped(target));
-        }
-        head(text, "stele_alarm", "gauge", "1 while the alarm named stands.");
-        for alarm in &self.alarms {
-            let _ = writeln!(text, "stele_alarm{{alarm=\"{}\"}} 1", escaped(&alarm.name));
-        }
-        head(text, "stele_alarms_total", "counter", "Alarms that came since the server started.");
-        for (alarm, count) in &self.alarms_came {
-            let _ = writeln!(text, "stele_alarms_total{{alarm=\"{}\"}} {count}", escaped(alarm));
-        }
-        for (name, help, value) in &self.more {
-            head(text, name, "gauge", help);
-            let _ = writeln!(text, "{name} {value}");
         }
     }
 

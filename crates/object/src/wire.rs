@@ -10,6 +10,7 @@ mod convert;
 mod copy;
 mod cors;
 mod deletion;
+mod disclosure;
 mod elements;
 mod inventory;
 mod lifecycle;

@@ -117,9 +117,22 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Frontend).detail(format!("s3:{action}"))).await
     }
 
+    /// Whether the caller may list the bucket with this key as the prefix, and may therefore know
+    /// that the key is missing. `facts`: those of the request, where a policy judges it. This is no
+    /// request, so the audit log has no record of a denial.
+    pub fn may_list(&self, caller: &Caller, bucket: &str, key: &str, facts: Option<&RequestFacts>) -> bool {
+        // Every caller is told that a bucket is missing.
+        let Ok(found) = self.store().buckets().by_name(bucket) else { return true };
+        let request = PolicyRequest { action: "ListBucket", key: None, version: None, prefix: key };
+        let mut facts = facts.cloned().unwrap_or_default();
+        facts.set("s3:prefix", key);
+        let permitted = self.try_permit(caller, bucket, &[request], facts);
+        permitted.is_ok_and(|caller| found.authorize(&caller, Access::List, key).is_ok())
+    }
+
     /// Judges a request of a frontend by the policies of the session and the bucket. Returns the
-    /// caller with the access that the bucket's policy adds for this request. A denial is an error,
-    /// and is audited.
+    /// caller with the access that the bucket's policy adds for this request: none, unless the
+    /// caller may do each of its actions. A denial is an error, and is audited.
     pub async fn permit(
         &self,
         caller: &Caller,
@@ -149,7 +162,7 @@ impl Archive {
     ) -> Result<Caller> {
         let store = self.store();
         let found = store.buckets().by_name(name);
-        let mut permitted = caller.clone();
+        let (mut permitted, mut lacks) = (caller.clone(), false);
         if requests.is_empty() && is_limited(caller) {
             return Err(beyond_session("do that with", name));
         }
@@ -182,10 +195,12 @@ impl Archive {
                 }
                 Verdict::Denied(None) => return denied("the bucket's policy denies it".into()),
                 Verdict::Allowed => add(&mut permitted, bucket, request),
-                Verdict::Silent => {}
+                Verdict::Silent => lacks |= lacks_access(caller, bucket, request),
             }
         }
-        Ok(permitted)
+        // Access that the policy adds for one action must not carry another one, as the tagging of
+        // an object its writing.
+        Ok(if lacks { caller.clone() } else { permitted })
     }
 
     /// Refuses what the policy of the caller's session does not allow. Neither a role nor an office
@@ -268,6 +283,14 @@ fn is_exempt(caller: &Caller, action: &str) -> bool {
         // The operator at the unix socket and the store's own work.
         Actor::Local(_) | Actor::System(_) => true,
     }
+}
+
+/// Whether an action takes access that a policy could add, and that the caller does not have
+/// without one.
+fn lacks_access(caller: &Caller, bucket: &Bucket, request: &PolicyRequest<'_>) -> bool {
+    let Some(Gift::Access(access)) = gift_of(request.action) else { return false };
+    let place = if access == Access::List { request.prefix } else { request.key.unwrap_or_default() };
+    bucket.authorize(caller, access, place).is_err()
 }
 
 /// Adds the access that a policy allows, for the key or prefix of this one request.

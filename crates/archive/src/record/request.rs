@@ -74,4 +74,8 @@ pub(crate) struct RequestRow {
     /// The officer who approved it, where the act itself comes later.
     #[n(7)]
     pub approved: Option<Actor>,
+    /// The request is also void once the store was ever open for so many milliseconds: the system
+    /// clock may be set back. None: an earlier version of Stele made it.
+    #[n(8)]
+    pub open_until: Option<u64>,
 }

@@ -226,4 +226,7 @@ pub(crate) struct ClockRow {
     /// Reasons for the freeze beyond those in `frozen`.
     #[n(5)]
     pub more: Option<u64>,
+    /// Milliseconds for which the store was ever open, by real elapsed time.
+    #[n(6)]
+    pub open: Option<u64>,
 }

@@ -1,26 +1,23 @@
 //! Requests that take two people: one officer asks, another one approves.
 //!
 //! Two callers are two people if both their keys and their users of this machine differ. A request
-//! states its effect, is void after some days, and is never approved by its author. Where no
-//! officer is left, a new one can be admitted after a waiting time. An alarm stands all the while,
-//! and any officer can refuse the request.
+//! states its effect, is void after some days (`retention::requests`), and is never approved by its
+//! author. Where no officer is left, a new one can be admitted after a waiting time. An alarm
+//! stands all the while, and any officer can refuse the request.
 //!
 //! Failure model: a request takes effect with the commit that removes it, so once or not at all. A
 //! key that waited for a request that is refused or void is revoked with it.
 
-use std::sync::Arc;
-
 use serde::{Deserialize, Serialize};
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::Transaction;
 
 use crate::audit::Event;
 use crate::model::act::Act;
 use crate::model::action::Action;
-use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::VersionName;
 use crate::model::principal::{Actor, Caller, Role};
-use crate::model::time::Timestamp;
+use crate::model::time::{DAY, Timestamp};
 use crate::model::version::VersionId;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
@@ -36,7 +33,7 @@ const LIFE_DAYS: u64 = 3;
 const LOST_DAYS: u64 = 30;
 /// Open requests at most. An administrator makes pending keys of officers without any officer, so
 /// those leave room for the officers' own requests.
-const OPEN_MAX: usize = 64;
+pub(super) const OPEN_MAX: usize = 64;
 const PENDING_KEYS_MAX: usize = OPEN_MAX - 16;
 
 /// The reason why the list calls a request void.
@@ -195,7 +192,7 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::Read)).await?;
         let store = &self.store();
         let infos = store.open_requests()?.into_iter().map(|(id, row)| {
-            let info = row.info(&id);
+            let info = RequestInfo { expires: store.void_from(&row).to_string(), ..row.info(&id) };
             match store.end_of_request(&id, &row) {
                 // It stays until its end, or until it is refused, and takes room.
                 Err(ArchiveError::Denied(_)) => {
@@ -476,6 +473,7 @@ impl Store {
         let (now, later) = (self.compliance_now(), self.later_now());
         let alone_from = lost.then(|| now.plus_days(LOST_DAYS));
         let life = if lost { 2 * LOST_DAYS } else { LIFE_DAYS };
+        let open_until = self.open_time().saturating_add(life * DAY);
         let says = match alone_from {
             Some(from) => {
                 format!(
@@ -493,6 +491,7 @@ impl Store {
             alone_from,
             says,
             approved: None,
+            open_until: Some(open_until),
         };
         (id, row)
     }
@@ -522,67 +521,6 @@ impl Store {
             ))
         })
     }
-
-    /// The requests that are not void.
-    pub(crate) fn open_requests(&self) -> Result<Vec<(String, RequestRow)>> {
-        let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
-        let now = self.later_now();
-        let mut open = Vec::new();
-        for (key, value) in &rows {
-            let row: RequestRow = decode(REQUESTS, key, value)?;
-            if row.expires > now {
-                open.push((String::from_utf8_lossy(key).into_owned(), row));
-            }
-        }
-        Ok(open)
-    }
-
-    /// Removes void requests and records that.
-    pub(crate) async fn end_requests(self: &Arc<Store>) -> Result<()> {
-        let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
-        let now = self.later_now();
-        for (key, raw) in rows {
-            let row: RequestRow = decode(REQUESTS, &key, &raw)?;
-            if row.expires <= now {
-                let id = String::from_utf8_lossy(&key).into_owned();
-                let event = Event::new(&Caller::system("approval"), Action::Approve)
-                    .detail(format!("request {id} of {} is void without approval: {}", row.by, row.says));
-                let transaction = Transaction::new().equals(REQUESTS, key.clone(), raw).delete(REQUESTS, key);
-                self.end_unapproved(&row, transaction, event).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends a request without its effect, and revokes the key that waited for it. Where the key
-    /// cannot be revoked for want of room, the request ends all the same: such a key is void.
-    async fn end_unapproved(self: &Arc<Store>, row: &RequestRow, over: Transaction, event: Event) -> Result<()> {
-        if let Asked::Officer(key) = &row.asked {
-            match self.revoke_waiting(key, over.clone(), event.clone()).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {}
-                Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
-                    tracing::warn!(
-                        "access key {key} waits for a request that is over, and could not be revoked ({error}); it is \
-                         void, and `stele key revoke` ends it"
-                    );
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.record(over, event).await.map(drop)
-    }
-
-    /// Stands while a request makes an officer without an officer's approval.
-    pub(crate) fn officer_alarms(&self) -> Vec<Alarm> {
-        let open = self.open_requests().unwrap_or_default();
-        let lost = open.iter().filter(|(_, row)| row.alone_from.is_some());
-        lost.map(|(id, row)| {
-            let message = format!("request {id} of {}{}: {}", row.by, of_peer(row.peer), row.says);
-            Alarm::new(AlarmKind::Officers, message)
-        })
-        .collect()
-    }
 }
 
 fn moved(credit: Credit) -> String {
@@ -590,6 +528,6 @@ fn moved(credit: Credit) -> String {
     format!("the compliance clock goes from {} to {}, by {seconds} s", credit.from, credit.to)
 }
 
-fn of_peer(peer: Option<u32>) -> String {
+pub(super) fn of_peer(peer: Option<u32>) -> String {
     peer.map_or_else(String::new, |uid| format!(" (uid {uid})"))
 }

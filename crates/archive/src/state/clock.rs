@@ -9,6 +9,9 @@
 //! The clock stores how long the store was closed: from the last moment at which it was open, which
 //! is its opening plus real elapsed time, to the next opening. Setting the system clock while the
 //! store is open adds nothing to that. The time made up by the slew is subtracted.
+//!
+//! It also counts for how long the store was ever open, by real elapsed time alone. No system clock
+//! holds that count back, as one that is set back holds the compliance clock.
 
 use crate::model::time::{DAY, Reading, SECOND, Timestamp};
 use crate::record::settings::ClockRow;
@@ -45,6 +48,8 @@ pub(crate) struct ComplianceClock {
     seen: Timestamp,
     /// Nanoseconds for which the store was closed and that are not made up.
     closed: u64,
+    /// Nanoseconds for which the store was ever open.
+    open: u64,
 }
 
 /// The effect of a credit.
@@ -70,6 +75,7 @@ impl ComplianceClock {
             opened: now,
             seen,
             closed,
+            open: 0,
         }
     }
 
@@ -89,6 +95,7 @@ impl ComplianceClock {
             opened: now,
             seen: seen.max(now.wall),
             closed: before.saturating_add(nanos(now.wall).saturating_sub(nanos(last))),
+            open: row.open.unwrap_or(0).saturating_mul(MILLISECOND),
         };
         let (was, is) = (row.wall.0, now.wall.0);
         if is.saturating_add(TOLERANCE) < was {
@@ -113,7 +120,14 @@ impl ComplianceClock {
             seen: Some(self.seen()),
             closed: Some(self.closed / MILLISECOND),
             more: Some(self.more),
+            open: Some(self.open()),
         }
+    }
+
+    /// Milliseconds for which the store was ever open, by real elapsed time. After a crash up to
+    /// half a minute of it is not counted.
+    pub fn open(&self) -> u64 {
+        self.open / MILLISECOND
     }
 
     /// The latest moment at which the store was open: the system clock at an opening, and real
@@ -140,6 +154,7 @@ impl ComplianceClock {
     /// Moves the clock to a reading.
     pub fn advance(&mut self, now: Reading) {
         let elapsed = now.monotonic.since(self.last.monotonic).0;
+        self.open = self.open.saturating_add(elapsed);
         let span = now.monotonic.since(self.base.monotonic).0 / MILLISECOND;
         let expected = self.base.wall.0.saturating_add(span);
         if now.wall.0.abs_diff(expected) > TOLERANCE + span / DRIFT {

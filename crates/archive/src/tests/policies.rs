@@ -111,6 +111,44 @@ async fn a_policy_does_not_wake_grants_that_do_not_count() {
     denied("deleting", archive.delete(&permitted, delete).await);
 }
 
+/// A request of several actions takes each of them: the one that a policy allows carries no other.
+#[tokio::test]
+async fn a_policy_allows_no_action_along_with_another_one() {
+    let world = World::new(10);
+    let (archive, _) = archive(&world).await;
+    let anonymous = Caller::anonymous();
+    let allow = async |actions: &str| {
+        let statement =
+            format!(r#"{{"Effect":"Allow","Principal":"*","Action":[{actions}],"Resource":"arn:aws:s3:::records/*"}}"#);
+        set(&archive, &statement).await.unwrap();
+    };
+    let permit = async |actions: [&'static str; 2]| {
+        let requests = actions.map(|action| on(action, "open/a"));
+        archive.permit(&anonymous, "records", &requests, RequestFacts::default()).await.unwrap()
+    };
+    let write = async |caller: &Caller| {
+        let request = PutRequest { bucket: "records".into(), key: "open/a".into(), ..PutRequest::default() };
+        crate::testing::put_as(&archive, caller, request, b"another").await.map(drop)
+    };
+    let stored = archive.tags(&admin(), "records", "open/a", None).await.unwrap().1;
+    let remove = async |caller: &Caller| {
+        let (bucket, key, version) = ("records".into(), "open/a".into(), Some(stored));
+        archive.delete(caller, DeleteRequest { bucket, key, version, ..DeleteRequest::default() }).await.map(drop)
+    };
+    allow(r#""s3:PutObjectTagging","s3:DeleteObject""#).await;
+    denied("a write with tags", write(&permit(["PutObject", "PutObjectTagging"]).await).await);
+    denied("... in another order", write(&permit(["PutObjectTagging", "PutObject"]).await).await);
+    denied("a removal of versions", remove(&permit(["DeleteObject", "DeleteObjectVersion"]).await).await);
+    allow(r#""s3:PutObjectTagging","s3:PutObject","s3:DeleteObject*""#).await;
+    write(&permit(["PutObject", "PutObjectTagging"]).await).await.unwrap();
+    remove(&permit(["DeleteObject", "DeleteObjectVersion"]).await).await.unwrap();
+    // What a caller may do by itself takes no policy.
+    allow(r#""s3:PutObject""#).await;
+    archive.change_bucket(&admin(), "records", BucketChange::Anonymous(AnonymousAccess::Read)).await.unwrap();
+    write(&permit(["PutObject", "GetObject"]).await).await.unwrap();
+    denied("tags that it may not set", write(&permit(["PutObject", "PutObjectTagging"]).await).await);
+}
+
 /// A policy gives neither the bypass of GOVERNANCE nor the setting of retention.
 #[tokio::test]
 async fn a_policy_shortens_no_retention() {

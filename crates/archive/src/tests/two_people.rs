@@ -191,6 +191,33 @@ async fn a_request_is_over_after_three_days_or_when_refused() {
     assert!(log.iter().any(|record| record.actor == "stele approval"), "{log:?}");
 }
 
+/// A system clock that was ahead at the request, or is set back after it, gives a request no
+/// longer life.
+#[tokio::test]
+async fn a_clock_that_is_set_back_prolongs_no_request() {
+    for (what, at_request, afterwards) in [("it was ahead by a year", 365, 0), ("it is set back by a month", 0, -30)] {
+        let world = World::new(12);
+        let archive = store(&world).await;
+        let (anna, ben) = (officer("anna", 1), officer("ben", 2));
+        let begun = world.stage.now().wall;
+        let on_day = |day: i64| Timestamp(begun.0.saturating_add_signed(day * DAY as i64));
+        let ask = async |act| archive.request_restriction(&anna, act, crate::People::Two).await.unwrap();
+        world.stage.set_wall(on_day(at_request));
+        let (asked, late) = (ask(crate::Act::KeyExport).await, ask(crate::Act::Bypass).await);
+        world.stage.set_wall(on_day(afterwards));
+        archive.step().await.unwrap();
+        let shown = archive.requests(&admin()).await.unwrap();
+        let end = begun.plus_days(3).to_string();
+        assert!(shown.len() == 2 && shown.iter().all(|request| request.expires == end), "{what}: {shown:?}");
+        world.stage.pass(3 * DAY - 1000);
+        archive.approve(&ben, &asked.id).await.unwrap();
+        world.stage.pass(1000);
+        assert!(archive.approve(&ben, &late.id).await.is_err(), "{what}: three days are over");
+        archive.step().await.unwrap();
+        assert_eq!(archive.requests(&admin()).await.unwrap(), [], "{what}");
+    }
+}
+
 #[tokio::test]
 async fn after_two_officers_a_third_takes_the_approval_of_one() {
     let world = World::new(5);

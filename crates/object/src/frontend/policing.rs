@@ -89,8 +89,7 @@ pub struct Asked<'r> {
 
 impl Frontend {
     /// Lets the policies of the buckets that a request touches judge it. Returns the caller with
-    /// the access that they add, and for a batch of deletions the facts by which each key is to be
-    /// judged.
+    /// the access that they add, and the facts by which they judged, if one did.
     pub(super) async fn policed(
         &self,
         caller: Caller,
@@ -119,7 +118,7 @@ impl Frontend {
             if !is_batch || !requests.is_empty() {
                 caller = self.archive.permit(&caller, bucket, &requests, all.clone()).await.map_err(translated)?;
             }
-            facts = is_batch.then(|| Arc::new(all));
+            facts = Some(Arc::new(all));
         }
         if let Some(source) = asked.headers.get("x-amz-copy-source")
             && let Some(Ok(CopySource::Bucket { bucket, key, version_id })) =
@@ -129,8 +128,9 @@ impl Frontend {
             let version = version_id.as_deref().and_then(|text| VersionId::parse(text).ok());
             let action = if version.is_some() { "GetObjectVersion" } else { "GetObject" };
             let request = PolicyRequest { action, key: Some(&key), version, prefix: "" };
-            let facts = self.facts(&caller, &asked)?;
-            caller = self.archive.permit(&caller, &bucket, &[request], facts).await.map_err(translated)?;
+            let all = self.facts(&caller, &asked)?;
+            caller = self.archive.permit(&caller, &bucket, &[request], all.clone()).await.map_err(translated)?;
+            facts = Some(Arc::new(all));
         }
         Ok((caller, facts))
     }

@@ -242,10 +242,15 @@ impl Frontend {
 
     /// The bucket that the host name stands for, under one of our domains.
     pub(super) fn bucket_of_host(&self, headers: &HeaderMap) -> Option<String> {
+        if self.settings.domains.is_empty() {
+            return None;
+        }
         let host = headers.get(HOST)?.to_str().ok()?;
-        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+        // The case of a host name says nothing, and a bucket has none but lower case.
+        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name).to_ascii_lowercase();
         let mut named = self.settings.domains.iter().filter_map(|domain| {
-            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
+            let rest = host.strip_suffix(domain.to_ascii_lowercase().as_str())?;
+            rest.strip_suffix('.').filter(|bucket| !bucket.is_empty())
         });
         named.next().map(str::to_owned)
     }

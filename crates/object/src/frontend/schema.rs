@@ -1,9 +1,10 @@
-//! The elements that documents about keeping and deletion may have.
+//! The elements that documents about keeping, deletion and reports may have.
 //!
 //! The wire crate passes over elements that it does not know. A mistyped one would then silently
-//! mean "none": a default retention without its rule is no default retention, and a lifecycle rule
-//! without its limit removes more. It also reads a number as far as its digits go: a retention of
-//! `1e3` days would be of one day, and so would an expiration after `1,000` days.
+//! mean "none": a default retention without its rule is no default retention, a lifecycle rule
+//! without its limit removes more, and an access log without its element ends. It also reads a
+//! number as far as its digits go: a retention of `1e3` days would be of one day, and so would an
+//! expiration after `1,000` days.
 
 use hyper::Method;
 use s3s::{S3ErrorCode, S3Result};
@@ -14,7 +15,7 @@ use crate::refusal::refuse;
 use crate::wire::is_whole_number;
 
 /// Elements below the root, by the subresource that is set.
-const KNOWN: [(&str, &[&str]); 8] = [
+const KNOWN: [(&str, &[&str]); 11] = [
     (
         "object-lock",
         &[
@@ -80,6 +81,51 @@ const KNOWN: [(&str, &[&str]); 8] = [
             "CORSRule/AllowedOrigin",
             "CORSRule/ExposeHeader",
             "CORSRule/MaxAgeSeconds",
+        ],
+    ),
+    ("tagging", &["TagSet", "TagSet/Tag", "TagSet/Tag/Key", "TagSet/Tag/Value"]),
+    (
+        "logging",
+        &[
+            "LoggingEnabled",
+            "LoggingEnabled/TargetBucket",
+            "LoggingEnabled/TargetPrefix",
+            "LoggingEnabled/TargetGrants",
+            "LoggingEnabled/TargetGrants/Grant",
+            "LoggingEnabled/TargetGrants/Grant/Grantee",
+            "LoggingEnabled/TargetGrants/Grant/Grantee/DisplayName",
+            "LoggingEnabled/TargetGrants/Grant/Grantee/EmailAddress",
+            "LoggingEnabled/TargetGrants/Grant/Grantee/ID",
+            "LoggingEnabled/TargetGrants/Grant/Grantee/URI",
+            "LoggingEnabled/TargetGrants/Grant/Permission",
+            "LoggingEnabled/TargetObjectKeyFormat",
+            "LoggingEnabled/TargetObjectKeyFormat/SimplePrefix",
+            "LoggingEnabled/TargetObjectKeyFormat/PartitionedPrefix",
+            "LoggingEnabled/TargetObjectKeyFormat/PartitionedPrefix/PartitionDateSource",
+        ],
+    ),
+    (
+        "inventory",
+        &[
+            "Destination",
+            "Destination/S3BucketDestination",
+            "Destination/S3BucketDestination/AccountId",
+            "Destination/S3BucketDestination/Bucket",
+            "Destination/S3BucketDestination/Encryption",
+            "Destination/S3BucketDestination/Encryption/SSE-KMS",
+            "Destination/S3BucketDestination/Encryption/SSE-KMS/KeyId",
+            "Destination/S3BucketDestination/Encryption/SSE-S3",
+            "Destination/S3BucketDestination/Format",
+            "Destination/S3BucketDestination/Prefix",
+            "Filter",
+            "Filter/Prefix",
+            "Id",
+            "IncludedObjectVersions",
+            "IsEnabled",
+            "OptionalFields",
+            "OptionalFields/Field",
+            "Schedule",
+            "Schedule/Frequency",
         ],
     ),
     (

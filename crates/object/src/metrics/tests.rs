@@ -44,6 +44,28 @@ fn counts_come_out_in_the_exposition_format() {
     }
 }
 
+/// Prometheus would take a zero for a counter that began anew, and add all of it up once more.
+#[test]
+fn a_pool_that_is_down_has_no_counters() {
+    let alarm = Alarm { name: "pool-silent".into(), message: "no answer".into() };
+    let snapshot = |health| Snapshot {
+        health,
+        alarms: vec![alarm.clone()],
+        alarms_came: vec![("pool-silent".into(), 1)],
+        ..Snapshot::default()
+    };
+    let text = |health| Metrics::default().render(Some(&snapshot(health)));
+    let unknown = ["stele_repaired_total", "stele_scrubbed_bytes_total", "stele_pool_free_bytes", "stele_versions"];
+    for name in unknown {
+        assert!(text(Health::ReadOnly).contains(name) && !text(Health::Down).contains(name), "{name}");
+    }
+    for line in
+        ["stele_pool_health 3", "stele_alarm{alarm=\"pool-silent\"} 1", "stele_alarms_total{alarm=\"pool-silent\"} 1"]
+    {
+        assert!(text(Health::Down).lines().any(|found| found == line), "{line}");
+    }
+}
+
 /// Prometheus adds up a counter within one series.
 #[test]
 fn a_counter_of_a_drive_goes_on_in_its_series_when_its_state_changes() {

@@ -6,7 +6,7 @@ use hex_simd::AsciiCase;
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use s3s::dto::ChecksumType;
-use s3s::{S3ErrorCode, S3Result};
+use s3s::{S3Error, S3ErrorCode, S3Result};
 use stele_archive::{Algorithm, Checksum, ChecksumKind, Expected};
 
 /// The BLAKE3 of the body in hexadecimal digits, by which a client names the content: the object
@@ -116,9 +116,7 @@ fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     let Some(named) = headers.get("x-amz-sdk-checksum-algorithm") else {
         return Ok(());
     };
-    let algorithm = named.to_str().ok().and_then(Algorithm::parse).ok_or_else(|| {
-        refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-sdk-checksum-algorithm header is invalid.")
-    })?;
+    let algorithm = named.to_str().ok().and_then(Algorithm::parse).ok_or_else(unsupported)?;
     // A request without content, such as the start of a multipart upload, only names the algorithm.
     let content = headers.get("content-length").is_some_and(|length| length != "0");
     if digests.algorithms.is_empty() && content && !headers.contains_key("content-md5") {
@@ -136,11 +134,15 @@ fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
     Ok(())
 }
 
-/// The values in the trailers; every announced one must be there.
+/// The values in the trailers; every announced one must be there. A checksum of another algorithm
+/// is refused, announced or not: its sender believes that it is verified.
 pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -> S3Result<Expected> {
     let mut expected = Expected::default();
     for (name, value) in trailers {
         let Some(algorithm) = algorithm_of(name) else {
+            if name.to_ascii_lowercase().starts_with("x-amz-checksum-") {
+                return Err(unsupported());
+            }
             continue;
         };
         let checksum = Checksum::parse(algorithm, value).map_err(|_| {
@@ -282,15 +284,16 @@ pub fn named(fields: [(Algorithm, Option<&str>); 5]) -> S3Result<Vec<Checksum>> 
     Ok(checksums)
 }
 
+/// The refusal of an algorithm that S3 has and this store has not, and of one that S3 does not
+/// have.
+pub fn unsupported() -> S3Error {
+    refuse(
+        S3ErrorCode::InvalidRequest,
+        "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+    )
+}
+
 /// The algorithm that a request names.
 pub fn algorithm_named(text: Option<&str>) -> S3Result<Option<Algorithm>> {
-    text.map(|text| {
-        Algorithm::parse(text).ok_or_else(|| {
-            refuse(
-                S3ErrorCode::InvalidRequest,
-                "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
-            )
-        })
-    })
-    .transpose()
+    text.map(|text| Algorithm::parse(text).ok_or_else(unsupported)).transpose()
 }

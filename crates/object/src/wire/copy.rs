@@ -2,6 +2,7 @@
 
 use super::checksum::{algorithm_named, said, say_checksums};
 use super::convert::*;
+use super::disclosure::hidden_source;
 use super::object::{part_number, write_condition};
 use super::receipt::{self, Act};
 use super::{Answer, Wire, lifecycle};
@@ -106,6 +107,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         ));
     }
     let source = source_of(&input.copy_source, source_condition, source_key)?;
+    let from = (source.bucket.clone(), source.key.clone());
     check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let copy = CopyRequest {
         source,
@@ -125,7 +127,8 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         customer_key,
         anew: input.server_side_encryption.is_some() || input.storage_class.is_some(),
     };
-    let copied = wire.objects.copy(&call.caller, copy).await.map_err(source_refusal)?;
+    let hidden = |error| hidden_source(wire, &call, (&from.0, &from.1), error);
+    let copied = wire.objects.copy(&call.caller, copy).await.map_err(|error| source_refusal(hidden(error)))?;
     let info = copied.object;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
@@ -219,9 +222,12 @@ pub async fn part(
         ..PartRequest::default()
     };
     let source = source_of(&input.copy_source, condition, source_key)?;
+    let from = (source.bucket.clone(), source.key.clone());
     check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let range = range_of(input.copy_source_range.as_deref())?;
-    let (made, version) = wire.objects.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
+    let hidden = |error| hidden_source(wire, &call, (&from.0, &from.1), error);
+    let made = wire.objects.copy_part(&call.caller, source, range, part).await;
+    let (made, version) = made.map_err(|error| source_refusal(hidden(error)))?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut result = CopyPartResult {
         e_tag: Some(wire_etag(&made.etag)),

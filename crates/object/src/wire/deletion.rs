@@ -5,12 +5,15 @@ use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, spelled, translated};
+use futures_util::StreamExt;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{ArchiveError, DeleteRequest, Deleted, PolicyRequest, RequestFacts};
 
 const KEYS_MAX: usize = 1000;
+/// Keys of a batch that a policy judges and that are deleted at a time.
+const TOGETHER: usize = 64;
 
 /// DeleteObject.
 pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
@@ -129,28 +132,34 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
     }))
 }
 
-// Each key by itself: what the policy allows for one must not reach another.
+// Each key by itself: what the policy allows for one must not reach another. Many at a time, so
+// that they share commits; of a share one after another, as without a policy.
 async fn policed(
     wire: &Wire,
     call: &Call,
     facts: &RequestFacts,
     requests: Vec<DeleteRequest>,
 ) -> Vec<Result<Deleted, ArchiveError>> {
-    let mut outcomes = Vec::with_capacity(requests.len());
-    for request in requests {
-        let action = if request.version.is_some() { "DeleteObjectVersion" } else { "DeleteObject" };
-        let asked = |action| PolicyRequest { action, key: Some(&request.key), version: request.version, prefix: "" };
-        let mut actions = vec![asked(action)];
-        if request.bypass_governance {
-            actions.push(asked("BypassGovernanceRetention"));
-        }
-        let permitted = wire.archive.permit(&call.caller, &request.bucket, &actions, facts.clone()).await;
-        outcomes.push(match permitted {
-            Ok(caller) => wire.objects.delete(&caller, request).await,
-            Err(error) => Err(error),
-        });
+    let is_share = requests.first().is_some_and(|request| wire.objects.is_share(&request.bucket));
+    let together = if is_share { 1 } else { TOGETHER };
+    let deletions = requests.into_iter().map(|request| policed_one(wire, call, facts, request));
+    futures_util::stream::iter(deletions).buffered(together).collect().await
+}
+
+async fn policed_one(
+    wire: &Wire,
+    call: &Call,
+    facts: &RequestFacts,
+    request: DeleteRequest,
+) -> Result<Deleted, ArchiveError> {
+    let action = if request.version.is_some() { "DeleteObjectVersion" } else { "DeleteObject" };
+    let asked = |action| PolicyRequest { action, key: Some(&request.key), version: request.version, prefix: "" };
+    let mut actions = vec![asked(action)];
+    if request.bypass_governance {
+        actions.push(asked("BypassGovernanceRetention"));
     }
-    outcomes
+    let caller = wire.archive.permit(&call.caller, &request.bucket, &actions, facts.clone()).await?;
+    wire.objects.delete(&caller, request).await
 }
 
 fn told(key: String, asked: Option<String>, done: Deleted) -> DeletedObject {

@@ -1,6 +1,7 @@
 //! Object Lock: the bucket's configuration, retention and legal hold of versions.
 
 use super::convert::*;
+use super::disclosure::hidden;
 use super::receipt::{self, Act};
 use super::{Answer, Wire};
 use crate::call::Call;
@@ -103,7 +104,8 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire.objects.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
+    let found = wire.objects.retention(&call.caller, &input.bucket, &input.key, version).await;
+    let kept = found.map_err(|error| unset(hidden(wire, &call, error)))?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
@@ -163,7 +165,8 @@ pub async fn legal_hold(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let held = wire.objects.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let found = wire.objects.legal_hold(&call.caller, &input.bucket, &input.key, version).await;
+    let held = found.map_err(|error| translated(hidden(wire, &call, error)))?;
     let status = if held { ObjectLockLegalHoldStatus::ON } else { ObjectLockLegalHoldStatus::OFF };
     Ok(S3Response::new(GetObjectLegalHoldOutput {
         legal_hold: Some(ObjectLockLegalHold { status: Some(ObjectLockLegalHoldStatus::from_static(status)) }),

@@ -3,6 +3,7 @@
 use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
 use super::convert::*;
+use super::disclosure::{check_told, hidden};
 use super::receipt::{self, Act};
 use super::{Answer, Wire, lifecycle};
 use crate::call::Call;
@@ -345,7 +346,7 @@ macro_rules! described {
 pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let (get, asked, _) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let reader = wire.objects.get(&call.caller, get).await.map_err(refused)?;
+    let reader = wire.objects.get(&call.caller, get).await.map_err(|error| refused(hidden(wire, &call, error)))?;
     // The wire crate itself adds the headers that the request sets to this answer.
     let mut output = described!(GetObjectOutput, &asked, Named::default(), &reader.info, &reader.range);
     let tags = reader.info.tags.len();
@@ -363,7 +364,8 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
 pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let (get, asked, named) = asked!(&*call, request.input);
     let refused = read_refusal(asked.key_sent, asked.by_part());
-    let (info, range) = wire.objects.head(&call.caller, get).await.map_err(refused)?;
+    let found = wire.objects.head(&call.caller, get).await;
+    let (info, range) = found.map_err(|error| refused(hidden(wire, &call, error)))?;
     let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
     if info.latest {
         lifecycle::announce(wire, &info, &mut response.headers);
@@ -475,7 +477,9 @@ pub async fn attributes(
         ReadCondition::default(),
         customer_key,
     )?;
-    let (info, _) = wire.objects.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
+    let refused = read_refusal(sent_key, false);
+    let found = wire.objects.head(&call.caller, get.clone()).await;
+    let (info, _) = found.map_err(|error| refused(hidden(wire, &call, error)))?;
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(wire_time(info.modified)),
         version_id: named_version(&info),
@@ -554,10 +558,12 @@ async fn parts_of(
 
 /// GetObjectAcl: the owner has full control, and there are no other grants.
 pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
+    check_told(&call, "the owner of an object")?;
     let input = request.input;
     let get =
         read_request(input.bucket, input.key, input.version_id.as_deref(), None, None, ReadCondition::default(), None)?;
-    let (info, _) = wire.objects.head(&call.caller, get).await.map_err(translated)?;
+    let found = wire.objects.head(&call.caller, get).await;
+    let (info, _) = found.map_err(|error| translated(hidden(wire, &call, error)))?;
     let owner = wire_owner(&info.owner);
     Ok(S3Response::new(GetObjectAclOutput {
         grants: Some(vec![full_control(&owner)]),

@@ -1,6 +1,7 @@
 //! Tags of buckets and versions.
 
 use super::convert::*;
+use super::disclosure::{check_told, hidden};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
@@ -54,10 +55,11 @@ pub async fn of_object(
     call: Arc<Call>,
     request: S3Request<GetObjectTaggingInput>,
 ) -> Answer<GetObjectTaggingOutput> {
+    check_told(&call, "the tags of an object")?;
     let input = request.input;
     let version = version_of(input.version_id.as_deref())?;
-    let (tags, version) =
-        wire.objects.tags(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let found = wire.objects.tags(&call.caller, &input.bucket, &input.key, version).await;
+    let (tags, version) = found.map_err(|error| translated(hidden(wire, &call, error)))?;
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tag_set(&tags), version_id: said(version) }))
 }
 

@@ -92,6 +92,8 @@ def policies():
     refused("... and lists nothing", "AccessDenied", public.list_objects_v2, Bucket=BUCKET)
     refused("... and writes nothing", "AccessDenied", public.put_object, Bucket=BUCKET, Key="open/c", Body=b"c")
     refused("a head is a read", "403", public.head_object, Bucket=BUCKET, Key="closed/b")
+    refused("a missing key, by one that may not list", "AccessDenied", text, public, "open/none")
+    refused("... and its head", "403", public.head_object, Bucket=BUCKET, Key="open/none")
 
     policy(
         statement("Allow", ["s3:PutObject", "s3:GetObject"], "/inbox/${aws:username}/*", {"AWS": LESS}),
@@ -103,6 +105,7 @@ def policies():
     refused("... in another's", "AccessDenied", less.put_object, Bucket=BUCKET, Key="inbox/other/x", Body=b"")
     refused("... deleting", "AccessDenied", less.delete_object, Bucket=BUCKET, Key=f"inbox/{LESS}/x")
     same("a listing of the prefix", less.list_objects_v2(Bucket=BUCKET, Prefix="inbox/")["KeyCount"], 1)
+    refused("a missing key below it", "NoSuchKey", text, less, f"inbox/{LESS}/none")
     refused("a listing of everything", "AccessDenied", less.list_objects_v2, Bucket=BUCKET)
     big = less.create_multipart_upload(Bucket=BUCKET, Key=f"inbox/{LESS}/parts")
     of = {"Bucket": BUCKET, "Key": f"inbox/{LESS}/parts", "UploadId": big["UploadId"]}
@@ -128,6 +131,15 @@ def policies():
     refused("without the tag", "AccessDenied", text, public, "open/a")
     s3.put_object_tagging(Bucket=BUCKET, Key="open/a", Tagging={"TagSet": [{"Key": "public", "Value": "yes"}]})
     same("with the tag", text(public, "open/a"), b"a")
+
+    policy(statement("Allow", "s3:PutObjectTagging"))
+    tagged = {"Bucket": BUCKET, "Key": "open/a", "Body": b"other", "Tagging": "public=yes"}
+    refused("a write by one that may only tag", "AccessDenied", public.put_object, **tagged)
+    policy(statement("Allow", "s3:PutObject"))
+    refused("tags by one that may only write", "AccessDenied", public.put_object, **tagged)
+    policy(statement("Allow", ["s3:PutObject", "s3:PutObjectTagging"]))
+    public.put_object(**{**tagged, "Body": b"a"})
+    same("a write with tags by one that may both", s3.get_object(Bucket=BUCKET, Key="open/a")["Body"].read(), b"a")
 
     local = {"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
     policy(statement("Allow", "s3:GetObject", Condition=local))

@@ -11,4 +11,5 @@ mod server;
 mod silence;
 mod stock;
 mod strict;
+mod unlisted;
 mod wire;

@@ -540,3 +540,35 @@ async fn a_mistyped_element_about_keeping_changes_nothing() {
     let several = Ask::new(&server, "POST", "/kept?delete").body(deletion);
     check(&server, "a version under another name", several, 400, "MalformedXML").await;
 }
+
+#[tokio::test]
+async fn a_mistyped_element_about_reports_changes_nothing() {
+    let server = server().await;
+    let set = |query: &str, text: &str| Ask::new(&server, "PUT", &format!("/bucket?{query}")).body(text.to_owned());
+    let logging = |element: &str| {
+        let target = "<TargetBucket>bucket</TargetBucket><TargetPrefix>log/</TargetPrefix>";
+        set("logging", &format!("<BucketLoggingStatus><{element}>{target}</{element}></BucketLoggingStatus>"))
+    };
+    check(&server, "an access log", logging("LoggingEnabled"), 200, "").await;
+    check(&server, "one under another name", logging("LoggingEnable"), 400, "MalformedXML").await;
+    let kept = Ask::new(&server, "GET", "/bucket?logging").send(&server).await;
+    assert!(kept.text().contains("log/"), "the log goes on: {}", kept.text());
+    let inventory = |filter: &str| {
+        let to = "<Bucket>arn:aws:s3:::bucket</Bucket><Format>CSV</Format>";
+        let text = format!(
+            "<InventoryConfiguration><Destination><S3BucketDestination>{to}</S3BucketDestination></Destination>\
+             <IsEnabled>true</IsEnabled>{filter}<Id>a</Id><IncludedObjectVersions>Current</IncludedObjectVersions>\
+             <Schedule><Frequency>Daily</Frequency></Schedule></InventoryConfiguration>"
+        );
+        set("inventory&id=a", &text)
+    };
+    check(&server, "an inventory", inventory("<Filter><Prefix>a/</Prefix></Filter>"), 204, "").await;
+    let mistyped = "<Filters><Prefix>a/</Prefix></Filters>";
+    check(&server, "an inventory of more", inventory(mistyped), 400, "MalformedXML").await;
+    let tags = |element: &str| {
+        let tag = format!("<Tag><Key>class</Key><{element}>secret</{element}></Tag>");
+        set("tagging", &format!("<Tagging><TagSet>{tag}</TagSet></Tagging>"))
+    };
+    check(&server, "tags", tags("Value"), 204, "").await;
+    check(&server, "a tag without its value", tags("Val"), 400, "MalformedXML").await;
+}

@@ -367,7 +367,7 @@ async fn a_number_in_a_document_is_one_to_its_end() {
 /// and key than it was judged and logged by.
 #[tokio::test]
 async fn a_host_names_a_bucket_and_nothing_else() {
-    let settings = Settings { domains: vec!["s3.test".into()], ..Settings::default() };
+    let settings = Settings { domains: vec!["S3.test".into()], ..Settings::default() };
     let server = Server::start(settings, Bytes(256 << 20)).await;
     server.archive.create_bucket(&Caller::local(0), "bucket", NewBucket::default()).await.unwrap();
     put(&server, "kept/k", "kept").await;
@@ -379,6 +379,7 @@ async fn a_host_names_a_bucket_and_nothing_else() {
     };
     check(&server, "a bucket", at("bucket", "GET", "/kept/k"), 200, "").await;
     check(&server, "its list", at("bucket", "GET", "/?list-type=2"), 200, "").await;
+    check(&server, "in capitals", at("Bucket", "GET", "/kept/k"), 200, "").await;
     for host in ["bucket%2Fkept", "bucket%2fkept", "bucket/kept", "bucket/kept/k?x=", "bucket/kept/k#", "b%75cket"] {
         check(&server, host, at(host, "GET", "/k"), 400, "InvalidBucketName").await;
         check(&server, host, at(host, "PUT", "/").body("other"), 400, "InvalidBucketName").await;

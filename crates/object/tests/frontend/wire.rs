@@ -195,6 +195,8 @@ async fn unsigned_chunks_are_protected_by_their_trailer() {
     check(&server, "the end is missing", upload("5\r\nhello\r\n", 5, None), 400, "IncompleteBody").await;
     let unknown = upload(good, 5, Some("x-amz-checksum-md4"));
     check(&server, "an unknown trailer", unknown, 400, "InvalidRequest").await;
+    let other = good.replace("crc32:", "sha512:");
+    check(&server, "another checksum than any", upload(&other, 5, None), 400, "InvalidRequest").await;
     let mut undeclared = upload(good, 5, crc32);
     undeclared.headers.retain(|(name, _)| name != "x-amz-decoded-content-length");
     check(&server, "no decoded length", undeclared, 411, "MissingContentLength").await;

@@ -40,6 +40,7 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
         seen: None,
         closed: None,
         more: None,
+        open: None,
     };
     let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
     assert_eq!((clock.shown().0, clock.frozen()), (START, None));
@@ -62,6 +63,21 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
     let clock = ComplianceClock::resume(&row, at(0, START - HOUR));
     assert!(clock.frozen().is_some(), "set back while closed");
     assert_eq!(clock.shown().0, START, "never back");
+}
+
+#[test]
+fn it_counts_the_time_open_whatever_the_system_clock_shows() {
+    let mut clock = ComplianceClock::start(at(0, START));
+    for (elapsed, wall) in [(HOUR, START + HOUR), (2 * HOUR, START + 9000 * HOUR), (3 * HOUR, START - 9000 * HOUR)] {
+        clock.advance(at(elapsed, wall));
+        assert_eq!(clock.open(), elapsed, "{wall}");
+    }
+    // Time spent closed does not count, and credits do not.
+    let mut clock = ComplianceClock::resume(&clock.row(), at(0, START + 9000 * HOUR));
+    clock.credit(clock.creditable());
+    assert_eq!(clock.open(), 3 * HOUR);
+    clock.advance(at(HOUR, START));
+    assert_eq!(clock.open(), 4 * HOUR);
 }
 
 #[test]
