@@ -3,17 +3,21 @@
 //! Three answers, since a run that was too short to tell is no proof of anything. A cell is kept
 //! where its whole 95 % interval is within the tolerance, regressed where all of it is beyond, and
 //! unclear where the interval lies on both sides. A cell that is not steady, void or partial on
-//! either side is unclear, too. One whose target gave wrong data is regressed, however fast.
+//! either side is unclear, too, and so is one of another load. One whose target gave wrong data is
+//! regressed, however fast.
 //!
 //! Cells of a closed loop and of searches are judged by their rates; those of an open loop, whose
 //! rate was asked for, by their mean responses. Ratios are above 1 where the result is better.
 
 use std::fmt;
 
+use stele_ground::Duration;
+
 use crate::compare::{Compared, compared, is_same};
+use crate::objective;
 use crate::record::{CellRecord, Recorded, RoundRecord, RunRecord, SearchRecord};
 use crate::report::chosen;
-use crate::search::margin_of;
+use crate::search::{Statistic, margin_of};
 use crate::sweep;
 
 mod formats;
@@ -103,6 +107,9 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
     if after.is_damaged() {
         return (Verdict::Regressed, "the target gave wrong data".into());
     }
+    if let Some(why) = asked_otherwise(before, after) {
+        return (Verdict::Unclear, why);
+    }
     for (cell, whose) in [(before, "the baseline"), (after, "the result")] {
         if let Some(why) = unusable(cell) {
             return (Verdict::Unclear, format!("{whose} {why}"));
@@ -127,6 +134,21 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
             format!("the interval lies on both sides of the {percent} % that are tolerated; measure longer"),
         ),
     }
+}
+
+/// Of another load nothing follows, though the cells have one name: a load that is no axis is not
+/// in it.
+fn asked_otherwise(before: &CellRecord, after: &CellRecord) -> Option<String> {
+    let (then, now) = (asked_of(before)?, asked_of(after)?);
+    (then != now).then(|| format!("the load is another one: {then} in the baseline, {now} in the result"))
+}
+
+/// The load of a cell, or what its search looked for.
+pub(crate) fn asked_of(cell: &CellRecord) -> Option<String> {
+    let Some(search) = &cell.search else { return chosen(cell).map(RunRecord::load) };
+    let of = if search.is_of_rates() { "rate" } else { "load" };
+    let statistic = objective::said(Statistic::from(search.percentile));
+    Some(format!("the highest {of} with {statistic} within {}", Duration(search.response_ns)))
 }
 
 fn is_of_rates(cell: &CellRecord) -> bool {

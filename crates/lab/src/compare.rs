@@ -5,9 +5,11 @@
 //! from the rates around the two answers. Runs made one after the other may differ by what changed
 //! in between; the interval says nothing of that.
 
+use serde_json::Value;
 use stele_ground::Bytes;
 
 use crate::environment;
+use crate::job::Job;
 use crate::record::{CellRecord, Head, Recorded, RunRecord, SearchRecord};
 use crate::report::chosen;
 use crate::search::margin_of;
@@ -66,7 +68,7 @@ fn is_of_a_moment(name: &str) -> bool {
     name.ends_with("temperature")
 }
 
-/// In what the targets, the programs and the machines of two results differ.
+/// In what the targets, the programs, the machines and the jobs of two results differ.
 pub fn apart(first: &Head, second: &Head) -> Vec<Apart> {
     let known = |head: &Head| -> Vec<(String, String)> {
         let used = Bytes(head.target_bytes).to_string();
@@ -74,14 +76,54 @@ pub fn apart(first: &Head, second: &Head) -> Vec<Apart> {
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
         own.chain(head.environment.iter().map(|(name, value)| (name.clone(), environment::said(value)))).collect()
     };
-    let (one, other) = (known(first), known(second));
+    let mut all = unlike(&known(first), &known(second));
+    let said = |value: String| if value.is_empty() { "not said".to_owned() } else { value };
+    let of_jobs = unlike(&said_by(&first.job), &said_by(&second.job)).into_iter();
+    all.extend(of_jobs.map(|Apart { name, values }| Apart { name, values: (said(values.0), said(values.1)) }));
+    all
+}
+
+/// What the one and the other have differently; empty where one of them does not have it.
+fn unlike(one: &[(String, String)], other: &[(String, String)]) -> Vec<Apart> {
     let of = |all: &[(String, String)], name: &str| {
         all.iter().find(|(known, _)| known == name).map_or(String::new(), |(_, value)| value.clone())
     };
     let alone = other.iter().filter(|(name, _)| !one.iter().any(|(known, _)| known == name));
     let names = one.iter().chain(alone).map(|(name, _)| name).filter(|name| !is_of_a_moment(name));
-    let all = names.map(|name| Apart { name: name.clone(), values: (of(&one, name), of(&other, name)) });
+    let all = names.map(|name| Apart { name: name.clone(), values: (of(one, name), of(other, name)) });
     all.filter(|apart| apart.values.0 != apart.values.1).collect()
+}
+
+/// Keys of a job that the head says as well: the target, and how much of it was used.
+const SAID_BY_HEAD: [&str; 2] = ["on", "size"];
+/// Characters of a job's value that are shown.
+const VALUE_MAX: usize = 60;
+
+/// The keys of a job, as `load.outstanding`, with what they say.
+fn said_by(job: &Job) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    if let Ok(Value::Object(parts)) = serde_json::to_value(job) {
+        for (key, value) in parts.into_iter().filter(|(key, _)| !SAID_BY_HEAD.contains(&key.as_str())) {
+            add_keys(key, value, &mut all);
+        }
+    }
+    all
+}
+
+fn add_keys(name: String, value: Value, all: &mut Vec<(String, String)>) {
+    let text = match value {
+        Value::Null => return,
+        Value::Object(parts) => {
+            for (key, value) in parts {
+                add_keys(format!("{name}.{key}"), value, all);
+            }
+            return;
+        }
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let short: String = text.chars().take(VALUE_MAX).collect();
+    all.push((name, if short.len() < text.len() { format!("{short}...") } else { short }));
 }
 
 /// What was done to names is not what was done to data, whatever cells are called.

@@ -16,8 +16,10 @@ pub enum LabError {
     Unreachable(String),
     /// The target failed.
     Failed(String),
-    /// The target gave back something else than was written.
+    /// The target gave back something else than was written, or a result file is damaged.
     Damaged(String),
+    /// The caller ended it before anything was measured.
+    Stopped(String),
 }
 
 impl LabError {
@@ -30,16 +32,34 @@ impl LabError {
             | std::io::ErrorKind::ResourceBusy
             | std::io::ErrorKind::ReadOnlyFilesystem => LabError::Refused(text),
             std::io::ErrorKind::StorageFull => LabError::Full(text),
+            std::io::ErrorKind::IsADirectory | std::io::ErrorKind::NotADirectory => LabError::Usage(text),
             _ => LabError::Failed(text),
         }
     }
 
-    /// From the words of an access that failed: a target without room is full, whatever the way to
-    /// it.
+    /// The same error with the place in front of it, such as the file that asked for it.
+    pub fn of_place(self, place: &dyn fmt::Display) -> LabError {
+        let named = |text: String| format!("{place}: {text}");
+        match self {
+            LabError::Usage(text) => LabError::Usage(named(text)),
+            LabError::Refused(text) => LabError::Refused(named(text)),
+            LabError::Missing(text) => LabError::Missing(named(text)),
+            LabError::Full(text) => LabError::Full(named(text)),
+            LabError::Unreachable(text) => LabError::Unreachable(named(text)),
+            LabError::Failed(text) => LabError::Failed(named(text)),
+            LabError::Damaged(text) => LabError::Damaged(named(text)),
+            LabError::Stopped(text) => LabError::Stopped(named(text)),
+        }
+    }
+
+    /// From the words of an access that failed: a target without room is full, and one that does
+    /// not permit it refuses, whatever the way to it.
     pub fn of_access(text: String) -> LabError {
-        match NO_ROOM.iter().any(|words| text.contains(words)) {
-            true => LabError::Full(text),
-            false => LabError::Failed(text),
+        let has = |all: &[&str]| all.iter().any(|words| text.contains(words));
+        match (has(&NO_ROOM), has(&NOT_PERMITTED)) {
+            (true, _) => LabError::Full(text),
+            (_, true) => LabError::Refused(text),
+            _ => LabError::Failed(text),
         }
     }
 
@@ -51,6 +71,10 @@ impl LabError {
             | Cause::HostUnreachable
             | Cause::NetworkUnreachable
             | Cause::NetworkDown
+            | Cause::ConnectionReset
+            | Cause::ConnectionAborted
+            | Cause::BrokenPipe
+            | Cause::UnexpectedEof
             | Cause::TimedOut
             | Cause::WouldBlock => LabError::Unreachable(text),
             Cause::PermissionDenied => LabError::Refused(text),
@@ -63,6 +87,9 @@ impl LabError {
 /// S3.
 const NO_ROOM: [&str; 6] =
     ["(os error 28)", "(os error 122)", "(NFS status 28)", "(NFS status 69)", "/27/07)", "the server answers 507"];
+
+/// How they say that they may only be read (EROFS), or not by this user (EPERM, EACCES).
+const NOT_PERMITTED: [&str; 5] = ["(os error 30)", "(NFS status 30)", "(NFS status 1)", "(NFS status 13)", "/27/00)"];
 
 /// The cause of an error in a TOML file, on one line: its place, the text there, and what is wrong.
 /// The parser's own text draws the place over several lines, which a message may not have.
@@ -93,7 +120,8 @@ impl fmt::Display for LabError {
             | LabError::Full(text)
             | LabError::Unreachable(text)
             | LabError::Failed(text)
-            | LabError::Damaged(text) => f.write_str(text),
+            | LabError::Damaged(text)
+            | LabError::Stopped(text) => f.write_str(text),
         }
     }
 }
@@ -108,7 +136,14 @@ mod tests {
     fn a_server_that_does_not_answer_is_no_missing_target() {
         use std::io::ErrorKind as Cause;
         let kind = |cause: Cause| LabError::reaching(&cause.into(), "x".into());
-        for cause in [Cause::ConnectionRefused, Cause::TimedOut, Cause::WouldBlock, Cause::HostUnreachable] {
+        for cause in [
+            Cause::ConnectionRefused,
+            Cause::TimedOut,
+            Cause::WouldBlock,
+            Cause::HostUnreachable,
+            Cause::UnexpectedEof,
+            Cause::ConnectionReset,
+        ] {
             assert_eq!(kind(cause), LabError::Unreachable("x".into()), "{cause}");
         }
         assert_eq!(kind(Cause::InvalidData), LabError::Missing("x".into()), "an export that the server lacks");
@@ -135,9 +170,25 @@ mod tests {
             assert_eq!(LabError::of_access(text.into()), LabError::Full(text.into()));
         }
         let other = std::io::Error::from_raw_os_error(libc::EIO).to_string();
-        for text in [other.as_str(), "data protect: it is write-protected (sense 7/27/00)"] {
-            assert_eq!(LabError::of_access(text.into()), LabError::Failed(text.into()));
+        assert_eq!(LabError::of_access(other.clone()), LabError::Failed(other));
+    }
+
+    #[test]
+    fn a_target_that_may_only_be_read_refuses() {
+        let system = std::io::Error::from_raw_os_error(libc::EROFS).to_string();
+        let unit = "data protect: it is write-protected (sense 7/27/00)";
+        let denied = "the server denies access (NFS status 13)";
+        for text in [system.as_str(), unit, denied, "it may only be read (NFS status 30)"] {
+            assert_eq!(LabError::of_access(text.into()), LabError::Refused(text.into()));
         }
+    }
+
+    #[test]
+    fn a_place_in_front_of_an_error_leaves_its_kind() {
+        let placed = |error: LabError| error.of_place(&"job.fio");
+        assert_eq!(placed(LabError::Full("no room".into())), LabError::Full("job.fio: no room".into()));
+        assert_eq!(placed(LabError::Refused("no".into())), LabError::Refused("job.fio: no".into()));
+        assert_eq!(placed(LabError::Stopped("told".into())), LabError::Stopped("job.fio: told".into()));
     }
 
     #[test]

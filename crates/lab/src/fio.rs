@@ -61,6 +61,8 @@ pub fn jobs(text: &str) -> Result<Vec<Options>, LabError> {
 #[derive(Clone, Debug)]
 pub struct JobResult {
     pub name: String,
+    /// Where the job begins in its file.
+    pub line: usize,
     /// Jobs of one group ran beside one another.
     pub group: u32,
     /// It is reported with the others of its group.
@@ -114,6 +116,11 @@ pub fn plan(jobs: &[Options], destroy: bool) -> Result<Vec<JobPlan>, LabError> {
     Ok(all.into_iter().map(|(turn, copy)| JobPlan { turn, ..planned(copy) }).collect())
 }
 
+/// An error with the job that asked for it, and the line of the file where that begins.
+fn in_job(options: &Options, error: LabError) -> LabError {
+    error.of_place(&format!("job '{}', line {}", options.name, options.line))
+}
+
 /// Each copy with its turn; groups also end where `new_group` says so.
 fn copies(jobs: &[Options]) -> Result<Vec<(u32, Copy<'_>)>, LabError> {
     let (mut all, mut made): (Vec<(u32, Copy<'_>)>, _) = (Vec::new(), Made::new());
@@ -123,7 +130,7 @@ fn copies(jobs: &[Options]) -> Result<Vec<(u32, Copy<'_>)>, LabError> {
         turn += u32::from(options.stonewall && !first);
         group += u32::from((options.stonewall || options.new_group) && !first);
         for number in 0..options.copies {
-            let layout = layout::layout(options, number, &mut made)?;
+            let layout = layout::layout(options, number, &mut made).map_err(|error| in_job(options, error))?;
             all.push((turn, Copy { options, number, group, layout }));
         }
     }
@@ -158,12 +165,12 @@ pub fn run_kept(
     let all = copies(jobs)?;
     // All are looked at before the first is touched.
     for (_, copy) in &all {
-        layout::admit(copy.options, &copy.layout, destroy)?;
+        layout::admit(copy.options, &copy.layout, destroy).map_err(|error| in_job(copy.options, error))?;
     }
     admit_logs(&all)?;
     let goes_on = || !stop.load(Ordering::Relaxed);
     for (_, copy) in &all {
-        layout::make(copy.options, &copy.layout, &goes_on, tell)?;
+        layout::make(copy.options, &copy.layout, &goes_on, tell).map_err(|error| in_job(copy.options, error))?;
     }
     let held = hold_devices(&all)?;
     let (mut ran, mut failed) = (Vec::new(), None);
@@ -197,10 +204,8 @@ fn admit_logs(all: &[(u32, Copy<'_>)]) -> Result<(), LabError> {
     let mut taken: Vec<&Path> = all.iter().flat_map(|(_, copy)| &copy.layout.files).map(|laid| &*laid.path).collect();
     for (_, copy) in all {
         let Some(log) = copy.options.log.as_deref().map(Path::new) else { continue };
-        let refused = |why: &str| {
-            let Options { name, line, .. } = copy.options;
-            LabError::Usage(format!("job '{name}', line {line}: write_iolog={}: {why}", log.display()))
-        };
+        let refused =
+            |why: &str| in_job(copy.options, LabError::Usage(format!("write_iolog={}: {why}", log.display())));
         if copy.options.copies > 1 {
             return Err(refused("a log is of one copy, and numjobs asks for several; write them as jobs of their own"));
         }
@@ -209,7 +214,7 @@ fn admit_logs(all: &[(u32, Copy<'_>)]) -> Result<(), LabError> {
         }
         // Also a link that leads nowhere.
         if std::fs::symlink_metadata(log).is_ok() {
-            return Err(log::exists(log));
+            return Err(in_job(copy.options, log::exists(log)));
         }
         taken.push(log);
     }
@@ -217,22 +222,24 @@ fn admit_logs(all: &[(u32, Copy<'_>)]) -> Result<(), LabError> {
 }
 
 fn hold_devices(all: &[(u32, Copy<'_>)]) -> Result<Vec<File>, LabError> {
-    let mut paths: Vec<&PathBuf> = Vec::new();
+    let (mut paths, mut held): (Vec<&PathBuf>, Vec<File>) = (Vec::new(), Vec::new());
     for (_, copy) in all.iter().filter(|(_, copy)| copy.options.writes) {
         for Laid { path, .. } in &copy.layout.files {
             let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
             if is_device && !paths.contains(&path) {
                 paths.push(path);
+                held.push(local::hold_device(path).map_err(|error| in_job(copy.options, error))?);
             }
         }
     }
-    paths.into_iter().map(|path| local::hold_device(path)).collect()
+    Ok(held)
 }
 
 fn at_once(copies: &[&Copy<'_>], patience: Duration, stop: &AtomicBool) -> Result<Vec<JobResult>, LabError> {
     let all = AtomicBool::new(false);
     let (ends, begun) = (Ends { stop, all: &all, patience }, SystemTime::now());
-    let opened: Vec<Vec<Arc<File>>> = copies.iter().map(|copy| open_all(copy)).collect::<Result<_, _>>()?;
+    let open = |copy: &&Copy<'_>| open_all(copy).map_err(|error| in_job(copy.options, error));
+    let opened: Vec<Vec<Arc<File>>> = copies.iter().map(open).collect::<Result<_, _>>()?;
     let tallies: Vec<Tally> = std::thread::scope(|scope| {
         let threads: Vec<_> = copies
             .iter()
@@ -247,6 +254,7 @@ fn at_once(copies: &[&Copy<'_>], patience: Duration, stop: &AtomicBool) -> Resul
     });
     let ran = |(copy, tally): (&&Copy<'_>, Tally)| JobResult {
         name: copy.options.name.clone(),
+        line: copy.options.line,
         group: copy.group,
         with_group: copy.options.group_reporting,
         options: copy.options.said.clone(),

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use crate::baseline::{Metric, figure_of, metric_of, unusable};
+use crate::baseline::{Metric, asked_of, figure_of, metric_of, unusable};
 use crate::error::LabError;
 use crate::record::{self, CellRecord, Head, Recorded};
 use crate::steady::{self, Change};
@@ -54,6 +54,8 @@ pub struct CellHistory {
     pub target: String,
     pub name: String,
     pub metric: Metric,
+    /// What was asked for: figures of another load are those of another series.
+    pub load: String,
     pub points: Vec<Point>,
     /// The cell's accesses were of names.
     names: bool,
@@ -64,7 +66,7 @@ pub struct CellHistory {
 pub struct History {
     pub results: Vec<ResultSummary>,
     pub series: Vec<CellHistory>,
-    /// Files that are no result, or not a whole one, and why.
+    /// Files that are no result, or not a whole one, and why; the reason begins with the file.
     pub left_out: Vec<(PathBuf, String)>,
 }
 
@@ -112,9 +114,10 @@ impl CellHistory {
         self.usable().first().map(|(_, value)| *value)
     }
 
-    fn is_of(&self, target: &str, cell: &CellRecord, metric: Metric) -> bool {
-        (self.target.as_str(), self.name.as_str(), self.workload.as_str(), self.names, self.metric)
-            == (target, cell.name.as_str(), cell.workload.as_str(), cell.names, metric)
+    fn is_of(&self, target: &str, cell: &CellRecord, metric: Metric, load: &str) -> bool {
+        let own = (self.target.as_str(), self.name.as_str(), self.workload.as_str(), self.load.as_str());
+        own == (target, cell.name.as_str(), cell.workload.as_str(), load)
+            && (self.names, self.metric) == (cell.names, metric)
     }
 }
 
@@ -139,7 +142,10 @@ impl History {
         for (_, path) in files {
             match record::read(&path) {
                 Ok(recorded) if recorded.digest.is_some() => history.add(path, &recorded),
-                Ok(_) => history.left_out.push((path, "the run did not come to its end".into())),
+                Ok(_) => {
+                    let why = format!("{}: the run did not come to its end", path.display());
+                    history.left_out.push((path, why));
+                }
                 Err(error) => history.left_out.push((path, error.to_string())),
             }
         }
@@ -161,14 +167,15 @@ impl History {
             if head.against.is_some() {
                 continue;
             }
-            let metric = metric_of(cell);
+            let (metric, load) = (metric_of(cell), asked_of(cell).unwrap_or_default());
             let point = Point { result, value: figure_of(cell, metric), unusable: unusable(cell) };
-            match self.series.iter_mut().find(|series| series.is_of(&head.target, cell, metric)) {
+            match self.series.iter_mut().find(|series| series.is_of(&head.target, cell, metric, &load)) {
                 Some(series) => series.points.push(point),
                 None => self.series.push(CellHistory {
                     target: head.target.clone(),
                     name: cell.name.clone(),
                     metric,
+                    load,
                     points: vec![point],
                     names: cell.names,
                     workload: cell.workload.clone(),
@@ -192,6 +199,9 @@ impl History {
         let mut name = series.name.clone();
         if several(|one| &one.workload) {
             name = format!("{name} ({})", series.workload);
+        }
+        if several(|one| &one.load) {
+            name = format!("{name} ({})", series.load);
         }
         match several(|one| &one.target) {
             true => format!("{name} on {}", series.target),
@@ -257,7 +267,7 @@ fn head_of(path: &Path) -> Result<Head, LabError> {
     let mut line = Vec::new();
     let mut reader = BufReader::new(File::open(path).map_err(cannot)?.take(HEAD_MAX));
     reader.read_until(b'\n', &mut line).map_err(cannot)?;
-    record::read_from(line.as_slice()).map(|recorded| recorded.head)
+    record::head_from(&line, path)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub mod run;
 pub mod s3;
 pub mod signatures;
 pub(crate) mod stream;
+pub(crate) mod system_place;
 pub mod target;
 pub(crate) mod uring;
 pub mod versions;

@@ -26,7 +26,7 @@ use crate::steady;
 mod file;
 mod rounds;
 
-pub use file::{Recorded, Recorder, ended, exists, read, read_from};
+pub use file::{Recorded, Recorder, ended, exists, head_from, read, read_from};
 pub use rounds::{HistogramRecord, RoundRecord};
 
 pub const VERSION: u32 = 1;

@@ -1,6 +1,8 @@
 //! What was measured as a report. `document` says what a report holds, `charts` what it draws,
 //! `html` makes a page of it.
 
+use std::collections::BTreeSet;
+
 use stele_ground::{Bytes, Duration, are, calendar, counted};
 
 use crate::ab_test::{self, Judged};
@@ -10,9 +12,10 @@ use crate::error::LabError;
 use crate::estimate::Estimate;
 use crate::histogram::Histogram;
 use crate::job::Given;
-use crate::objective::ObjectiveRecord;
+use crate::objective::{ObjectiveRecord, said};
 use crate::precondition::PreconditionRecord;
 use crate::record::{CellRecord, Recorded, RunRecord, Total};
+use crate::search::Statistic;
 use crate::sweep;
 use chart::{Axis, Bars, Chart, figure};
 use charts::{ChartKind, KINDS, Runs, curves};
@@ -46,8 +49,10 @@ pub fn is_sound(cell: &CellRecord) -> bool {
 /// The report of a file. `title` may be none; then the target gives it its name.
 pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let head = &recorded.head;
-    let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
-    let mut document = Document::new(title, format!("{}, by {}", calendar::date(head.begun), head.program));
+    let is_modelled = head.job.modelled.is_some();
+    let sustains = if is_modelled { "sustain" } else { "sustains" };
+    let title = title.map_or_else(|| format!("What {} {sustains}", head.target), str::to_owned);
+    let mut document = Document::new(title, format!("{}, by {}", day(head.begun), head.program));
     summary(recorded, &mut document);
     if let Some(judged) = ab_test::of(recorded) {
         comparison(recorded, &judged, &mut document);
@@ -74,6 +79,11 @@ pub fn html(recorded: &Recorded, title: Option<&str>) -> Result<String, LabError
     html::page(&report(recorded, title))
 }
 
+/// The day on which a result began. In virtual time there is none.
+pub fn day(begun: u64) -> String {
+    if begun == 0 { "in virtual time".to_owned() } else { calendar::date(begun) }
+}
+
 /// The place of a cell's figure in the table of results.
 fn place(cell: &CellRecord, column: &str) -> Place {
     Place::new(format!("cell {}", cell.number), column)
@@ -82,23 +92,14 @@ fn place(cell: &CellRecord, column: &str) -> Place {
 fn summary(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
     document.section("Summary");
-    let used = Bytes(head.target_bytes);
-    document.paragraph(format!("The target was {} ({}); {used} of it were in use.", head.target, head.reached));
-    let searched: Vec<&CellRecord> = recorded.cells.iter().filter(|cell| cell.search.is_some()).collect();
-    for cell in &searched {
-        let Some(search) = &cell.search else { continue };
-        let of = search
-            .percentile
-            .map_or("a mean response".into(), |share| format!("a response of {} %", figure(share * 100.0)));
-        let open = search.open_end.as_ref().map_or(String::new(), |end| format!(" ({end})"));
-        let text = Text::from(format!("{}: ", cell.name))
-            .cell_as(&place(cell, "rate"), " accesses a second")
-            .say(format!(" at {of} of {}, with ", Duration(search.response_ns)))
-            .cell(&place(cell, "load"))
-            .say(format!("{open}."));
-        document.paragraph(text);
-    }
-    if !searched.is_empty() || head.against.is_some() {
+    // Modelled arrays say their parts, and no bytes.
+    let used = match head.target_bytes {
+        0 => String::new(),
+        bytes => format!("; {} of it were in use", Bytes(bytes)),
+    };
+    let what = if head.job.modelled.is_some() { "targets were" } else { "target was" };
+    document.paragraph(format!("The {what} {} ({}){used}.", head.target, head.reached));
+    if head.against.is_some() {
         return;
     }
     let sound = || recorded.cells.iter().filter(|cell| is_sound(cell));
@@ -106,11 +107,19 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     let short = recorded.cells.len() - sound().count();
     if short > 0 {
         let of = counted(recorded.cells.len() as u64, "cell");
+        let left_out = match sound().next() {
+            Some(_) => "are left out of the following sentences",
+            None => "are not quoted here",
+        };
         document.paragraph(format!(
-            "{short} of {of} {} void, partial or not steady. Such figures hold for the measured time only, and are left out of the \
-             following sentences.",
+            "{short} of {of} {} void, partial or not steady. Such figures hold for the measured time only, and {left_out}.",
             are(short as u64)
         ));
+    }
+    if recorded.cells.iter().any(|cell| cell.search.is_some()) {
+        let quoted = recorded.cells.iter().filter(|cell| is_sound(cell) || keeps_none(cell));
+        quoted.filter_map(search_said).for_each(|text| document.paragraph(text));
+        return;
     }
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
     let prompt = measured().min_by_key(|(_, total)| total.response.mean());
@@ -133,6 +142,44 @@ fn summary(recorded: &Recorded, document: &mut Document) {
                 .cell_as(&place(cell, "rate"), " accesses a second")
                 .say("."),
         );
+    }
+}
+
+/// What a search found, as a sentence.
+fn search_said(cell: &CellRecord) -> Option<Text> {
+    let search = cell.search.as_ref()?;
+    let response = Duration(search.response_ns);
+    let within = match search.percentile {
+        None => format!("a mean response of {response}"),
+        Some(_) => format!("{} of the responses within {response}", said(Statistic::from(search.percentile))),
+    };
+    let open = search.open_end.as_ref().map_or(String::new(), |end| format!(" ({end})"));
+    if keeps_none(cell) {
+        return Some(Text::from(format!("{}: no rate has {within}{open}.", cell.name)));
+    }
+    let joined = if search.percentile.is_none() { "at" } else { "with" };
+    let asked = if search.is_of_rates() { " asked for" } else { "" };
+    Some(
+        Text::from(format!("{}: ", cell.name))
+            .cell_as(&place(cell, "rate"), " accesses a second")
+            .say(format!(" {joined} {within}, with "))
+            .cell(&place(cell, "load"))
+            .say(format!("{asked}{open}.")),
+    )
+}
+
+/// No rate kept the objective of its search.
+fn keeps_none(cell: &CellRecord) -> bool {
+    cell.search.as_ref().is_some_and(|search| search.is_of_rates() && search.rate_asked.is_none())
+}
+
+/// The load of a cell; of a search that of its answer.
+fn load_said(cell: &CellRecord, run: &RunRecord) -> Entry {
+    let Some(search) = &cell.search else { return Entry::text(run.load()) };
+    match search.rate_asked {
+        Some(asked) => Entry::text(format!("{} a second", figure(asked))),
+        None if keeps_none(cell) => Entry::absent(),
+        None => Entry::text(format!("{} outstanding", figure(search.outstanding))),
     }
 }
 
@@ -205,19 +252,18 @@ fn results(recorded: &Recorded) -> Table {
         let Some(run) = chosen(cell) else { continue };
         let total = run.total();
         let response = &total.response;
-        let (rate, load) = match &cell.search {
+        let rate = match &cell.search {
             Some(search) => {
                 let margin = search.margin().map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
-                let rate = Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))));
-                (rate, format!("{} outstanding", figure(search.outstanding)))
+                Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))))
             }
-            None => (Entry::said(total.rate, rate_said(cell, figure(total.rate))), run.load()),
+            None => Entry::said(total.rate, rate_said(cell, figure(total.rate))),
         };
         table.row(
             place(cell, "").row,
             vec![
                 Entry::text(called(cell)),
-                Entry::text(load),
+                load_said(cell, run),
                 rate,
                 if cell.names { Entry::absent() } else { Entry::number(bytes_of(cell, &total) / 1e6) },
                 Entry::span(response.mean()).if_any(response.count()),
@@ -225,7 +271,8 @@ fn results(recorded: &Recorded) -> Table {
                 Entry::span(response.percentile(0.99)).if_any(response.count()),
                 Entry::span(response.percentile(0.999)).if_any(response.count()),
                 Entry::span(response.longest()).if_any(response.count()),
-                Entry::number(total.cpu_own),
+                // It is not known of modelled arrays, nor of all tenants but the first.
+                if total.cpu_own > 0.0 { Entry::number(total.cpu_own) } else { Entry::absent() },
                 Entry::text(remark(cell)).faint(),
             ],
         );
@@ -464,10 +511,13 @@ fn conclusion(recorded: &Recorded, document: &mut Document) {
              without that word."
         ),
     };
-    let used = Bytes(recorded.head.target_bytes);
+    let they = if (count, all) == (1, 1) { "It holds" } else { "They hold" };
+    let these = match recorded.head.target_bytes {
+        0 => "these targets and these loads".to_owned(),
+        used => format!("this target with these {} in use and these loads", Bytes(used)),
+    };
     document.paragraph(format!(
-        "{stands} They hold for this target with these {used} in use and these loads. A larger working set, another mix of accesses or \
-         another state of the drives is another measurement."
+        "{stands} {they} for {these}. A larger working set, another mix of accesses or another state of the drives is another measurement."
     ));
     let kept = recorded.cells.iter().filter_map(|cell| cell.objective.as_ref());
     let (kept, missed): (Vec<_>, Vec<_>) = kept.partition(|objective| objective.is_kept());
@@ -496,26 +546,38 @@ fn method(recorded: &Recorded, document: &mut Document) {
     );
     if head.target_bytes > 0 {
         document.table(working_set(recorded));
+        document.note(
+            "Drives, controllers and servers behind the target may have memory of their own. A working set that fits into it is measured \
+             with it; to measure the drives, use a larger one (--size).",
+        );
     }
-    document.note(
-        "Drives, controllers and servers behind the target may have memory of their own. A working set that fits into it is measured with \
-         it; to measure the drives, use a larger one (--size).",
-    );
     document.section("Machine");
     if head.target_bytes > 0 {
         document.diagram(set_up::set_up(recorded, &[]));
     }
     document.table(machine(recorded));
     document.section("To measure it again");
-    let how = Text::from("Save this as ")
-        .code("job.toml")
-        .say(", then ")
-        .code("stele lab run job.toml --out again.lab")
-        .say(".");
-    document.paragraph(how);
+    document.paragraph(Text::from("Save this as ").code("job.toml").say(", then ").code(command(recorded)).say("."));
     document.code(toml::to_string(&head.job).unwrap_or_default());
     let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
     document.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say("."));
+}
+
+/// The command that measures a job again.
+fn command(recorded: &Recorded) -> String {
+    let mut command = match &recorded.head.against {
+        None => "stele lab run job.toml".to_owned(),
+        Some(against) => {
+            let blocks: BTreeSet<&str> = recorded.cells.iter().filter_map(|cell| cell.axis("block")).collect();
+            format!("stele lab compare job.toml --against '{against}' --blocks {}", blocks.len())
+        }
+    };
+    let hosts = recorded.cells.first().map_or(&[][..], |cell| cell.hosts.as_slice());
+    if !hosts.is_empty() {
+        let names: Vec<&str> = hosts.iter().map(|host| host.host.as_str()).collect();
+        command.push_str(&format!(" --hosts {} --token-file FILE", names.join(",")));
+    }
+    command + " --out again.lab"
 }
 
 #[cfg(test)]

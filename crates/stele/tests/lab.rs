@@ -72,7 +72,7 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     // Change one digit of one figure.
     let text = std::fs::read_to_string(&out).unwrap().replacen("\"lag_ns\":", "\"lag_ns\":1", 1);
     std::fs::write(&out, text).unwrap();
-    place.refused(1, &["was changed, or is damaged"], &["lab", "show", &out]);
+    place.refused(5, &["was changed, or is damaged"], &["lab", "show", &out]);
 }
 
 #[test]
@@ -494,7 +494,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
         assert_eq!(all.len(), asked, "{cell}");
         assert!((rates / cell["runs"][0]["rate"].as_f64().unwrap() - 1.0).abs() < 1e-3, "{cell}");
     }
-    place.refused(1, &["secret is another one"], &[&run[..], &["--token-file", &other]].concat());
+    place.refused(3, &["secret is another one"], &[&run[..], &["--token-file", &other]].concat());
     place.refused(2, &["--token-file"], &run);
     std::fs::write(&other, "short").unwrap();
     place.refused(2, &["at least 16"], &["lab", "serve", "--token-file", &other]);
@@ -503,7 +503,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     std::fs::write(&records, vec![7; 8192]).unwrap();
     let destroy =
         ["lab", "run", "--on", &records, "--hosts", &first.1, "--token-file", &token, "--read", "0", "--destroy"];
-    place.refused(1, &["not made by the laboratory"], &destroy);
+    place.refused(3, &["not made by the laboratory"], &destroy);
     assert_eq!(std::fs::read(&records).unwrap(), vec![7; 8192]);
 
     let out = place.path("hosts.lab");
@@ -524,7 +524,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     assert_eq!(cell["runs"][0]["outstanding"], 1, "of the one that is left: {cell}");
     first.0.kill().unwrap();
     first.0.wait().unwrap();
-    place.refused(1, &[&first.1], &[&run[..], &["--token-file", &token]].concat());
+    place.refused(7, &[&first.1], &[&run[..], &["--token-file", &token]].concat());
 }
 
 #[test]

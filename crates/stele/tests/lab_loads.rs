@@ -164,3 +164,52 @@ fn a_run_is_seen_while_it_goes_on_and_kept_second_by_second() {
     let log = std::fs::read_to_string(log).unwrap();
     assert!(log.lines().count() > 2 && log.contains("under_way"), "{log}");
 }
+
+/// A load that is no axis is not in the name of a cell.
+#[test]
+fn results_of_two_loads_are_told_apart_and_give_no_verdict() {
+    let place = Place::new("lab-two-loads");
+    let measured = |outstanding: &str| {
+        let out = place.path(&format!("{outstanding}.lab"));
+        let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", outstanding, "--out", &out];
+        let array = ["--virtual", "array=ds4500", "raid=5", "drives=20"];
+        assert!(place.stele(&[&run[..], &array].concat()).status.success());
+        out
+    };
+    let (one, many) = (measured("10"), measured("40"));
+    let apart = &place.json(&["lab", "diff", &one, &many])["apart"];
+    assert_eq!(*apart, serde_json::json!([{ "name": "load.outstanding", "first": "10", "second": "40" }]));
+    let said = place.stele(&["lab", "check", &many, "--against", &one]);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said.status.code(), Some(10), "{text}");
+    assert!(text.contains("the load is another one: 10 outstanding in the baseline"), "{text}");
+}
+
+#[test]
+fn nothing_is_made_in_places_of_the_system() {
+    let place = Place::new("lab-system");
+    for on in ["dir:/etc", "/usr", "volume:mirror-2,dir=/etc/stele-lab-drives", "backup:/etc/stele-lab-backup"] {
+        place.refused(3, &["of the operating system", "/mnt/bench"], &["lab", "run", "--on", on, "--size", "4MiB"]);
+    }
+    assert!(!std::path::Path::new("/etc/stele-lab").exists());
+    let device = "/dev/stele-lab-no-such-device";
+    place.refused(4, &["no such device"], &["lab", "run", "--on", device, "--size", "4MiB"]);
+    let job = place.path("job.fio");
+    std::fs::write(&job, format!("[a]\nrw=read\nsize=1m\nfilename={device}\n")).unwrap();
+    place.refused(4, &["job.fio: job 'a', line 1: ", "no such device"], &["lab", "fio", &job]);
+    assert!(!std::path::Path::new(device).exists());
+}
+
+#[test]
+fn an_error_of_a_fio_job_names_its_file_and_its_line() {
+    let place = Place::new("lab-fio-errors");
+    let (job, file) = (place.path("job.fio"), place.path("records"));
+    std::fs::write(&file, vec![7; 8192]).unwrap();
+    std::fs::write(&job, format!("[one]\nioengine=null\nrw=read\nsize=1m\n[two]\nrw=write\nfilename={file}\n"))
+        .unwrap();
+    place.refused(3, &["job.fio: job 'two', line 5: ", "not made by the laboratory"], &["lab", "fio", &job]);
+    std::fs::write(&job, "[one]\nrw=read\nfilename=/nowhere/at/all\n").unwrap();
+    for more in [&[][..], &["--plan"]] {
+        place.refused(2, &["job.fio: job 'one', line 1: "], &[&["lab", "fio", &job][..], more].concat());
+    }
+}

@@ -145,3 +145,16 @@ fn names_in_a_job_of_others_act_on_nothing() {
         assert!(text.contains("tenant a") && text.contains("tenant c"), "{text}");
     }
 }
+
+#[test]
+fn names_in_a_fio_job_of_others_act_on_nothing() {
+    let place = Place::new("lab-fio-shown");
+    let job = place.path("job.fio");
+    std::fs::write(&job, "[a\u{1b}[31mb]\nioengine=null\nrw=read\nsize=64k\nfilename=x\u{1b}[2Jy\n").unwrap();
+    for more in [&[][..], &["--plan"]] {
+        let output = place.stele(&[&["lab", "fio", &job], more].concat());
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(output.status.success() && text.contains("a\\u{1b}[31mb"), "{text:?}");
+        assert_eq!(text.chars().find(|c| *c != '\n' && is_unsafe(*c)), None, "{text:?}");
+    }
+}

@@ -87,7 +87,7 @@ fn units_of_our_own_iscsi_target_are_measured_and_its_refusals_are_told_in_words
     let url = place.json(&["volume", "export", "vm2", "--iscsi", "--read-only"])["url"].as_str().unwrap().to_owned();
     let out = place.path("reads.lab");
     cell(&place, &["--on", &url, "--read", "100", "--outstanding", "32", "--out", &out]);
-    place.refused(1, &["write-protected"], &["lab", "run", "--on", &url, "--read", "0", "--destroy"]);
+    place.refused(3, &["write-protected"], &["lab", "run", "--on", &url, "--read", "0", "--destroy"]);
     let out = place.path("kept.lab");
     cell(&place, &["--on", &right, "--read", "100", "--out", &out]);
     assert!(!std::fs::read_to_string(&out).unwrap().contains("quite"), "no secret is kept");

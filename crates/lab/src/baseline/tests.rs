@@ -66,6 +66,39 @@ fn a_cell_that_says_nothing_is_unclear_and_one_that_is_not_there_is_missing() {
     assert_eq!((found[1].result, found[1].ratio), (None, None));
 }
 
+/// A load that is no axis is not in a cell's name.
+#[test]
+fn a_cell_of_another_load_is_unclear_however_fast_it_was() {
+    let loaded = |outstanding: u32| {
+        let mut cell = wandering(0, 1000.0 * f64::from(outstanding), 0.01);
+        cell.runs[0].outstanding = Some(outstanding);
+        cell
+    };
+    let found = one(loaded(1), loaded(32), 0.05);
+    assert_eq!(found.verdict, Verdict::Unclear, "{found:?}");
+    assert!(found.why.contains("1 outstanding in the baseline, 32 outstanding in the result"), "{found:?}");
+    assert_eq!(one(loaded(32), loaded(32), 0.05).verdict, Verdict::Kept);
+    let searched = |response_ns: u64| {
+        let search = SearchRecord {
+            response_ns,
+            percentile: None,
+            rate: 1000.0,
+            margin: Some(1.0),
+            outstanding: 4.0,
+            steady: true,
+            rate_asked: None,
+            beyond: None,
+            twice: None,
+            open_end: None,
+        };
+        CellRecord { search: Some(search), ..wandering(0, 1000.0, 0.0) }
+    };
+    assert_eq!(one(searched(2_000_000), searched(2_000_000), 0.05).verdict, Verdict::Kept);
+    let found = one(searched(2_000_000), searched(20_000_000), 0.05);
+    assert!(found.why.contains("within 2.0 ms in the baseline, the highest load"), "{found:?}");
+    assert_eq!(found.verdict, Verdict::Unclear);
+}
+
 #[test]
 fn wrong_data_is_a_regression_however_fast_it_came() {
     let wrong = Wrong { sectors: 1, places: Vec::new() };

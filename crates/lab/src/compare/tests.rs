@@ -104,6 +104,25 @@ fn what_differs_between_two_machines_is_told() {
 }
 
 #[test]
+fn what_two_jobs_ask_for_differently_is_told() {
+    let head = |job: &str| Head { job: Job::parse(job).unwrap(), ..Head::default() };
+    let one = head("on = '/a'\nsize = '1GiB'\n[load]\noutstanding = 1\n[time]\nleast = '5s'\n");
+    let other = head("on = '/b'\nsize = '2GiB'\n[load]\noutstanding = [1, 32]\n[content]\nverify = true\n");
+    let found: Vec<(String, String, String)> =
+        apart(&one, &other).into_iter().map(|apart| (apart.name, apart.values.0, apart.values.1)).collect();
+    let told = |name: &str, one: &str, other: &str| (name.to_owned(), one.to_owned(), other.to_owned());
+    assert_eq!(
+        found,
+        [
+            told("content.verify", "false", "true"),
+            told("load.outstanding", "1", "[1,32]"),
+            told("time.least", "5s", "not said"),
+        ]
+    );
+    assert!(apart(&one, &one).is_empty());
+}
+
+#[test]
 fn what_was_done_to_names_is_not_compared_with_what_was_done_to_data() {
     let data = recorded(&[("a", &[100.0, 102.0])]);
     let mut names = data.clone();

@@ -14,6 +14,7 @@ use super::folder;
 use super::profile::Filesystem;
 use crate::error::LabError;
 use crate::live::content::{Content, Source};
+use crate::live::system_place;
 
 /// A file; `None` once it was deleted. The lock is that of its users.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl Population {
     ) -> Result<Population, LabError> {
         let folder = folder(&filesystem.location);
         let cannot = |error: io::Error| LabError::of(&error, "cannot be made", &folder);
+        system_place::refuse_directory(&filesystem.location)?;
         std::fs::create_dir_all(&filesystem.location).map_err(cannot)?;
         std::fs::create_dir(&folder).map_err(cannot)?;
         let flags = if direct { libc::O_DIRECT } else { 0 };
@@ -69,7 +71,7 @@ impl Population {
             made.map_err(|error| LabError::of(&error, "cannot be made", &path))?;
             population.add(path, length);
             if !each() {
-                return Err(LabError::Failed(format!("{}: stopped while it was filled", folder.display())));
+                return Err(LabError::Stopped(format!("{}: stopped while it was filled", folder.display())));
             }
         }
         Ok(population)

@@ -12,6 +12,8 @@ pub struct BlockSizes {
     shares: Vec<(u64, u8)>,
     /// Any number of bytes in the range.
     pub unaligned: bool,
+    /// A range or shares: a plain size behind it changes nothing, as in fio.
+    pub ranged: bool,
 }
 
 impl Default for BlockSizes {
@@ -22,7 +24,7 @@ impl Default for BlockSizes {
 
 impl BlockSizes {
     fn one(size: u64) -> BlockSizes {
-        BlockSizes { least: size, most: size, shares: Vec::new(), unaligned: false }
+        BlockSizes { least: size, most: size, shares: Vec::new(), unaligned: false, ranged: false }
     }
 
     /// `4k`
@@ -36,7 +38,7 @@ impl BlockSizes {
         let ends = text.split_once('-').and_then(|(least, most)| Some((bytes(least)?, bytes(most)?)));
         let fit = ends.filter(|(least, most)| *least > 0 && least <= most && *most <= 1 << 30);
         let (least, most) = fit.ok_or("two sizes are needed, the smaller one first, like 4k-16k")?;
-        Ok(BlockSizes { least, most, ..BlockSizes::default() })
+        Ok(BlockSizes { least, most, ranged: true, ..BlockSizes::default() })
     }
 
     /// `4k/60:8k/40`. What has no share gets an equal part of what is left.
@@ -59,7 +61,7 @@ impl BlockSizes {
         let shares: Vec<(u64, u8)> = shares.filter(|(_, share)| *share > 0).collect();
         let least = shares.iter().map(|share| share.0).min().unwrap_or(4096);
         let most = shares.iter().map(|share| share.0).max().unwrap_or(4096);
-        Ok(BlockSizes { least, most, shares, unaligned: false })
+        Ok(BlockSizes { least, most, shares, unaligned: false, ranged: true })
     }
 
     /// A length, where so many bytes are left; none where not even the least fits.

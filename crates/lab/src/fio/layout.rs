@@ -18,7 +18,7 @@ use super::places::Region;
 use super::units::Amount;
 use crate::error::LabError;
 use crate::live::content::Content;
-use crate::live::local;
+use crate::live::{local, system_place};
 
 /// A file of one copy of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,9 +91,8 @@ pub fn layout(options: &Options, copy: u32, made: &mut Made) -> Result<Layout, L
     for path in names {
         let found = if options.engine == IoEngine::Null { None } else { length_of(&path, made)? };
         let (real, device) = found.unwrap_or((0, false));
-        let region = region(options, copy, asked / count, real).map_err(|why| {
-            LabError::Usage(format!("job '{}', line {}: {}: {why}", options.name, options.line, path.display()))
-        })?;
+        let region = region(options, copy, asked / count, real)
+            .map_err(|why| LabError::Usage(format!("{}: {why}", path.display())))?;
         let end = region.offset + region.length;
         if device && end > real {
             let (real, end) = (Bytes(real), Bytes(end));
@@ -108,6 +107,11 @@ pub fn layout(options: &Options, copy: u32, made: &mut Made) -> Result<Layout, L
             made.insert(path.clone(), region.file);
         }
         files.push(Laid { path, region, short });
+    }
+    let used = files.iter().fold(0, |sum: u64, laid: &Laid| sum.saturating_add(laid.region.length));
+    let least = options.block_least();
+    if used < least {
+        return Err(LabError::Usage(format!("size is {}, less than one access of {}", Bytes(used), Bytes(least))));
     }
     Ok(Layout { files, size: if asked == 0 { total } else { asked.min(total) } })
 }
@@ -154,6 +158,9 @@ pub fn admit(options: &Options, layout: &Layout, destroy: bool) -> Result<(), La
         if exists && (options.writes || laid.short || options.unlink) {
             local::may_write(&laid.path, destroy)?;
         }
+        if !exists && laid.short {
+            system_place::refuse_file(&laid.path)?;
+        }
     }
     Ok(())
 }
@@ -194,7 +201,10 @@ pub fn make(
                 // Its blocks are given back: half a file is of no use on a full file system.
                 let _ = std::fs::remove_file(&laid.path);
             }
-            cannot(error)
+            match goes_on() {
+                true => cannot(error),
+                false => LabError::Stopped(format!("{}: stopped while it was filled", laid.path.display())),
+            }
         })?;
     }
     Ok(())

@@ -86,6 +86,11 @@ pub enum Fill {
     Pattern(Vec<u8>),
 }
 
+impl Fill {
+    /// Made anew, with nothing to gain by compression or deduplication.
+    const PLAIN: Fill = Fill::Fresh { compress: 100, dedupe: 100 };
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preallocation {
     /// As the file system does it, or not at all.
@@ -421,8 +426,10 @@ impl Options {
             "unlink" => self.unlink = truth(value)?,
             "create_only" => self.create_only = truth(value)?,
             "zero_buffers" if truth(value)? => self.fill = Fill::Zeros,
+            "zero_buffers" if self.fill == Fill::Zeros => self.fill = Fill::Scrambled,
             "zero_buffers" => {}
             "refill_buffers" if truth(value)? => self.fresh(|_, _| ()),
+            "refill_buffers" if self.fill == Fill::PLAIN => self.fill = Fill::Scrambled,
             "refill_buffers" => {}
             "buffer_pattern" => self.fill = Fill::Pattern(pattern_of(value)?),
             "buffer_compress_percentage" | "dedupe_percentage" => {
@@ -510,13 +517,14 @@ impl Options {
     }
 
     fn lengths(&mut self, value: &str, of: impl Fn(&str) -> Result<BlockSizes, String>) -> Result<(), String> {
-        let unaligned = self.blocks[0].unaligned;
-        for (at, part) in value.split(',').take(2).enumerate().filter(|(_, part)| !part.is_empty()) {
-            self.blocks[at] = of(part.trim())?;
-            self.blocks[at].unaligned = unaligned;
-        }
-        if !value.contains(',') {
-            self.blocks[1] = self.blocks[0].clone();
+        let (reads, writes) = value.split_once(',').unwrap_or((value, value));
+        let writes = writes.split(',').next().unwrap_or_default();
+        for (blocks, part) in self.blocks.iter_mut().zip([reads, writes]).filter(|(_, part)| !part.is_empty()) {
+            let mut found = of(part.trim())?;
+            found.unaligned = blocks.unaligned;
+            if found.ranged || !blocks.ranged {
+                *blocks = found;
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use stele_ground::{Bytes, counted};
 use super::{CellHistory, History, Point};
 use crate::baseline::{self, Metric};
 use crate::report::chart::{Axis, Chart, Series as Line};
+use crate::report::day;
 use crate::report::document::{Document, Entry, Place, Table, Text};
 
 /// Charts of single cells on one page.
@@ -20,7 +21,8 @@ const WORTH: f64 = 0.05;
 pub fn document(history: &History, directory: &str, title: Option<&str>) -> Document {
     let title = title.map_or_else(|| format!("What {directory} says over time"), str::to_owned);
     let newest = history.results.last();
-    let about = newest.map_or(String::new(), |newest| format!("until {}, by {}", date(newest.begun), newest.program));
+    let until = |begun: u64| if begun == 0 { day(begun) } else { format!("until {}", day(begun)) };
+    let about = newest.map_or(String::new(), |newest| format!("{}, by {}", until(newest.begun), newest.program));
     let mut document = Document::new(title, about);
     summary(history, &mut document);
     document.chart(relative(history));
@@ -58,10 +60,10 @@ fn summary(history: &History, document: &mut Document) {
         let at = |column: &str| Place::new(row(number), column);
         let called = history.called(series);
         if let Some((result, change)) = series.change() {
-            let when = history.results.get(result).map_or(String::new(), |result| date(result.begun));
+            let when = history.when(result);
             let figure = |value: f64| baseline::figure(series.metric, Some(value));
             said.push(Text::from(format!(
-                "{called}: changed for good on {when}, from {} to {}.",
+                "{called}: changed for good {when}, from {} to {}.",
                 figure(change.from),
                 figure(change.to)
             )));
@@ -122,8 +124,8 @@ impl History {
     pub fn remark(&self, series: &CellHistory) -> String {
         let mut remarks = Vec::new();
         if let Some((result, change)) = series.change() {
-            let when = self.results.get(result).map_or(String::new(), |result| date(result.begun));
-            remarks.push(format!("changed on {when} by {:+.1} %", (change.to / change.from.max(1e-9) - 1.0) * 100.0));
+            let by = (change.to / change.from.max(1e-9) - 1.0) * 100.0;
+            remarks.push(format!("changed {} by {by:+.1} %", self.when(result)));
         }
         let last = series.points.last();
         if last.is_some_and(|point| point.result + 1 < self.results.len()) {
@@ -137,6 +139,12 @@ impl History {
             remarks.push(format!("{unusable} {} not count", if unusable == 1 { "does" } else { "do" }));
         }
         remarks.join("; ")
+    }
+
+    /// The day of a result. In virtual time there is none, and its number stands for it.
+    fn when(&self, result: usize) -> String {
+        let begun = self.results.get(result).map_or(0, |result| result.begun);
+        if begun == 0 { format!("with result {}", result + 1) } else { format!("on {}", date(begun)) }
     }
 
     fn days(&self, result: usize) -> f64 {
@@ -219,7 +227,7 @@ fn results(history: &History) -> Table {
             format!("result {number}"),
             vec![
                 Entry::text(name.to_string_lossy()),
-                Entry::text(date(result.begun)),
+                Entry::text(day(result.begun)),
                 Entry::text(result.program.as_str()),
                 Entry::text(result.target.as_str()),
                 Entry::text(Bytes(result.target_bytes).to_string()),

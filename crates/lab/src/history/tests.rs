@@ -74,6 +74,11 @@ fn cells_of_other_targets_or_workloads_are_other_series() {
     assert_eq!(history.series.iter().map(|series| series.points.len()).collect::<Vec<_>>(), [1, 1, 1, 1]);
     let called: Vec<String> = history.series.iter().map(|series| history.called(series)).collect();
     assert_eq!(called[1], "outstanding 4 (oltp_4k) on /other");
+    // A load that is no axis is not in the name of a cell.
+    let mut history = self::history(&[1000.0, 1000.0]);
+    history.add("e.lab".into(), &other(|found| found.cells[0].runs[0].outstanding = Some(32)));
+    let called: Vec<String> = history.series.iter().map(|series| history.called(series)).collect();
+    assert_eq!(called, ["outstanding 4 (4 outstanding)", "outstanding 4 (32 outstanding)"]);
 }
 
 #[test]
@@ -110,6 +115,9 @@ fn a_directory_is_read_in_the_order_of_its_days_and_what_is_no_result_is_named()
     let history = History::of(&dir).unwrap();
     assert_eq!(history.series[0].usable(), [(0, 100.0), (1, 200.0)]);
     assert_eq!(history.left_out.len(), 2, "{:?}", history.left_out);
+    for (path, why) in &history.left_out {
+        assert!(why.starts_with(&format!("{}: ", path.display())), "{path:?} is not named: {why}");
+    }
     assert_eq!(newest(&dir).unwrap().0, dir.join("a.lab"));
     assert_eq!(before(&dir, &cut).unwrap().0, dir.join("a.lab"));
     let second = record::read(&dir.join("a.lab")).unwrap();

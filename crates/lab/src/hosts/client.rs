@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::wire::{Ask, LINE_MAX, LOOK, Link, Say, Silence, VERSION, proof};
+use super::wire::{Ask, Cause, LINE_MAX, LOOK, Link, Say, Silence, VERSION, proof};
 use super::{HostRecord, merged};
 use crate::error::LabError;
 use crate::job::{Job, JobCell};
@@ -49,7 +49,7 @@ impl Hosts {
         let mut job = job.clone();
         job.time.most = job.time.least.clone().or(job.time.most);
         let open = |name: &String| {
-            one(name, secret, &job, destroy, stop).map_err(|why| LabError::Failed(format!("host {name}: {why}")))
+            one(name, secret, &job, destroy, stop).map_err(|error| error.of_place(&format!("host {name}")))
         };
         let opened: Vec<Result<_, LabError>> = std::thread::scope(|scope| {
             let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || open(name))).collect();
@@ -96,7 +96,7 @@ impl Hosts {
         let record = sweep::searched(number, cell, goal, &mut |outstanding| {
             let (run, hosts) = self.run(number, cell, Some(outstanding), patience, stop)?;
             if hosts.iter().any(|host| host.wrong_sectors > 0) {
-                return Err(lost(&hosts));
+                return Err(lost(&hosts, &[]));
             }
             if let Some((host, why)) = hosts.iter().find_map(|host| Some((&host.host, host.failed.as_ref()?))) {
                 // The load is no longer what was asked for: what the others found is no probe.
@@ -141,7 +141,7 @@ impl Hosts {
                 .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned().into())))
                 .collect()
         });
-        let (mut runs, mut records) = (Vec::new(), Vec::new());
+        let (mut runs, mut records, mut causes) = (Vec::new(), Vec::new(), Vec::new());
         for (host, answer) in asked.into_iter().zip(answers) {
             match answer {
                 Ok(Say::Ran { run }) => {
@@ -150,14 +150,15 @@ impl Hosts {
                 }
                 other => {
                     let no_run = || Lost::from("it says something else than what it measured".to_owned());
-                    let Lost { why, wrong_sectors } = other.err().unwrap_or_else(no_run);
+                    let Lost { why, cause, wrong_sectors } = other.err().unwrap_or_else(no_run);
                     host.lose(Some(why.clone()));
+                    causes.push(cause);
                     records.push(HostRecord { wrong_sectors, ..HostRecord::failed(&host.name, why) });
                 }
             }
         }
         if runs.is_empty() {
-            return Err(lost(&records));
+            return Err(lost(&records, &causes));
         }
         let run = merged(&runs).ok_or_else(|| LabError::Failed("a host's histogram contradicts itself".into()))?;
         Ok((run, records))
@@ -235,13 +236,17 @@ impl Hosts {
 }
 
 /// Why nothing comes of a cell: the reasons of all hosts that are lost, and wrong data before a
-/// failure.
-fn lost(hosts: &[HostRecord]) -> LabError {
+/// failure. Where all have the same cause, it is that of the cell.
+fn lost(hosts: &[HostRecord], causes: &[Cause]) -> LabError {
     let why: Vec<String> =
         hosts.iter().filter_map(|host| Some(format!("host {}: {}", host.host, host.failed.as_ref()?))).collect();
     match hosts.iter().any(|host| host.wrong_sectors > 0) {
         true => LabError::Damaged(why.join("; ")),
-        false => LabError::Failed(why.join("; ")),
+        false => {
+            let first = causes.first().copied().unwrap_or_default();
+            let cause = if causes.iter().all(|cause| *cause == first) { first } else { Cause::Failed };
+            cause.error(why.join("; "))
+        }
     }
 }
 
@@ -249,12 +254,13 @@ fn lost(hosts: &[HostRecord]) -> LabError {
 #[derive(Debug)]
 struct Lost {
     why: String,
+    cause: Cause,
     wrong_sectors: u64,
 }
 
 impl From<String> for Lost {
     fn from(why: String) -> Lost {
-        Lost { why, wrong_sectors: 0 }
+        Lost { why, cause: Cause::Failed, wrong_sectors: 0 }
     }
 }
 
@@ -282,7 +288,7 @@ impl Host {
             match link.hear(Instant::now() + LOOK) {
                 Ok(said @ (Say::Ran { .. } | Say::WasReadBack { .. })) => return Ok(said),
                 Ok(Say::Busy) => until = until.max(Instant::now() + PATIENCE),
-                Ok(Say::Failed { why, wrong_sectors }) => return Err(Lost { why, wrong_sectors }),
+                Ok(Say::Failed { why, cause, wrong_sectors }) => return Err(Lost { why, cause, wrong_sectors }),
                 Err(Silence::Ended(why)) => return Err(why.into()),
                 Ok(_) => return Err("it says something else than what it measured".to_owned().into()),
                 Err(Silence::Late) if Instant::now() >= until => {
@@ -298,38 +304,51 @@ impl Host {
     }
 }
 
-fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -> Result<(Link, Say), String> {
-    let stream = connect(name, stream::PATIENCE).map_err(|error| error.to_string())?;
-    let mut link = Link::new(stream, LINE_MAX).map_err(|error| error.to_string())?;
-    let hear = |link: &mut Link| {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match link.hear(Instant::now() + LOOK) {
-                Ok(Say::Failed { why, .. }) | Err(Silence::Ended(why)) => return Err(why),
-                Ok(say) => return Ok(say),
-                Err(Silence::Late) if stop.load(Ordering::Relaxed) => {
-                    return Err("stopped before it answered".to_owned());
-                }
-                Err(Silence::Late) if Instant::now() >= until => return Err("it does not answer".to_owned()),
-                Err(Silence::Late) => {}
-            }
+/// A host that answers, and whose target is ready.
+fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -> Result<(Link, Say), LabError> {
+    let unreached = |error: std::io::Error| LabError::reaching(&error, stream::said(&error));
+    let mut link = connect(name, stream::PATIENCE).and_then(|stream| Link::new(stream, LINE_MAX)).map_err(unreached)?;
+    let say = |link: &mut Link, ask: &Ask| link.say(ask).map_err(LabError::Failed);
+    match hear(&mut link, stop)? {
+        Say::Challenge { version: VERSION, nonce } => {
+            say(&mut link, &Ask::Prove { proof: proof(secret, &nonce) })?;
         }
-    };
-    match hear(&mut link)? {
-        Say::Challenge { version: VERSION, nonce } => link.say(&Ask::Prove { proof: proof(secret, &nonce) })?,
         Say::Challenge { version, .. } => {
-            return Err(format!("it speaks version {version}, and this program {VERSION}"));
+            return Err(LabError::Refused(format!(
+                "it speaks version {version}, and this program {VERSION}; use the same version of Stele on both"
+            )));
         }
-        _ => return Err("it is no laboratory that serves".into()),
+        _ => return Err(LabError::Missing("it is no laboratory that serves".into())),
     }
-    hear(&mut link)?;
-    link.say(&Ask::Open { job: Box::new(job.clone()), destroy })?;
+    hear(&mut link, stop)?;
+    say(&mut link, &Ask::Open { job: Box::new(job.clone()), destroy })?;
     loop {
-        match hear(&mut link)? {
-            Say::Filling { .. } if stop.load(Ordering::Relaxed) => return Err("stopped while it was filled".into()),
+        match hear(&mut link, stop)? {
+            Say::Filling { .. } if stop.load(Ordering::Relaxed) => {
+                return Err(LabError::Stopped("stopped while it was filled".into()));
+            }
             Say::Filling { .. } => {}
             ready @ Say::Ready { .. } => return Ok((link, ready)),
-            _ => return Err("it says something else than that it is ready".into()),
+            _ => return Err(LabError::Failed("it says something else than that it is ready".into())),
+        }
+    }
+}
+
+/// What a host says while it is opened. A failure has the host's own kind.
+fn hear(link: &mut Link, stop: &AtomicBool) -> Result<Say, LabError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match link.hear(Instant::now() + LOOK) {
+            Ok(Say::Failed { why, cause, .. }) => return Err(cause.error(why)),
+            Ok(say) => return Ok(say),
+            Err(Silence::Ended(why)) => return Err(LabError::Failed(why)),
+            Err(Silence::Late) if stop.load(Ordering::Relaxed) => {
+                return Err(LabError::Stopped("stopped before it answered".into()));
+            }
+            Err(Silence::Late) if Instant::now() >= until => {
+                return Err(LabError::Unreachable("it does not answer".into()));
+            }
+            Err(Silence::Late) => {}
         }
     }
 }

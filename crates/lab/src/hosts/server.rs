@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
+use super::wire::{Ask, Cause, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
 use crate::environment;
 use crate::error::LabError;
 use crate::job::{Job, JobCell};
@@ -12,6 +12,7 @@ use crate::live::read_back;
 use crate::live::run::{Found, Load, Setup, run_kept};
 use crate::live::target::{Ready, Target};
 use crate::record::RunRecord;
+use crate::sweep;
 
 /// A stranger has so long to prove that it is none.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), S
     match link.hear::<Ask>(Instant::now() + PATIENCE) {
         Ok(Ask::Prove { proof }) if is_proof(&grant.secret, &nonce, &proof) => {}
         Ok(_) => {
-            link.say(&Say::failed("the secret is another one".into()))?;
+            link.say(&Say::failed(&LabError::Refused("the secret is another one".into())))?;
             return Err("a caller came without the secret".into());
         }
         Err(_) => return Err("a caller came and proved nothing".into()),
@@ -78,7 +79,7 @@ fn converse(
                         let load = outstanding.map_or(cell.setup.load, Load::Outstanding);
                         Ok(run(link, ready, &Setup { load, ..cell.setup.clone() }, end, &mut left_behind)?)
                     }
-                    None => Err("there is no such cell".into()),
+                    None => Err(LabError::Failed("there is no such cell".into())),
                 }
             }
             Ask::ReadBack => {
@@ -89,7 +90,7 @@ fn converse(
                         let read = beside(link, end, |stop| {
                             read_back::read_back(ready, content, &mut |_, _| !stop.load(Ordering::Relaxed))
                         })?;
-                        read.map(|found| Say::WasReadBack { found }).map_err(|error| error.to_string())
+                        read.map(|found| Say::WasReadBack { found })
                     }
                     None => Ok(Say::WasReadBack { found: None }),
                 }
@@ -98,14 +99,14 @@ fn converse(
             Ask::Stop => continue,
             Ask::Close { keep } => {
                 let removed = match opened.take() {
-                    Some((ready, _)) if !keep => ready.remove().map_err(|error| error.to_string()),
+                    Some((ready, _)) if !keep => ready.remove(),
                     _ => Ok(()),
                 };
-                return link.say(&removed.map_or_else(Say::failed, |()| Say::Closed));
+                return link.say(&removed.map_or_else(|error| Say::failed(&error), |()| Say::Closed));
             }
-            Ask::Prove { .. } => Err("that was proved already".into()),
+            Ask::Prove { .. } => Err(LabError::Failed("that was proved already".into())),
         };
-        link.say(&answer.unwrap_or_else(Say::failed))?;
+        link.say(&answer.unwrap_or_else(|error| Say::failed(&error)))?;
     }
 }
 
@@ -115,23 +116,25 @@ fn open(
     destroy: bool,
     end: &AtomicBool,
     opened: &mut Option<(Ready, Vec<JobCell>)>,
-) -> Result<Say, String> {
-    let said = |error: crate::error::LabError| error.to_string();
-    let cells = job.cells().map_err(said)?;
-    let target: Target = job.on.as_deref().unwrap_or_default().parse().map_err(said)?;
+) -> Result<Say, LabError> {
+    let cells = job.cells()?;
+    let target: Target = job.on.as_deref().unwrap_or_default().parse()?;
     let mut told = Instant::now();
-    let ready = target
-        .open(job.opening(&cells, destroy).map_err(said)?, &mut |done, all| {
-            if end.load(Ordering::Relaxed) {
-                return false;
-            }
-            if told.elapsed() < Duration::from_secs(1) {
-                return true;
-            }
-            told = Instant::now();
-            link.say(&Say::Filling { done, all }).is_ok()
-        })
-        .map_err(said)?;
+    let ready = target.open(job.opening(&cells, destroy)?, &mut |done, all| {
+        if end.load(Ordering::Relaxed) {
+            return false;
+        }
+        if told.elapsed() < Duration::from_secs(1) {
+            return true;
+        }
+        told = Instant::now();
+        link.say(&Say::Filling { done, all }).is_ok()
+    })?;
+    // What a later cell asks for is refused before the first one is measured.
+    if let Err(error) = cells.iter().try_for_each(|cell| sweep::admit(&ready, cell)) {
+        let _ = ready.remove();
+        return Err(error);
+    }
     let answer = Say::Ready {
         reached: ready.description.clone(),
         target_bytes: ready.size.0,
@@ -184,7 +187,9 @@ fn beside<T: Send>(
 fn said(ran: Result<(Found, Option<LabError>), LabError>) -> Say {
     match ran {
         Ok((found, None)) => Say::Ran { run: Box::new(RunRecord::of(&found)) },
-        Ok((found, Some(error))) => Say::Failed { why: error.to_string(), wrong_sectors: found.wrong.sectors },
-        Err(error) => Say::failed(error.to_string()),
+        Ok((found, Some(error))) => {
+            Say::Failed { why: error.to_string(), cause: Cause::of(&error), wrong_sectors: found.wrong.sectors }
+        }
+        Err(error) => Say::failed(&error),
     }
 }

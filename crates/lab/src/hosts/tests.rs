@@ -1,4 +1,4 @@
-use super::wire::{Ask, LineBuffer, Say, is_proof, proof};
+use super::wire::{Ask, Cause, LineBuffer, Say, is_proof, proof};
 use super::*;
 use crate::histogram::Histogram;
 
@@ -139,7 +139,7 @@ fn what_a_host_says_is_merged_or_refused_whatever_it_is() {
     let says = [
         Say::Challenge { version: 1, nonce: "00ff".into() },
         Say::Ran { run: Box::new(run(&[5, 70_000], 1)) },
-        Say::Failed { why: "why".into(), wrong_sectors: 3 },
+        Say::Failed { why: "why".into(), cause: Cause::Full, wrong_sectors: 3 },
     ];
     let mut sums = 0;
     let counted = damaged(&says, |say| {
@@ -225,7 +225,7 @@ fn asked(names: &[String], job: &str) -> Result<Option<crate::record::CellRecord
 
 #[test]
 fn wrong_data_on_one_of_several_hosts_is_damage_and_not_a_host_that_is_lost() {
-    let failed = Say::Failed { why: "3 sectors are not as written".into(), wrong_sectors: 3 };
+    let failed = Say::Failed { why: "3 sectors are not as written".into(), cause: Cause::Damaged, wrong_sectors: 3 };
     let good = saying(Say::Ran { run: Box::new(run(&[5, 7], 0)) });
     let found = asked(&[good, saying(failed.clone())], JOB).unwrap().unwrap();
     assert!(found.is_damaged() && found.wrong_sectors == 3, "{found:?}");
@@ -233,8 +233,41 @@ fn wrong_data_on_one_of_several_hosts_is_damage_and_not_a_host_that_is_lost() {
     assert!(crate::report::remark(&found).contains("damaged: host"), "{}", crate::report::remark(&found));
     let error = asked(&[saying(failed)], JOB).unwrap_err();
     assert!(matches!(error, crate::error::LabError::Damaged(_)), "{error:?}");
-    let error = asked(&[saying(Say::failed("gone".into()))], JOB).unwrap_err();
-    assert!(matches!(error, crate::error::LabError::Failed(_)), "{error:?}");
+    let gone = || saying(Say::failed(&LabError::Failed("gone".into())));
+    let error = asked(&[gone()], JOB).unwrap_err();
+    assert!(matches!(error, LabError::Failed(_)), "{error:?}");
+    // A cause that all have is that of the cell.
+    let full = || saying(Say::failed(&LabError::Full("no room".into())));
+    let error = asked(&[full(), full()], JOB).unwrap_err();
+    assert!(matches!(&error, LabError::Full(text) if text.contains("no room; host ")), "{error:?}");
+    let error = asked(&[full(), gone()], JOB).unwrap_err();
+    assert!(matches!(error, LabError::Failed(_)), "{error:?}");
+}
+
+#[test]
+fn a_host_that_refuses_says_why_and_of_which_kind() {
+    let opened = |name: &str, secret: &[u8], job: &str| {
+        let job = crate::job::Job::parse(job).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        super::client::Hosts::open(&[name.to_owned()], secret, &job, false, &stop).map(drop).unwrap_err()
+    };
+    let refused = |secret: &[u8], job: &str| {
+        let (name, served) = serving(&Default::default());
+        let error = opened(&name, secret, job);
+        drop(served.join().unwrap());
+        assert!(error.to_string().starts_with(&format!("host {name}: ")), "{error}");
+        error
+    };
+    let error = refused(b"another secret of hosts", JOB);
+    assert!(matches!(&error, LabError::Refused(text) if text.contains("secret is another one")), "{error:?}");
+    let error = refused(SECRET, &JOB.replace("null", "/nowhere/target"));
+    assert!(matches!(&error, LabError::Missing(text) if text.contains("--size")), "{error:?}");
+    // A cell that the target cannot take is refused before the first one is measured.
+    let error = refused(SECRET, &JOB.replace("[time]", "[workload]\naccess = ['4KiB', '1000']\n[time]"));
+    assert!(matches!(&error, LabError::Usage(text) if text.contains("multiples of 512")), "{error:?}");
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let error = opened(&gone, SECRET, JOB);
+    assert!(matches!(error, LabError::Unreachable(_)), "{error:?}");
 }
 
 #[test]
@@ -286,7 +319,8 @@ fn a_host_that_was_lost_before_is_said_to_be_not_read_back() {
     let job = crate::job::Job::parse(&format!("{JOB}[content]\nverify = true\n")).unwrap();
     let cells = job.cells().unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
-    let names = [saying(Say::Ran { run: Box::new(run(&[5, 7], 0)) }), saying(Say::failed("gone".into()))];
+    let gone = Say::failed(&LabError::Failed("gone".into()));
+    let names = [saying(Say::Ran { run: Box::new(run(&[5, 7], 0)) }), saying(gone)];
     let mut hosts = super::client::Hosts::open(&names, SECRET, &job, false, &stop).unwrap();
     let cell = hosts.cell(0, &cells[0], std::time::Duration::from_secs(30), &stop).unwrap().unwrap();
     assert_eq!((cell.hosts.len(), cell.hosts[1].failed.as_deref()), (2, Some("gone")));

@@ -8,11 +8,12 @@ use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign, verify};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::error::LabError;
 use crate::job::Job;
 use crate::live::read_back::ReadBack;
 use crate::record::RunRecord;
 
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes of a secret at least: it can be guessed at without limit.
 pub const SECRET_MIN: usize = 16;
 /// Of a line before its speaker has proved anything, and after.
@@ -78,6 +79,9 @@ pub enum Say {
     Closed,
     Failed {
         why: String,
+        /// What the asker can do about it.
+        #[serde(default)]
+        cause: Cause,
         /// Its reads brought so many sectors of 512 bytes otherwise than they were written.
         #[serde(default, skip_serializing_if = "crate::record::is_zero")]
         wrong_sectors: u64,
@@ -85,8 +89,51 @@ pub enum Say {
 }
 
 impl Say {
-    pub fn failed(why: String) -> Say {
-        Say::Failed { why, wrong_sectors: 0 }
+    pub fn failed(error: &LabError) -> Say {
+        Say::Failed { why: error.to_string(), cause: Cause::of(error), wrong_sectors: 0 }
+    }
+}
+
+/// The kind of an error, as [`LabError`] has it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    Usage,
+    Refused,
+    Missing,
+    Full,
+    Unreachable,
+    #[default]
+    Failed,
+    Damaged,
+    Stopped,
+}
+
+impl Cause {
+    pub fn of(error: &LabError) -> Cause {
+        match error {
+            LabError::Usage(_) => Cause::Usage,
+            LabError::Refused(_) => Cause::Refused,
+            LabError::Missing(_) => Cause::Missing,
+            LabError::Full(_) => Cause::Full,
+            LabError::Unreachable(_) => Cause::Unreachable,
+            LabError::Failed(_) => Cause::Failed,
+            LabError::Damaged(_) => Cause::Damaged,
+            LabError::Stopped(_) => Cause::Stopped,
+        }
+    }
+
+    pub fn error(self, text: String) -> LabError {
+        match self {
+            Cause::Usage => LabError::Usage(text),
+            Cause::Refused => LabError::Refused(text),
+            Cause::Missing => LabError::Missing(text),
+            Cause::Full => LabError::Full(text),
+            Cause::Unreachable => LabError::Unreachable(text),
+            Cause::Failed => LabError::Failed(text),
+            Cause::Damaged => LabError::Damaged(text),
+            Cause::Stopped => LabError::Stopped(text),
+        }
     }
 }
 

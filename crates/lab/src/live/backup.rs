@@ -21,6 +21,7 @@ use stele_ground::{Bytes, Dice, counted};
 use super::content::Content;
 use super::inline::Direct;
 use super::stream::with_port;
+use super::system_place;
 use super::target::{AccessMethod, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -164,6 +165,9 @@ pub(super) fn open(address: &BackupAddress, opening: Opening) -> Result<Ready, L
         LabError::Usage(format!("{address}: this program has no code for backups; measure with `stele lab`"))
     })?;
     let length = checked(address, opening)?;
+    if let Some(directory) = address.path() {
+        system_place::refuse_directory(directory)?;
+    }
     open_with(address, opener.open(address, opening.destroy)?, opening, length)
 }
 

@@ -18,6 +18,7 @@ use stele_media::{Buffer, system};
 use super::content::Content;
 use super::inline::Direct;
 use super::local;
+use super::system_place;
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -66,6 +67,7 @@ fn passing_name(worker: u32) -> String {
 
 pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let (files, file_bytes) = shape(opening)?;
+    system_place::refuse_directory(path)?;
     let (path, made) = place(path)?;
     let held = hold(&path, made)?;
     let found = read(&path, &held)?;
@@ -152,7 +154,7 @@ fn fill_all(
                 versions.answered(base + at, length);
             }
             if !progress(base + at + length, total) {
-                return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
+                return Err(LabError::Stopped(format!("{}: stopped while it was filled", path.display())));
             }
         }
         file.sync_all().map_err(cannot)?;

@@ -56,7 +56,7 @@ pub fn fill(
             free.push(slot);
         }
         if !progress(done, size.0) {
-            return Err(LabError::Failed(format!("{name}: stopped while it was filled")));
+            return Err(LabError::Stopped(format!("{name}: stopped while it was filled")));
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use stele_media::{Buffer, system};
 
 use super::content::Content;
 use super::signatures;
+use super::system_place;
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -378,6 +379,7 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
 }
 
 pub(super) fn make_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    system_place::refuse_file(path)?;
     let Some(size) = opening.size else {
         return Err(LabError::Missing(format!(
             "{}: does not exist; say how large it shall be with --size",
@@ -477,7 +479,7 @@ fn write_parts(
             flush(file).map_err(cannot)?;
         }
         if !progress(at, size.0) {
-            return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
+            return Err(LabError::Stopped(format!("{}: stopped while it was filled", path.display())));
         }
     }
     Ok(())

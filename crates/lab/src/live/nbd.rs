@@ -20,6 +20,7 @@ use super::fill;
 use super::stream::{self, Dialect, EngineLink, Stream, decoded, take, with_port, wrong};
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::error::LabError;
+use crate::job::greatest_common;
 use crate::workload::Access;
 
 /// That IANA gave it.
@@ -36,6 +37,9 @@ const ABOUT_EXPORT: u16 = 0;
 const ABOUT_BLOCKS: u16 = 3;
 const READ_ONLY: u16 = 1 << 1;
 const SEVERAL_CONNECTIONS: u16 = 1 << 8;
+/// The longest access of a replay is known only as a bound: blocks of the target may make it
+/// longer.
+const REPLAY_SLACK: u64 = 8192;
 /// Replies to an option are no longer than this.
 const OPTION_REPLY_MAX: u32 = 64 << 10;
 
@@ -102,16 +106,31 @@ pub(super) fn open(address: &NbdAddress, opening: Opening, progress: Filling<'_>
         return Err(LabError::Refused(format!("{address}: may only be read")));
     }
     let block = export.block.max(512);
+    // A replay checks nothing.
+    let slack = if opening.content.verify { 0 } else { REPLAY_SLACK };
+    if opening.longest > export.access_max.saturating_add(slack) {
+        return Err(LabError::Usage(format!(
+            "{address}: its server takes accesses of at most {}, and the longest of this job has {}; ask for shorter ones",
+            Bytes(export.access_max),
+            Bytes(opening.longest)
+        )));
+    }
     let size = opening.of_device(address, export.size, block)?;
     let versions = opening.versions(size)?;
     if opening.content.verify {
-        let length = fill::LENGTH.min(export.access_max);
+        // In whole places of the table that the checks have.
+        let place = greatest_common(opening.step.max(block), 4096).max(block);
+        let length = (fill::LENGTH.min(export.access_max) / place * place).max(place);
         let mut engine = Nbd::new(address, 4, length as usize).map_err(LabError::Failed)?;
         let content = (opening.content, versions.as_ref());
         fill::fill(&mut engine, &address.to_string(), size, length, opening.patience, content, progress)?;
     }
     Ok(Ready {
-        way: AccessMethod::Nbd { address: address.clone(), several: export.several_connections || !opening.writes },
+        way: AccessMethod::Nbd {
+            address: address.clone(),
+            several: export.several_connections || !opening.writes,
+            access_max: export.access_max,
+        },
         size,
         block: Bytes(block),
         file: None,
@@ -176,7 +195,8 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Exp
             }
             INFORMATION if half(0) == Some(ABOUT_BLOCKS) => {
                 block = word(2).map_or(1, u64::from).max(1);
-                access_max = word(10).map_or(access_max, u64::from);
+                // A server that takes nothing is not to be believed: nothing would ever be done.
+                access_max = word(10).map_or(access_max, u64::from).max(block);
             }
             INFORMATION => {}
             _ => {

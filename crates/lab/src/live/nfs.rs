@@ -100,7 +100,7 @@ pub struct Remote {
 }
 
 pub(super) fn open(address: &NfsAddress, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
-    let failed = |error: io::Error| LabError::Failed(format!("{address}: {}", stream::said(&error)));
+    let failed = |error: io::Error| LabError::of_access(format!("{address}: {}", stream::said(&error)));
     let unreached = |error: io::Error| LabError::reaching(&error, format!("{address}: {}", stream::said(&error)));
     let (mut stream, place, directory, name) = reach(address).map_err(unreached)?;
     let (read_max, write_max) = limits(&mut stream, &directory).map_err(failed)?;

@@ -49,6 +49,10 @@ pub fn read_back(ready: &Ready, content: Content, progress: Filling<'_>) -> Resu
     let (length, grain, known) = match &ready.way {
         AccessMethod::Null => return Ok(None),
         AccessMethod::S3(_) | AccessMethod::Backup(_) => (ready.block.0, ready.block.0, ready.versions.clone()),
+        AccessMethod::Nbd { access_max, .. } => {
+            let block = ready.block.0.max(512);
+            ((LENGTH.min(*access_max) / block * block).max(block), block, None)
+        }
         // As far as it was filled.
         AccessMethod::Ring(_) | AccessMethod::Inline(_) => (LENGTH.next_multiple_of(ready.block.0), 4096, None),
         _ => (LENGTH.next_multiple_of(ready.block.0), ready.block.0.max(512), None),

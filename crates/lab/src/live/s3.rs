@@ -21,7 +21,7 @@ use stele_ground::{Bytes, Dice, Duration, counted};
 
 use super::content::Content;
 use super::inline::Direct;
-use super::stream::{decoded, said, with_port};
+use super::stream::{ENDED, decoded, said, with_port};
 use super::target::{AccessMethod, Opening, Ready};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -239,7 +239,7 @@ impl Bucket {
                 (0..HELPERS.min(self.objects)).map(|helper| scope.spawn(move || work(helper))).collect();
             helpers.into_iter().try_for_each(|helper| helper.join().unwrap_or_else(|_| Err("a helper panicked".into())))
         });
-        done.map_err(|error| LabError::Failed(format!("{}: {error}", self.address)))
+        done.map_err(|error| LabError::of_access(format!("{}: {error}", self.address)))
     }
 
     /// Deletes what was put.
@@ -290,7 +290,10 @@ impl Unserved {
     /// As the end of an opening.
     fn at(self, address: &S3Address) -> LabError {
         match self {
-            Unserved::Broken(error, text) => LabError::reaching(&error, format!("{address}: {text}")),
+            Unserved::Broken(error, text) => {
+                let with_tls = if text == ENDED && !address.secure { "; one with TLS is reached by s3://" } else { "" };
+                LabError::reaching(&error, format!("{address}: {text}{with_tls}"))
+            }
             Unserved::Answered(401 | 403, text) => LabError::Refused(format!("{address}: {text}")),
             Unserved::Answered(507, text) => LabError::Full(format!("{address}: {text}")),
             Unserved::Answered(404, text) => LabError::Missing(format!("{address}: {text}")),

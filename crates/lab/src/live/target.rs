@@ -129,10 +129,12 @@ pub enum AccessMethod {
     Ring(Arc<File>),
     /// Plain system calls on many files.
     Directory(Arc<Directory>),
-    /// Connections to a server, one for each worker or only one.
+    /// Connections to a server, one for each worker or only one, with accesses of so many bytes at
+    /// most.
     Nbd {
         address: nbd::NbdAddress,
         several: bool,
+        access_max: u64,
     },
     /// A session for each worker.
     Iscsi(iscsi::IscsiAddress),
@@ -232,6 +234,10 @@ impl std::str::FromStr for Target {
             None => (text.strip_prefix("file:").unwrap_or(text), false),
         };
         match text.split_once("://") {
+            Some(("nbds" | "nbds+unix", _)) => Err(LabError::Usage(format!(
+                "target '{text}': network block devices are reached without TLS; give the nbd:// address of an export \
+                 that does not demand it"
+            ))),
             Some((scheme, _)) => {
                 Err(LabError::Usage(format!("target '{text}': there is no way to reach '{scheme}://'; give {KINDS}")))
             }

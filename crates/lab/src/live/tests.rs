@@ -165,10 +165,10 @@ fn what_the_laboratory_did_not_make_is_not_written_over() {
 #[test]
 fn a_load_that_no_memory_holds_is_refused_on_every_target() {
     let null = Target::Null.open(opening(1 << 30, false), &mut |_, _| true).unwrap();
-    let way = AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: true };
+    let way = AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: true, access_max: 1 << 20 };
     let export = super::target::Ready { way, ..null.clone() };
     let one = super::target::Ready {
-        way: AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: false },
+        way: AccessMethod::Nbd { address: "nbd://127.0.0.1:9/x".parse().unwrap(), several: false, access_max: 1 << 20 },
         ..null.clone()
     };
     for (ready, count, workers, length, words) in [

@@ -21,6 +21,7 @@ use stele_media::{Buffer, Handle, MediaError, MemoryDrive, Op, Priority, Space};
 use super::engine::{Engine, SlotResult};
 use super::fill;
 use super::run::OPEN_MAX;
+use super::system_place;
 use super::target::{AccessMethod, Filling, Opening, Ready};
 use crate::environment;
 use crate::error::LabError;
@@ -47,6 +48,9 @@ pub(super) fn open(address: &VolumeAddress, opening: Opening, progress: Filling<
     let size = opening.size.map_or(0, |size| size.0 - size.0 % BLOCK as u64);
     if size == 0 {
         return Err(LabError::Usage(format!("{address}: say how large it shall be with --size, at least 4KiB")));
+    }
+    if let Some(directory) = &address.directory {
+        system_place::refuse_directory(directory)?;
     }
     let volume = Arc::new(make(address, Bytes(size))?);
     let filled = fill_all(&volume, address, Bytes(size), opening, progress);

@@ -225,9 +225,16 @@ pub fn read_from(reader: impl BufRead) -> Result<Recorded, LabError> {
     scan_from(reader, Path::new("the bytes given")).map(whole)
 }
 
+/// From the first line of a file, which errors name.
+pub fn head_from(line: &[u8], path: &Path) -> Result<Head, LabError> {
+    scan_from(line, path).map(|(recorded, ..)| recorded.head)
+}
+
 fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError> {
     let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
-    let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
+    let said = |number: usize, why: &str| format!("{}: line {number}: {why}", path.display());
+    let bad = |number: usize, why: &str| LabError::Failed(said(number, why));
+    let damaged = |number: usize, why: &str| LabError::Damaged(said(number, why));
     let (mut head, mut cells, mut partial, mut digest) = (None, Vec::new(), None, None);
     let mut hasher = blake3::Hasher::new();
     let (mut text, mut good) = (Vec::new(), 0);
@@ -242,7 +249,7 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
             break;
         }
         if digest.is_some() || partial.is_some() {
-            return Err(bad(number, "there is something behind the end"));
+            return Err(damaged(number, "there is something behind the end"));
         }
         // Before its other fields are read: a later format may have others.
         if number == 1
@@ -260,18 +267,18 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError>
             Line::Head(found) if number == 1 => {
                 return Err(bad(number, &format!("format {} is not known; {VERSION} is", found.version)));
             }
-            Line::Head(_) => return Err(bad(number, "a second head")),
+            Line::Head(_) => return Err(damaged(number, "a second head")),
             Line::Cell(cell) if is_sound(&cell) => cells.push(*cell),
             Line::Partial(cell) if is_sound(&cell) => {
                 partial = Some(*cell);
                 continue;
             }
             Line::Cell(_) | Line::Partial(_) => {
-                return Err(bad(number, "a histogram or a round contradicts itself"));
+                return Err(damaged(number, "a histogram or a round contradicts itself"));
             }
             Line::End { blake3 } => {
                 if blake3 != hasher.finalize().to_hex().as_str() {
-                    return Err(bad(
+                    return Err(damaged(
                         number,
                         "the digest is not that of the lines before: the file was changed, or is damaged",
                     ));

@@ -160,8 +160,10 @@ fn a_round_below_0_or_beyond_all_measure_is_an_error() {
         change(&mut cell.runs[0].rounds[0]);
         drop(std::fs::remove_file(&path));
         Recorder::create(&path, head()).unwrap().cell(&cell).unwrap();
-        let said = read(&path).unwrap_err().to_string();
+        let error = read(&path).unwrap_err();
+        let said = error.to_string();
         assert!(said.ends_with("a.lab: line 2: a histogram or a round contradicts itself"), "{said}");
+        assert!(matches!(error, LabError::Damaged(_)), "{error:?}");
     }
 }
 

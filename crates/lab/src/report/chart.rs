@@ -33,6 +33,8 @@ pub enum Plot {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Chart {
     pub title: String,
+    /// What is to be known of the figures, behind the title; empty where that is nothing.
+    pub note: String,
     pub plot: Plot,
     pub up: Axis,
     /// A height that is drawn across, with its name.
@@ -78,16 +80,21 @@ pub const SERIES_MAX: usize = 2 * COLOURS;
 
 impl Chart {
     pub fn lines(title: impl Into<String>, across: Axis, up: Axis, series: Vec<Series>) -> Chart {
-        Chart { title: title.into(), plot: Plot::Lines { across, series }, up, line: None }
+        Chart { title: title.into(), note: String::new(), plot: Plot::Lines { across, series }, up, line: None }
     }
 
     pub fn bars(title: impl Into<String>, up: Axis, groups: Vec<String>, bars: Vec<Bars>) -> Chart {
-        Chart { title: title.into(), plot: Plot::Bars { groups, bars }, up, line: None }
+        Chart { title: title.into(), note: String::new(), plot: Plot::Bars { groups, bars }, up, line: None }
     }
 
     /// With a height that is not to be exceeded, like a response of 20 ms.
     pub fn with_line(self, line: Option<(f64, String)>) -> Chart {
         Chart { line, ..self }
+    }
+
+    /// The title with the note.
+    pub fn heading(&self) -> String {
+        if self.note.is_empty() { self.title.clone() } else { format!("{}; {}", self.title, self.note) }
     }
 
     /// There is nothing to draw.
@@ -118,6 +125,7 @@ pub fn together(charts: Vec<(String, Chart)>) -> Option<Chart> {
     for (name, chart) in charts {
         let other = named(&name, chart);
         all.line = all.line.or(other.line);
+        all.note = [all.note, other.note].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
         all.up.add_marks(other.up.marks);
         match (&mut all.plot, other.plot) {
             (Plot::Lines { across, series }, Plot::Lines { across: their_axis, series: theirs }) => {
@@ -139,7 +147,7 @@ fn named(name: &str, mut chart: Chart) -> Chart {
         Plot::Lines { series, .. } => series.iter_mut().map(|one| &mut one.name).collect(),
         Plot::Bars { bars, .. } => bars.iter_mut().map(|one| &mut one.name).collect(),
     };
-    for own in names {
+    for own in names.into_iter().chain((!chart.note.is_empty()).then_some(&mut chart.note)) {
         *own = if own.is_empty() { name.to_owned() } else { format!("{name}: {own}") };
     }
     chart

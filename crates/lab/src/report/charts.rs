@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, are, counted};
 
 use super::chart::{Axis, Bars, Chart, Series, short};
 use super::chosen;
@@ -45,8 +45,17 @@ impl ChartKind {
         KINDS.iter().find(|known| known.0 == name).map(|known| known.1)
     }
 
-    /// It may be empty: a file may lack what it is about.
+    /// It may be empty: a file may lack what it is about. Where figures of cells are drawn, a note
+    /// tells how many of them are not steady.
     pub fn of(self, recorded: &Recorded) -> Chart {
+        let chart = self.drawn(recorded);
+        match self {
+            ChartKind::RateTime | ChartKind::LatencyTime | ChartKind::Distribution | ChartKind::Tail => chart,
+            _ => Chart { note: unsteady(recorded), ..chart },
+        }
+    }
+
+    fn drawn(self, recorded: &Recorded) -> Chart {
         match self {
             ChartKind::ResponseRate => response_over_rate(recorded),
             ChartKind::RateSize => over(recorded, &Over::ACCESS, &Measure::RATE),
@@ -60,6 +69,15 @@ impl ChartKind {
             ChartKind::Bars => bars(recorded),
             ChartKind::Multipliers => multipliers(recorded),
         }
+    }
+}
+
+/// How many cells are not steady; nothing where all are.
+fn unsteady(recorded: &Recorded) -> String {
+    let count = recorded.cells.iter().filter(|cell| !cell.is_steady()).count() as u64;
+    match count {
+        0 => String::new(),
+        count => format!("{count} of {} {} not steady", counted(recorded.cells.len() as u64, "cell"), are(count)),
     }
 }
 
@@ -128,7 +146,7 @@ fn response_over_rate(recorded: &Recorded) -> Chart {
     let asked =
         recorded.cells.iter().filter_map(|cell| cell.search.as_ref()).find(|search| search.percentile.is_none());
     let line = asked.map(|search| (millis(Duration(search.response_ns)), Duration(search.response_ns).to_string()));
-    let (across, up) = (Axis::linear("accesses a second"), Axis::logarithmic("ms"));
+    let (across, up) = (Axis::linear("accesses a second"), Axis::logarithmic("mean response, ms"));
     Chart::lines("Mean response against the rate", across, up, series.collect()).with_line(line)
 }
 
@@ -176,7 +194,7 @@ fn latency_over_time(recorded: &Recorded) -> Chart {
         });
         Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
     });
-    let (across, up) = (Axis::linear("seconds after the warm-up"), Axis::logarithmic("ms"));
+    let (across, up) = (Axis::linear("seconds after the warm-up"), Axis::logarithmic("mean response, ms"));
     Chart::lines("Mean response over time", across, up, series.collect())
 }
 
@@ -186,7 +204,7 @@ fn distribution(recorded: &Recorded) -> Chart {
         let points = response.distribution().into_iter().map(|(span, share)| (millis(span), share * 100.0));
         Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
     });
-    let (across, up) = (Axis::logarithmic("ms"), Axis::linear("percent"));
+    let (across, up) = (Axis::logarithmic("response, ms"), Axis::linear("percent of accesses"));
     Chart::lines("Share of accesses answered within a time", across, up, series.collect())
 }
 
@@ -210,7 +228,8 @@ fn tail(recorded: &Recorded) -> Chart {
     let name = |decade: i32| format!("{} %", figure_of_share(decade));
     let marks = (decades..=0).map(|decade| (10f64.powi(decade), name(decade)));
     let up = Axis::logarithmic("share that took longer").marked(marks);
-    Chart::lines("Share of accesses that took longer than a time", Axis::logarithmic("ms"), up, series)
+    let across = Axis::logarithmic("response, ms");
+    Chart::lines("Share of accesses that took longer than a time", across, up, series)
 }
 
 /// A power of ten in percent: `100`, `1`, `0.01`.

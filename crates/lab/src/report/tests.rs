@@ -243,3 +243,81 @@ fn reads_and_writes_of_a_mixed_load_have_responses_of_their_own_and_names_no_byt
     let page = html(&recorded(vec![mixed]), None).unwrap();
     assert!(page.contains("names, no data"), "{page}");
 }
+
+fn searched(rate_asked: Option<f64>, beyond: Option<f64>) -> CellRecord {
+    let mut found = cell(0, 8, 1990.0, 900);
+    for run in &mut found.runs {
+        (run.outstanding, run.rate_asked) = (None, Some(2000.0));
+    }
+    found.search = Some(SearchRecord {
+        response_ns: 2_000_000,
+        percentile: Some(0.9999),
+        rate: if rate_asked.is_some() { 1990.0 } else { 0.0 },
+        margin: None,
+        outstanding: 0.4,
+        steady: rate_asked.is_some(),
+        rate_asked,
+        beyond,
+        twice: None,
+        open_end: None,
+    });
+    found
+}
+
+/// A rate was searched for, and no number of outstanding accesses.
+#[test]
+fn the_answer_of_a_search_for_a_rate_is_told_as_a_rate() {
+    let page = html(&recorded(vec![searched(Some(2000.0), Some(2040.0))]), None).unwrap();
+    assert!(page.contains("accesses a second</a> with 99.99 % of the responses within 2.0 ms, with "), "{page}");
+    assert!(page.contains(">2,000 a second</a> asked for."), "{page}");
+    assert!(page.contains("<td id=\"cell-0-load\" class=\"right\">2,000 a second</td>"), "{page}");
+    assert!(!page.contains("0.400 outstanding"), "{page}");
+    let page = html(&recorded(vec![searched(None, Some(10.0))]), None).unwrap();
+    assert!(page.contains("no rate has 99.99 % of the responses within 2.0 ms"), "{page}");
+    assert!(!page.contains(" outstanding</td>") && !page.contains("a second</a>"), "{page}");
+}
+
+#[test]
+fn a_search_that_is_not_steady_is_not_quoted() {
+    let mut shaky = searched(Some(2000.0), Some(2040.0));
+    shaky.runs[0].rounds.truncate(2);
+    let page = html(&recorded(vec![shaky]), None).unwrap();
+    assert!(
+        page.contains("1 of 1 cell is void, partial or not steady") && page.contains("are not quoted here"),
+        "{page}"
+    );
+    assert!(!page.contains("of the responses within"), "{page}");
+}
+
+/// They have no day, no bytes and no processor of the laboratory's.
+#[test]
+fn a_page_of_modelled_arrays_says_nothing_that_they_do_not_have() {
+    let mut recorded = recorded(vec![cell(0, 8, 500.0, 900)]);
+    recorded.cells[0].runs[0].rounds.iter_mut().for_each(|round| round.cpu_own = 0.0);
+    (recorded.head.begun, recorded.head.target_bytes) = (0, 0);
+    recorded.head.target = "modelled arrays".into();
+    recorded.head.job = Job::parse("[virtual]\ndrives = 12\n").unwrap();
+    let page = html(&recorded, None).unwrap();
+    for words in ["What modelled arrays sustain<", "in virtual time, by stele", "It holds for these targets"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    for words in ["1970", "0 B", "--size"] {
+        assert!(!page.contains(words), "{words}: {page}");
+    }
+    assert!(page.contains("id=\"cell-0-cpu\" class=\"right faint\">–<"), "{page}");
+}
+
+#[test]
+fn a_page_names_the_command_of_a_comparison_or_of_hosts() {
+    let plain = recorded(vec![cell(0, 1, 1000.0, 900)]);
+    assert_eq!(command(&plain), "stele lab run job.toml --out again.lab");
+    let mut compared = plain.clone();
+    compared.head.against = Some("/other".into());
+    compared.cells = ["1", "1", "2", "3"]
+        .map(|block| CellRecord { axes: vec![("block".into(), block.into())], ..cell(0, 1, 1.0, 9) })
+        .into();
+    assert_eq!(command(&compared), "stele lab compare job.toml --against '/other' --blocks 3 --out again.lab");
+    let mut hosts = plain;
+    hosts.cells[0].hosts = ["a:1", "b:1"].map(|name| HostRecord::failed(name, "gone".into())).into();
+    assert_eq!(command(&hosts), "stele lab run job.toml --hosts a:1,b:1 --token-file FILE --out again.lab");
+}

@@ -72,8 +72,7 @@ fn reported(first: &JobResult, group: &[JobResult], begun: u64) -> Value {
         sum
     });
     let cpu = |seconds: f64| seconds / spans.max(1e-9) * 100.0;
-    // An input or output failed: the number of the system's error is not kept.
-    let error = if group.iter().any(|one| one.tally.failed.is_some()) { 5 } else { 0 };
+    let error = group.iter().find_map(|one| one.tally.failed.as_deref()).map_or(0, error_number);
     let mut said = json!({
         "jobname": first.name,
         "groupid": first.group,
@@ -103,6 +102,12 @@ fn reported(first: &JobResult, group: &[JobResult], begun: u64) -> Value {
         }
     }
     said
+}
+
+/// The number of the system's error that a text names, as `(os error 28)`; otherwise EIO.
+fn error_number(why: &str) -> u32 {
+    let named = why.split("(os error ").nth(1).and_then(|rest| rest.split(')').next()?.parse().ok());
+    named.filter(|number| *number > 0).unwrap_or(5)
 }
 
 /// Percent of the accesses between each of these times and the previous one.
@@ -201,11 +206,11 @@ fn job(recorded: &Recorded, cell: &CellRecord, run: &RunRecord) -> Value {
     let depth = run.outstanding.unwrap_or(0);
     let cpu: f64 = run.rounds.iter().map(|round| round.cpu_own).sum();
     let found = errors(cell);
-    // EIO, and EILSEQ for wrong data, as fio says it of what its own checks find.
-    let error = match found {
+    // EILSEQ for wrong data, as fio says it of what its own checks find.
+    let error = match &found {
         None => 0,
         Some(_) if cell.is_damaged() => 84,
-        Some(_) => 5,
+        Some((_, why)) => error_number(why),
     };
     let mut said = json!({
         "jobname": cell.name,
@@ -272,6 +277,7 @@ fn spans(histogram: &Histogram) -> Value {
     let mean = histogram.sum() as f64 / count.max(1) as f64;
     let least = histogram.spans().next().map_or(0, |(span, _)| span.0);
     let squares = histogram.spans().map(|(span, count)| (span.0 as f64 - mean).powi(2) * count as f64);
-    let deviation = (squares.sum::<f64>() / count.max(1) as f64).sqrt();
+    // The sum of nothing is -0.
+    let deviation = (squares.fold(0.0, |sum, square| sum + square) / count.max(1) as f64).sqrt();
     json!({ "min": least, "max": histogram.longest().0, "mean": mean, "stddev": deviation, "N": count })
 }

@@ -71,6 +71,7 @@ fn jobs_of_a_group_are_one_in_fios_json() {
     let shares = share("latency_ns") + share("latency_us") + share("latency_ms");
     assert!((shares - 100.0).abs() < 0.01, "{shares}");
     assert_eq!(all[0]["read"]["lat_ns"]["N"], 768);
+    assert!(!said.to_string().contains("-0.0"), "{said}");
 }
 
 #[test]
@@ -124,13 +125,28 @@ fn samples_of_the_copies_of_a_group_are_added_up() {
         let way = DirectionStats { samples: samples.to_vec(), ..DirectionStats::default() };
         let tally = Tally { ways: [way, DirectionStats::default()], ..Tally::default() };
         let (name, options, begun) = ("one".into(), Vec::new(), SystemTime::UNIX_EPOCH);
-        JobResult { name, group: 0, with_group: true, options, depth: 1, begun, tally }
+        JobResult { name, line: 1, group: 0, with_group: true, options, depth: 1, begun, tally }
     };
     let said = super::ran(&[copy(&[(1024.0, 10.0), (3072.0, 30.0)]), copy(&[(2048.0, 100.0)]), copy(&[])]);
     let read = &said["jobs"][0]["read"];
     let values =
         ["iops_min", "iops_max", "iops_mean", "bw_min", "bw_max", "bw_mean"].map(|name| read[name].as_f64().unwrap());
     assert_eq!((values, &read["iops_samples"]), ([110.0, 130.0, 120.0, 3.0, 5.0, 4.0], &3.into()));
+}
+
+#[test]
+fn a_job_that_failed_has_the_number_of_the_systems_error() {
+    use std::time::SystemTime;
+    use stele_lab::fio::{JobResult, Tally};
+    for (why, number) in
+        [("write: no room is left (os error 28)", 28), ("it hangs", 5), ("(os error x)", 5), ("(os error 0)", 5)]
+    {
+        let tally = Tally { failed: Some(why.to_owned()), ..Tally::default() };
+        let (options, begun) = (Vec::new(), SystemTime::UNIX_EPOCH);
+        let job = JobResult { name: "a".into(), line: 1, group: 0, with_group: false, options, depth: 1, begun, tally };
+        let said = super::ran(&[job]);
+        assert_eq!((&said["jobs"][0]["error"], &said["jobs"][0]["error text"]), (&number.into(), &why.into()));
+    }
 }
 
 #[test]

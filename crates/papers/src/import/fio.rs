@@ -78,6 +78,13 @@ pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
 #[derive(Default)]
 struct Reading {
     job: Job,
+    /// Reads, writes, and at random places. A later line of the same key takes its place, as in
+    /// fio: so what keys mean together is known at the end.
+    pattern: Option<(bool, bool, bool)>,
+    read_percent: Option<u8>,
+    random_percent: Option<u8>,
+    /// Sizes with shares go before a size, in whichever order they stand.
+    split: Option<String>,
     depth: u32,
     copies: u32,
     burst: Option<u32>,
@@ -103,8 +110,14 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
             }
         }
     }
-    let Reading { mut job, depth, copies, burst, when, cache_stated, engine, mut warnings } = reading;
+    let (read, random, split) = (reading.read(), reading.random(), reading.split.take());
+    let Reading { mut job, depth, copies, burst, when, cache_stated, engine, mut warnings, .. } = reading;
+    (job.workload.read, job.workload.random) = (Some(Given::One(read)), Some(Given::One(random)));
+    job.workload.access = split.map(Given::One).or(job.workload.access);
     let engine = engine.as_deref().unwrap_or("psync");
+    if engine == "null" {
+        job.on = Some("null".into());
+    }
     let local = job.on.as_deref().is_none_or(|on| on != "null" && !on.contains("://"));
     if !cache_stated && local {
         job.buffered = Given::One(true);
@@ -121,10 +134,13 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
     let rated = job.load.rate.is_some() || job.load.rate_bytes.is_some();
     let mixed = matches!(job.workload.read, Some(Given::One(1..=99)));
     if rated && mixed {
-        let why = "a rate is of reads and of writes each in fio, and of both together here";
+        let line = section.line;
+        let why = format!(
+            "job '{name}', line {line}: a rate is of reads and of writes each in fio, and of both together here"
+        );
         match lenient {
-            true => warnings.push(format!("job '{name}': {why}")),
-            false => return Err(LabError::Usage(format!("job '{name}': {why}; with --lenient it is taken for both"))),
+            true => warnings.push(why),
+            false => return Err(LabError::Usage(format!("{why}; with --lenient it is taken for both"))),
         }
     }
     if !rated {
@@ -139,39 +155,51 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
 }
 
 impl Reading {
+    /// Percent that read. A mix is of patterns that do both.
+    fn read(&self) -> u8 {
+        match self.pattern {
+            Some((true, true, _)) => self.read_percent.unwrap_or(50),
+            Some((false, ..)) => 0,
+            _ => 100,
+        }
+    }
+
+    /// Percent at random places; of a sequential pattern none. fio's own pattern is `read`.
+    fn random(&self) -> u8 {
+        match self.pattern {
+            Some((_, _, true)) => self.random_percent.unwrap_or(100),
+            _ => 0,
+        }
+    }
+
     fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
         let job = &mut self.job;
         match key {
             "rw" | "readwrite" => {
-                let (read, random) = match value {
+                self.pattern = Some(match value {
                     value if value.contains(':') => {
                         return Err(
                             "what stands behind the colon changes the order of the accesses, and is not known here"
                                 .into(),
                         );
                     }
-                    "read" => (100, 0),
-                    "write" => (0, 0),
-                    "randread" => (100, 100),
-                    "randwrite" => (0, 100),
-                    "rw" | "readwrite" => (50, 0),
-                    "randrw" => (50, 100),
+                    "read" => (true, false, false),
+                    "write" => (false, true, false),
+                    "randread" => (true, false, true),
+                    "randwrite" => (false, true, true),
+                    "rw" | "readwrite" => (true, true, false),
+                    "randrw" => (true, true, true),
                     _ => return Err("there is no such pattern here".into()),
-                };
-                // An earlier setting of the mix stays.
-                if !(1..100).contains(&read) || job.workload.read.is_none() {
-                    job.workload.read = Some(Given::One(read));
-                }
-                job.workload.random.get_or_insert(Given::One(random));
+                });
             }
-            "rwmixread" => job.workload.read = Some(Given::One(percent(value)?)),
-            "rwmixwrite" => job.workload.read = Some(Given::One(100 - percent(value)?)),
-            "percentage_random" => job.workload.random = Some(Given::One(percent(value)?)),
+            "rwmixread" => self.read_percent = Some(percent(value)?),
+            "rwmixwrite" => self.read_percent = Some(100 - percent(value)?),
+            "percentage_random" => self.random_percent = Some(percent(value)?),
             "bs" | "blocksize" => {
                 let bytes = size(value).ok_or("one size is known here, like 4k")?;
                 job.workload.access = Some(Given::One(bytes.0.to_string()));
             }
-            "bssplit" => job.workload.access = Some(Given::One(mix(value)?)),
+            "bssplit" => self.split = Some(mix(value)?),
             "iodepth" => self.depth = whole(value)?,
             "numjobs" => self.copies = whole(value)?,
             "size" | "filesize" => {
@@ -199,9 +227,12 @@ impl Reading {
             "filename" => return Err("one target is known here".into()),
             "direct" => (job.buffered, self.cache_stated) = (Given::One(value == "0"), true),
             "buffered" => (job.buffered, self.cache_stated) = (Given::One(value != "0"), true),
-            "ioengine" if value == "null" => (job.on, self.engine) = (Some("null".into()), Some("null".into())),
             "ioengine" if ENGINES.contains(&value) => self.engine = Some(value.to_owned()),
             "ioengine" => return Err("its targets are not reached from here".into()),
+            // Without a limit.
+            "runtime" if value == "0" => (job.time.least, job.time.most) = (None, None),
+            "rate_iops" if value == "0" => job.load.rate = None,
+            "rate" if value == "0" => job.load.rate_bytes = None,
             "runtime" => {
                 let text = seconds(value).ok_or("say it in seconds")?;
                 (job.time.least, job.time.most) = (Some(text.clone()), Some(text));
@@ -217,7 +248,7 @@ impl Reading {
             }
             "rate_process" if value == "poisson" => job.load.arrivals = Some(stele_lab::job::Arrivals::Drawn),
             "rate_process" => {}
-            "verify" => job.content.verify = value != "0" && value != "null",
+            "verify" => job.content.verify = !matches!(value, "0" | "none" | "null"),
             "buffer_compress_percentage" => {
                 let zeros = percent(value)?;
                 job.content.compress = Some(if zeros < 100 { 100.0 / f64::from(100 - zeros) } else { 1000.0 });

@@ -97,7 +97,7 @@ fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool,
         import::jobs(&text, origin, lenient).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     std::fs::create_dir_all(into).map_err(|error| LabError::of(&error, "cannot be made", into))?;
     for imported in jobs {
-        imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {warning}", file.display()));
+        imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {}", file.display(), Shown(warning)));
         let text = toml::to_string(&imported.job)
             .map_err(|error| Failure::failed(format!("job '{}' cannot be written: {error}", imported.name)))?;
         // A name must not act as a path.

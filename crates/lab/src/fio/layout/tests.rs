@@ -51,3 +51,17 @@ fn a_file_that_a_job_would_make_longer_is_refused_too() {
     assert!(matches!(&refused, Err(LabError::Refused(why)) if why.contains("--destroy")), "{refused:?}");
     assert_eq!(kept, [7; 4096]);
 }
+
+/// It would make no access, and say nothing of that.
+#[test]
+fn a_size_below_one_access_is_refused_as_fio_does() {
+    let laid = |text: &str| layout(&options(text), 0, &mut Made::new());
+    for text in ["ioengine=null\nsize=10", "size=4095\nfilename=/nowhere/x", "bs=64k,8k\nrw=rw\nsize=4k\nioengine=null"]
+    {
+        let refused = laid(text);
+        assert!(matches!(&refused, Err(LabError::Usage(why)) if why.contains("less than one access")), "{refused:?}");
+    }
+    for text in ["ioengine=null\nsize=4096", "bs=64k,8k\nrw=rw\nsize=8k\nioengine=null"] {
+        assert!(laid(text).is_ok(), "{text}");
+    }
+}

@@ -1,3 +1,4 @@
+use super::Fill;
 use crate::fio::jobs;
 
 #[test]
@@ -53,6 +54,13 @@ fn keys_mean_what_they_mean_to_fio() {
     assert_eq!(sizes("bs=4k,8k"), [(4096, 4096), (8192, 8192)]);
     assert_eq!(sizes("bs=,8k"), [(4096, 4096), (8192, 8192)]);
     assert_eq!(sizes("bsrange=1k-4k,2k-8k,1k-2k"), [(1024, 4096), (2048, 8192)]);
+    let fill = |text: &str| one(text).fill;
+    assert_eq!((fill(""), fill("zero_buffers\nzero_buffers=0")), (Fill::Scrambled, Fill::Scrambled));
+    assert_eq!((fill("refill_buffers\nrefill_buffers=0"), fill("zero_buffers=1")), (Fill::Scrambled, Fill::Zeros));
+    // As of a global section and a job: a range and shares go before a size.
+    assert_eq!(sizes("bsrange=1k-4k\nbs=64k"), [(1024, 4096), (1024, 4096)]);
+    assert_eq!(sizes("bssplit=4k/50:8k/50,\nbs=64k"), [(4096, 8192), (65536, 65536)]);
+    assert_eq!(sizes("bs=64k\nbsrange=8k-8k\nbs=4k"), [(8192, 8192), (8192, 8192)]);
     assert_eq!(one("filename=/a/b:c\\:d").names, ["/a/b", "c:d"]);
     assert_eq!(one("rate=1m,\nrate_iops=,50").rate.bytes, [1 << 20, 0]);
     let advice = |text: &str| one(text).advice();

@@ -26,6 +26,8 @@ enum Manner {
     Loses,
     /// Answers one request only when no others have come for a while.
     Withholds,
+    /// Says that it takes accesses of so many bytes at most.
+    TakesAtMost(u32),
 }
 
 /// Longer than who ends a run is waited for.
@@ -92,6 +94,10 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
     about.extend(SIZE.to_be_bytes());
     about.extend((1 | SEVERAL_CONNECTIONS).to_be_bytes());
     reply(INFORMATION, &about)?;
+    if let Manner::TakesAtMost(most) = manner {
+        let blocks = [512, 4096, most].map(u32::to_be_bytes).concat();
+        reply(INFORMATION, &[&ABOUT_BLOCKS.to_be_bytes()[..], &blocks].concat())?;
+    }
     reply(ACKNOWLEDGED, &[])?;
     let (mut answered, mut withheld) = (0, None::<Vec<u8>>);
     if manner == Manner::Withholds {
@@ -344,4 +350,29 @@ fn a_run_is_over_only_when_nothing_of_it_is_under_way() {
     let found = run(&ready, &setup, &mut |_, _| true).unwrap();
     assert_eq!(RELEASED.load(Ordering::Relaxed), before + 1, "it was answered before the run was over");
     assert!(!found.left_behind);
+}
+
+#[test]
+fn an_access_longer_than_the_server_takes_is_refused_at_first() {
+    let server = Server::start(Manner::TakesAtMost(64 << 10));
+    let opened = |longest: u64| {
+        let opening = Opening { writes: true, destroy: true, longest, ..Opening::default() };
+        Target::Nbd(server.address()).open(opening, &mut |_, _| true)
+    };
+    assert!(opened(64 << 10).is_ok());
+    let error = opened(1 << 20).unwrap_err();
+    assert!(matches!(&error, LabError::Usage(text) if text.contains("at most 64 KiB, and the longest")), "{error:?}");
+}
+
+#[test]
+fn a_server_that_says_it_takes_nothing_is_filled_in_blocks() {
+    let server = Server::start(Manner::TakesAtMost(0));
+    let content = Content { verify: true, ..Content::default() };
+    let opened = |length: u64| {
+        let opening =
+            Opening { writes: true, destroy: true, content, longest: length, step: length, ..Opening::default() };
+        Target::Nbd(server.address()).open(opening, &mut |_, _| true).map(|ready| ready.size.0)
+    };
+    assert_eq!(opened(512), Ok(SIZE));
+    assert!(matches!(opened(4096), Err(LabError::Usage(_))));
 }

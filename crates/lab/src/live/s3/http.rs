@@ -86,8 +86,21 @@ fn line(stream: &mut impl BufRead, left: &mut usize) -> io::Result<String> {
     }
 }
 
+/// Answers that say only that another one follows (100 to 199), before one that is final.
+const INTERIM_MAX: u32 = 16;
+
 /// An answer, and whether another one may come on this connection.
 pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(HttpResponse, bool)> {
+    for _ in 0..INTERIM_MAX {
+        if let Some(answer) = read_one(stream, into)? {
+            return Ok(answer);
+        }
+    }
+    Err(wrong("the server says without end that its answer follows"))
+}
+
+/// None: another answer follows.
+fn read_one(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<Option<(HttpResponse, bool)>> {
     let mut left = HEAD_MAX;
     let first = line(stream, &mut left)?;
     let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).and_then(|text| text.parse().ok());
@@ -111,8 +124,8 @@ pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(HttpRespo
             _ => {}
         }
     }
-    if status == 100 {
-        return read(stream, into);
+    if (100..200).contains(&status) {
+        return Ok(None);
     }
     let good = (200..300).contains(&status);
     let mut body = Body { into: if good { into } else { &mut [] }, length: 0, text: Vec::new(), good };
@@ -137,7 +150,7 @@ pub fn read(stream: &mut impl BufRead, into: &mut [u8]) -> io::Result<(HttpRespo
         (false, None) => return Err(wrong("the server's answer does not say how long it is")),
     }
     let text = String::from_utf8_lossy(&body.text).into_owned();
-    Ok((HttpResponse { status, length: body.length, text }, keeps))
+    Ok(Some((HttpResponse { status, length: body.length, text }, keeps)))
 }
 
 struct Body<'a> {

@@ -66,6 +66,10 @@ fn answers_are_read_whole_and_bad_ones_are_errors() {
     ] {
         assert!(read(bad, 3).is_err(), "{bad:?}");
     }
+    let early = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
+    assert_eq!(whole(early, 1).1, "a");
+    let endless = "HTTP/1.1 100 Go on\r\n\r\n".repeat(100_000);
+    assert!(read(&endless, 3).unwrap_err().to_string().contains("without end"));
 }
 
 #[test]
@@ -242,6 +246,16 @@ fn a_server_without_tls_is_told_from_one_with_it() {
     let error = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
     let said = secure::said(&std::io::Error::new(std::io::ErrorKind::InvalidData, error)).unwrap();
     assert!(said.contains("s3+http://"), "{said}");
+}
+
+/// What a server with TLS does of a request in plain words.
+#[test]
+fn a_server_that_ends_the_connection_at_once_may_want_tls() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: S3Address = format!("s3+http://{}/b", listener.local_addr().unwrap()).parse().unwrap();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    let error = open_with(&address, keys(), Opening::default()).unwrap_err();
+    assert!(matches!(&error, LabError::Unreachable(text) if text.ends_with("is reached by s3://")), "{error:?}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Chart {
                 names[row(place)] = name.clone();
             }
         }
-        let mut out = format!("{}\n{}\n", self.title, self.up.name);
+        let mut out = format!("{}\n{}\n", self.heading(), self.up.name);
         for (line, name) in field.into_iter().zip(names) {
             let line: String = line.into_iter().collect();
             out.push_str(&format!("{name:>8} |{}\n", line.trim_end()));
@@ -93,7 +93,7 @@ impl Chart {
         let names = groups.iter().chain(bars.iter().map(|one| &one.name)).map(|name| name.chars().count());
         let named = names.max().unwrap_or(0).clamp(4, wide / 3);
         let room = wide.saturating_sub(named + 14).max(8);
-        let mut out = format!("{} ({})\n", self.title, self.up.name);
+        let mut out = format!("{} ({})\n", self.heading(), self.up.name);
         for (at, group) in groups.iter().enumerate() {
             if bars.len() > 1 {
                 out.push_str(&format!("{group}\n"));

@@ -200,9 +200,9 @@ impl Chart {
             return None;
         }
         let frame = Frame { lying: frame.lying || !self.has_room_below_bars(frame), ..frame };
-        let drawing = Drawing { wide: frame.wide, high: 0.0, title: self.title.clone(), shapes: Vec::new() };
+        let drawing = Drawing { wide: frame.wide, high: 0.0, title: self.heading(), shapes: Vec::new() };
         let mut plan = Plan { frame, top: TOP, high: frame.high, drawing };
-        plan.title(&self.title);
+        plan.title(&self.heading());
         match &self.plot {
             Plot::Lines { across, series } => self.draw_lines(&mut plan, across, series)?,
             Plot::Bars { groups, bars } if frame.lying => self.draw_lying(&mut plan, groups, bars)?,

@@ -71,3 +71,19 @@ fn a_tail_has_the_share_that_took_longer_down_to_one_access() {
         assert!(svg.contains(mark), "{mark}: {svg}");
     }
 }
+
+/// A bar has no room for a word beside its figure.
+#[test]
+fn a_chart_of_figures_says_how_many_cells_are_not_steady() {
+    let steady = recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 2000.0, 900)]);
+    assert_eq!(ChartKind::Bars.of(&steady).heading(), "Rates of the cells");
+    let mut shaky = steady.clone();
+    shaky.cells[1].runs[0].rounds.truncate(2);
+    assert_eq!(ChartKind::Bars.of(&shaky).heading(), "Rates of the cells; 1 of 2 cells is not steady");
+    assert_eq!(ChartKind::RateTime.of(&shaky).heading(), "Rate over time");
+    let named = |name: &str, of: &Recorded| (name.to_owned(), ChartKind::Bars.of(of));
+    let both = crate::report::chart::together(vec![named("one", &steady), named("two", &shaky)]).unwrap();
+    assert_eq!(both.heading(), "Rates of the cells; two: 1 of 2 cells is not steady");
+    let svg = both.svg().unwrap();
+    assert!(svg.contains("1 of 2 cells is not steady"), "{svg}");
+}

@@ -159,3 +159,34 @@ fn a_global_section_holds_for_the_jobs_behind_it() {
     let access = |at: usize| jobs[at].job.workload.access.clone();
     assert_eq!((access(0), access(1)), (None, Some(Given::One("8192".into()))));
 }
+
+/// A job changes what the global section says, and a mix or a share of random places is of patterns
+/// that have them.
+#[test]
+fn a_later_pattern_takes_the_place_of_an_earlier_one() {
+    let workload = |global: &str, own: &str| {
+        let found = fio(&format!("[global]\n{global}\n[a]\n{own}\n"), false).unwrap().remove(0).job.workload;
+        let one = |given: Option<Given<u8>>| given.unwrap().values()[0];
+        (one(found.read), one(found.random))
+    };
+    for (global, own, wanted) in [
+        ("rw=randread", "rw=read", (100, 0)),
+        ("rw=randread", "rw=randrw", (50, 100)),
+        ("rw=randrw\nrwmixread=10", "rw=randwrite", (0, 100)),
+        ("rw=read", "rwmixread=70", (100, 0)),
+        ("rw=read\npercentage_random=50", "", (100, 0)),
+        ("rw=randread\npercentage_random=50", "", (100, 50)),
+        ("", "bs=8k", (100, 0)),
+    ] {
+        assert_eq!(workload(global, own), wanted, "{global} and then {own}");
+    }
+    let job = |text: &str| fio(&format!("[global]\n{text}\n"), false).unwrap().remove(0).job;
+    let split = job("bssplit=4k/50:8k/50\n[a]\nrw=read\nbs=64k");
+    assert_eq!(split.workload.access, Some(Given::One("4096:50/8192:50".into())));
+    let null = job("ioengine=null\n[a]\nrw=read\nfilename=/data/target");
+    assert_eq!((null.on.as_deref(), null.buffered), (Some("null"), Given::One(false)));
+    let file = job("ioengine=null\n[a]\nrw=read\nioengine=libaio\nfilename=/data/target");
+    assert_eq!(file.on.as_deref(), Some("/data/target"));
+    let free = job("runtime=30\nrate=1m\n[a]\nrw=read\nruntime=0\nrate=0");
+    assert_eq!((free.time.least, free.load.rate_bytes), (None, None));
+}

@@ -91,8 +91,8 @@ fn of_failure(address: &BackupAddress, failure: Failure) -> LabError {
     let next = if failure.next.is_empty() { String::new() } else { format!("; {}", failure.next) };
     let text = format!("{address}: {}{next}", failure.error);
     match failure.kind {
-        Kind::Usage | Kind::WrongPassword => LabError::Usage(text),
-        Kind::Refused | Kind::Locked | Kind::Exists => LabError::Refused(text),
+        Kind::Usage => LabError::Usage(text),
+        Kind::Refused | Kind::Locked | Kind::Exists | Kind::WrongPassword => LabError::Refused(text),
         Kind::Missing | Kind::NoRepository => LabError::Missing(text),
         Kind::Full => LabError::Full(text),
         Kind::Busy => LabError::Unreachable(text),

@@ -4,6 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
+use stele_ground::shown::shown;
+use stele_lab::error::LabError;
 use stele_lab::ffsb::{self, FfsbProfile, FfsbProgress, GroupResult};
 use stele_lab::job::parse_duration;
 use stele_server::failure::{Failure, Kind, Outcome};
@@ -25,10 +27,11 @@ pub async fn run(json: bool, asked: Ffsb) -> Outcome<()> {
     if profile.time.0 == 0 {
         return Err(Failure::usage(format!("{}: says no time", file.display())).next("give --time, like 30s"));
     }
-    until_stopped(move |stop| measure(json, &profile, stop)).await
+    let name = file.display().to_string();
+    until_stopped(move |stop| measure(json, (&profile, &name), stop)).await
 }
 
-fn measure(json: bool, profile: &FfsbProfile, stop: &AtomicBool) -> Outcome<()> {
+fn measure(json: bool, (profile, name): (&FfsbProfile, &str), stop: &AtomicBool) -> Outcome<()> {
     let terminal = !json && std::io::stderr().is_terminal();
     let line = |text: &str| {
         if terminal {
@@ -43,13 +46,14 @@ fn measure(json: bool, profile: &FfsbProfile, stop: &AtomicBool) -> Outcome<()> 
         }
     });
     line("");
-    let (ran, failed) = ran?;
+    let in_profile = |error: LabError| Failure::from(error.of_place(&name));
+    let (ran, failed) = ran.map_err(in_profile)?;
     match json {
         true => print_json(&ran.iter().map(row).collect::<Vec<_>>())?,
         false => print!("{}", table(&ran)),
     }
     match failed {
-        Some(error) => Err(error.into()),
+        Some(error) => Err(in_profile(error)),
         None if stop.load(Ordering::Relaxed) => Err(Failure::new(Kind::Partial, "stopped before the end")),
         None => Ok(()),
     }
@@ -96,7 +100,7 @@ fn table(all: &[GroupResult]) -> String {
             let whole = &done.whole;
             let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / seconds / 1e6);
             table.row(vec![
-                ran.group.clone(),
+                shown(&ran.group),
                 kind.name().into(),
                 weight.to_string(),
                 whole.count().to_string(),

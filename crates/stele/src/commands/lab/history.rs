@@ -48,7 +48,7 @@ fn row(found: &History, series: &CellHistory) -> serde_json::Value {
         .map(|point| serde_json::json!({ "result": point.result, "value": point.value, "unusable": point.unusable }))
         .collect();
     serde_json::json!({
-        "cell": series.name, "target": series.target, "metric": metric, "first": series.first(),
+        "cell": series.name, "target": series.target, "load": series.load, "metric": metric, "first": series.first(),
         "newest": standing.map(|standing| standing.newest), "median": standing.and_then(|standing| standing.median),
         "ratio": standing.and_then(|standing| standing.ratio), "remark": found.remark(series), "points": points,
     })

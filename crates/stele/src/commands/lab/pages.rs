@@ -71,11 +71,8 @@ pub fn plot(files: &[PathBuf], name: Option<&str>, out: Option<&Path>, json: boo
     let of = |kind: ChartKind| match all.as_slice() {
         [one] => Some(kind.of(one)),
         several => {
-            let named = |(file, one): (&PathBuf, &Recorded)| {
-                let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                (name, kind.of(one))
-            };
-            chart::together(files.iter().zip(several).map(named).collect())
+            let named = |(name, one): (String, &Recorded)| (name, kind.of(one));
+            chart::together(names_of(files).into_iter().zip(several).map(named).collect())
         }
     };
     let chart = match name {
@@ -95,6 +92,17 @@ pub fn plot(files: &[PathBuf], name: Option<&str>, out: Option<&Path>, json: boo
             print!("{}", drawn(&chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(&shown))?));
             Ok(())
         }
+    }
+}
+
+/// What tells files apart in one chart: their names, or where two have the same name their paths.
+fn names_of(files: &[PathBuf]) -> Vec<String> {
+    let name = |file: &PathBuf| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let names: Vec<String> = files.iter().map(name).collect();
+    let is_twice = |name: &String| names.iter().filter(|other| *other == name).count() > 1;
+    match names.iter().any(is_twice) {
+        true => files.iter().map(|file| file.with_extension("").display().to_string()).collect(),
+        false => names,
     }
 }
 
@@ -146,4 +154,16 @@ fn charts(json: bool) -> Outcome<()> {
     }
     print!("{}", table.render());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_name_are_told_apart_by_their_paths() {
+        let names = |files: &[&str]| names_of(&files.iter().map(PathBuf::from).collect::<Vec<_>>());
+        assert_eq!(names(&["a/before.lab", "a/after.lab"]), ["before", "after"]);
+        assert_eq!(names(&["a/night.lab", "b/night.lab"]), ["a/night", "b/night"]);
+    }
 }

@@ -80,9 +80,14 @@ impl<'a> Progress<'a> {
 
     /// Shows how a target that fell behind catches up when the time of the run is over.
     fn draining(&self, cell: usize, draining: Draining) {
-        let name = self.cells.get(cell).map_or_else(|| "replay".to_owned(), JobCell::name);
+        let name = self.name_of(cell);
         let place = if self.cells.is_empty() { String::new() } else { format!("{}/{} ", cell + 1, self.cells.len()) };
         self.line(&format!("{place}{name}: {}", caught_up(draining)));
+    }
+
+    /// The name of a cell, as it may stand on a terminal: a job may be another one's.
+    fn name_of(&self, cell: usize) -> String {
+        self.cells.get(cell).map_or_else(|| "replay".to_owned(), |cell| shown(&cell.name()))
     }
 
     pub fn round(&self, step: &Step<'_>) {
@@ -90,7 +95,7 @@ impl<'a> Progress<'a> {
             return self.draining(step.cell, draining);
         }
         if let Some(live) = &self.live {
-            live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), JobCell::name));
+            live.see(step, &self.name_of(step.cell));
         }
         if !self.json && self.live.as_ref().is_some_and(Live::draws) {
             return;
@@ -107,7 +112,7 @@ impl<'a> Progress<'a> {
             println!("{line}");
             return;
         }
-        let name = self.cells.get(step.cell).map_or(String::new(), JobCell::name);
+        let name = self.name_of(step.cell);
         let round = match step {
             _ if step.preconditions => "preconditioning".to_owned(),
             _ if step.number < 0 => "warming up".to_owned(),

@@ -98,7 +98,8 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
-        "search": cell.search, "objective": cell.objective, "hosts": cell.hosts, "remark": stele_lab::report::remark(cell),
+        "search": cell.search, "objective": cell.objective, "hosts": cell.hosts, "precondition": cell.precondition,
+        "failed": cell.failed, "remark": stele_lab::report::remark(cell),
         "wrong_sectors": cell.wrong_sectors, "read_back": cell.read_back,
     })
 }
@@ -273,8 +274,8 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
     for cell in all {
         table.row(vec![
             shown(&cell.name),
-            format!("{:.0}", cell.rates.0),
-            format!("{:.0}", cell.rates.1),
+            a_second(cell.rates.0),
+            a_second(cell.rates.1),
             format!("{:.3}", cell.rate.ratio),
             interval(&cell.rate),
             Duration(cell.responses.0 as u64).to_string(),
