@@ -45,6 +45,10 @@ const BATCHES_MAX: usize = 128;
 /// Entries of a batch, and bytes of its files.
 const BATCH_ENTRIES: usize = 64;
 const BATCH_BYTES: u64 = 4 << 20;
+/// Directories of the files of a batch that are to be read. Each stays open until then, and many
+/// systems let a process have no more than 1024 open files.
+const BATCH_FOLDERS: usize = 4;
+const _: () = assert!(BATCHES_MAX * BATCH_FOLDERS <= 512);
 /// A longer file is chunked in spans of this length, by several workers.
 pub const SPAN: u64 = 64 << 20;
 
@@ -88,6 +92,16 @@ pub struct BackupProgress {
     pub bytes_expected: AtomicU64,
     /// Set to end the backup early.
     pub stop: AtomicBool,
+}
+
+impl Item {
+    /// The directory that stays open until the file is read.
+    fn folder(&self) -> Option<&DirectoryHandle> {
+        match self {
+            Item::Ready { .. } => None,
+            Item::Read { file, .. } | Item::Span { file, .. } => Some(&file.folder),
+        }
+    }
 }
 
 impl BackupProgress {

@@ -496,14 +496,37 @@ impl Browser {
         Ok((members, lost == 0))
     }
 
-    /// At most `length` bytes of a file from `offset` on; and whether the file ends there.
-    pub fn read(&self, number: u64, offset: u64, length: usize) -> Result<(Vec<u8>, bool)> {
-        let seen = self.attributes(number)?;
-        let Content::File { size, .. } = seen.entry.content else {
+    /// The size of a file, and its pieces.
+    fn pieces(&self, number: u64) -> Result<(u64, Arc<Vec<Piece>>)> {
+        let content = self.attributes(number)?.entry.content;
+        let Content::File { size, .. } = content else {
             return Err(BackupError::Invalid("this is no file".to_owned()));
         };
+        Ok((size, kept(&self.files, FILES_KEPT, &number, || self.indexed.pieces(&content).map_err(lost))?))
+    }
+
+    /// Where the next data of a file begin at or behind `offset`, or else the next hole. The end of
+    /// a file counts as a hole. None: there is none.
+    pub fn seek(&self, number: u64, offset: u64, data: bool) -> Result<Option<u64>> {
+        let (size, pieces) = self.pieces(number)?;
+        if offset >= size {
+            return Ok(None);
+        }
+        let mut from = 0;
+        for piece in pieces.iter() {
+            let until = from + piece.length();
+            if until > offset && matches!(piece, Piece::Chunk { .. }) == data {
+                return Ok(Some(offset.max(from)));
+            }
+            from = until;
+        }
+        Ok((!data).then_some(size))
+    }
+
+    /// At most `length` bytes of a file from `offset` on; and whether the file ends there.
+    pub fn read(&self, number: u64, offset: u64, length: usize) -> Result<(Vec<u8>, bool)> {
+        let (size, pieces) = self.pieces(number)?;
         let end = offset.saturating_add(length as u64).min(size);
-        let pieces = kept(&self.files, FILES_KEPT, &number, || self.indexed.pieces(&seen.entry.content).map_err(lost))?;
         let (mut bytes, mut from) = (Vec::new(), 0_u64);
         for piece in pieces.iter() {
             let until = from + piece.length();

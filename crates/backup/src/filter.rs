@@ -181,9 +181,20 @@ fn match_class(pattern: &[u8], byte: u8) -> Option<usize> {
     (found != negated).then_some(length)
 }
 
+/// Whether a class has no end. A bracket behind a backslash begins none.
 fn has_open_class(part: &[u8]) -> bool {
-    let open = part.iter().position(|byte| *byte == b'[');
-    open.is_some_and(|at| !part.iter().skip(at + 2).any(|byte| *byte == b']'))
+    let mut at = 0;
+    while let Some(byte) = part.get(at) {
+        at += match byte {
+            b'\\' => 2,
+            b'[' => match part.iter().skip(at + 2).position(|byte| *byte == b']') {
+                Some(length) => length + 3,
+                None => return true,
+            },
+            _ => 1,
+        };
+    }
+    false
 }
 
 #[cfg(test)]

@@ -131,6 +131,8 @@ pub struct Index {
     footers: BTreeMap<u32, (Arc<FooterIndex>, u64)>,
     footer_chunks: usize,
     uses: u64,
+    /// Why the last search could not look into a footer: the store failed.
+    trouble: Option<BackupError>,
     source: FooterSource,
 }
 
@@ -144,6 +146,7 @@ impl Index {
             footers: BTreeMap::new(),
             footer_chunks: 0,
             uses: 0,
+            trouble: None,
             source,
         }
     }
@@ -200,12 +203,34 @@ impl Index {
             let known = self.segments.get(*number as usize);
             (!self.preferred.contains(number), known.map(|known| (known.stored, known.id)))
         });
+        self.trouble = None;
         candidates.into_iter().find_map(|segment| {
-            let ordinal = self.directory(segment).ok()?.find(id)?;
+            let directory = self.directory(segment).map_err(|error| self.note(error)).ok()?;
+            let ordinal = directory.find(id)?;
             let is_marked = self.segments.get(segment as usize)?.damaged.contains(ordinal as usize);
             let location = Location { segment, ordinal };
             wanted(location, is_marked).then_some(location)
         })
+    }
+
+    /// Notes a footer that cannot be had now. One that is damaged or gone, or of a later version,
+    /// says that its segment is of no use.
+    fn note(&mut self, error: BackupError) {
+        if !matches!(error, BackupError::Damaged(_) | BackupError::Missing(_) | BackupError::Newer(_)) {
+            self.trouble = Some(error);
+        }
+    }
+
+    /// Behind a search that found nothing: the failure of the store, if the chunk may be there all
+    /// the same.
+    pub fn trouble(&mut self) -> Option<BackupError> {
+        self.trouble.take()
+    }
+
+    #[cfg(test)]
+    pub fn forget_footers(&mut self) {
+        self.footers.clear();
+        self.footer_chunks = 0;
     }
 
     /// From now on the segments that a snapshot references are tried before all others, and those

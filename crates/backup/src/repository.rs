@@ -401,14 +401,20 @@ impl Indexed {
 
     /// Where the chunk is whole.
     pub fn find(&self, id: &ChunkId) -> Result<Location> {
-        let found = self.index().find(id);
-        found.ok_or_else(|| self.nowhere(id))
+        self.found(id, Index::find)
+    }
+
+    fn found(&self, id: &ChunkId, find: impl FnOnce(&mut Index, &ChunkId) -> Option<Location>) -> Result<Location> {
+        let mut index = self.index();
+        match find(&mut index, id) {
+            Some(location) => Ok(location),
+            None => Err(index.trouble().unwrap_or_else(|| self.nowhere(id))),
+        }
     }
 
     /// Where to read the chunk, see [`Index::find_any`].
     pub fn find_any(&self, id: &ChunkId) -> Result<Location> {
-        let found = self.index().find_any(id);
-        found.ok_or_else(|| self.nowhere(id))
+        self.found(id, Index::find_any)
     }
 
     /// The content of one chunk, checked against its id. Where it is damaged, or not what its
@@ -470,7 +476,9 @@ impl Indexed {
     ) -> Result<bool> {
         let mut tried = vec![known];
         loop {
-            let Some(location) = self.index().find_other(id, &tried) else { return Ok(false) };
+            let mut index = self.index();
+            let Some(location) = index.find_other(id, &tried) else { return index.trouble().map_or(Ok(false), Err) };
+            drop(index);
             match self.chunk_at(kind, id, location, codec, content) {
                 Err(BackupError::Damaged(_) | BackupError::Missing(_)) => tried.push(location),
                 done => return done.map(|()| true),

@@ -404,7 +404,7 @@ impl<'a, 'b> Restore<'a, 'b> {
         if let Some((_, first)) = self.first.range(of_inode).next() {
             let first = String::from_utf8_lossy(first).into_owned();
             let text =
-                format!("it was a hard link of {first} with another content or time, and is a file of its own now");
+                format!("it was a hard link of /{first} with another content or time, and is a file of its own now");
             self.job.issue(path, text);
         }
         self.first.insert(file, path.to_vec());
@@ -503,14 +503,14 @@ impl<'a, 'b> Restore<'a, 'b> {
             // The target may have a file of its own under the first name, or half of one.
             let Some(known) = complete.get(first) else {
                 let first = String::from_utf8_lossy(first);
-                job.issue(path, format!("it is a further name of {first}, which was not restored"));
+                job.issue(path, format!("it is a further name of /{first}, which was not restored"));
                 continue;
             };
-            if job.settle(path, job.target.link(first, *known, path))?.is_some() {
-                match is_file {
-                    true => self.done.files += 1,
-                    false => self.done.others += 1,
-                }
+            match (is_file, job.settle(path, job.target.link(first, *known, path))?) {
+                (_, None) => {}
+                (true, Some(true)) => self.done.files_kept += 1,
+                (true, Some(false)) => self.done.files += 1,
+                (false, Some(_)) => self.done.others += 1,
             }
         }
         for (path, identity, metadata) in self.directories.iter().rev() {

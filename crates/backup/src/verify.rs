@@ -7,6 +7,8 @@
 //!
 //! Objects of a later version are told apart and are no damage. Their marks stay as they are.
 
+mod places;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,10 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stele_ground::{are, counted, counted_are};
 
 use crate::compress::Decompressor;
-use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
-use crate::index::Location;
-use crate::references::{Ordinals, References};
+use crate::references::Ordinals;
 use crate::repository::epochs::Epoch;
 use crate::repository::footers::{damaged, mark, read_footer, unmark};
 use crate::repository::trees::Walk;
@@ -26,6 +26,7 @@ use crate::segment::{SEGMENT_BYTES_MAX, SegmentId};
 use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store::{Folder, Name};
 use crate::tree::{Content, Piece};
+use places::{ChunkStanding, Places};
 
 /// Bytes of a segment that are in memory at once, and as much as a chunk more.
 const PART_BYTES: u64 = 4 << 20;
@@ -270,9 +271,9 @@ fn check_snapshot(
         }
     };
     for (chunk, first) in &description.tree {
-        match places.find(indexed, chunk) {
-            Found::Unreferenced => lose(first, format!("a part of the tree {UNREFERENCED}"), false),
-            found => is_repaired |= found == Found::Repaired,
+        match places.find(indexed, chunk)? {
+            ChunkStanding::Unreferenced => lose(first, format!("a part of the tree {UNREFERENCED}"), false),
+            found => is_repaired |= found == ChunkStanding::Repaired,
             // A chunk that is nowhere is found by the walk.
         }
     }
@@ -294,32 +295,33 @@ fn check_snapshot(
         files += 1;
         let pieces = match indexed.pieces(&found.entry.content) {
             Ok(pieces) => pieces,
-            Err(error) => {
+            Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
                 lose(&found.path, error.to_string(), true);
                 continue;
             }
+            Err(error) => return Err(error),
         };
         let (mut offset, mut elsewhere) = (0, false);
         let lists = match &found.entry.content {
             Content::File { lists, .. } => lists.as_slice(),
             _ => &[],
         };
-        let lists: Vec<Found> = lists.iter().map(|list| places.find(indexed, list)).collect();
-        is_repaired |= lists.contains(&Found::Repaired);
-        if lists.contains(&Found::Unreferenced) {
+        let lists = lists.iter().map(|list| places.find(indexed, list)).collect::<Result<Vec<ChunkStanding>>>()?;
+        is_repaired |= lists.contains(&ChunkStanding::Repaired);
+        if lists.contains(&ChunkStanding::Unreferenced) {
             lose(&found.path, format!("the list of its content {UNREFERENCED}"), false);
             continue;
         }
         for piece in &pieces {
             let place = match piece {
-                Piece::Chunk { id, .. } => places.find(indexed, id),
-                Piece::Hole(_) => Found::Referenced,
+                Piece::Chunk { id, .. } => places.find(indexed, id)?,
+                Piece::Hole(_) => ChunkStanding::Referenced,
             };
-            elsewhere |= place == Found::Repaired;
+            elsewhere |= place == ChunkStanding::Repaired;
             let lost = match place {
-                Found::Referenced | Found::Repaired => None,
-                Found::Unreferenced => Some((format!("its content at byte {offset} {UNREFERENCED}"), false)),
-                Found::Lost(text) => Some((format!("its content is lost at byte {offset}: {text}"), true)),
+                ChunkStanding::Referenced | ChunkStanding::Repaired => None,
+                ChunkStanding::Unreferenced => Some((format!("its content at byte {offset} {UNREFERENCED}"), false)),
+                ChunkStanding::Lost(text) => Some((format!("its content is lost at byte {offset}: {text}"), true)),
             };
             if let Some((text, is_nowhere)) = lost {
                 lose(&found.path, text, is_nowhere);
@@ -346,49 +348,6 @@ fn check_snapshot(
 }
 
 const UNREFERENCED: &str = "is in a segment that the snapshot does not reference, and that prune may remove";
-
-/// Where a chunk of a snapshot is.
-#[derive(PartialEq, Eq)]
-enum Found {
-    Referenced,
-    /// Elsewhere, because its referenced place is damaged.
-    Repaired,
-    Unreferenced,
-    Lost(String),
-}
-
-/// The places that a snapshot references.
-struct Places<'a> {
-    by_number: BTreeMap<u32, &'a Ordinals>,
-    /// Whether a referenced segment is damaged, so that prune keeps what is stored again.
-    is_damaged: bool,
-}
-
-impl Places<'_> {
-    fn of<'a>(indexed: &Indexed, references: &'a References) -> Places<'a> {
-        let index = indexed.index();
-        let numbered = |(id, ordinals): (&SegmentId, &'a Ordinals)| Some((index.number(id)?, ordinals));
-        let by_number: BTreeMap<u32, &Ordinals> = references.0.iter().filter_map(numbered).collect();
-        let is_damaged =
-            by_number.len() < references.0.len() || by_number.keys().any(|number| index.is_marked(*number));
-        Places { by_number, is_damaged }
-    }
-
-    fn find(&self, indexed: &Indexed, id: &ChunkId) -> Found {
-        let referenced = |location: Location, is_marked: bool| {
-            let ordinals = self.by_number.get(&location.segment);
-            !is_marked && ordinals.is_some_and(|ordinals| ordinals.contains(location.ordinal as usize))
-        };
-        if indexed.index().find_where(id, referenced).is_some() {
-            return Found::Referenced;
-        }
-        match indexed.find(id) {
-            Ok(_) if self.is_damaged => Found::Repaired,
-            Ok(_) => Found::Unreferenced,
-            Err(error) => Found::Lost(error.to_string()),
-        }
-    }
-}
 
 /// Reads all segments with several threads, and marks damaged chunks in the store, each segment
 /// when it is found: a check of many hours may fail near its end. The first failure to read ends

@@ -14,6 +14,11 @@ use rustix::io::Errno;
 
 use crate::tree::{Content, Metadata, Stamp, XATTR_MAX, XATTRS_BYTES_MAX, XATTRS_MAX};
 
+/// The file that marks a directory as a cache, for programs that leave caches out, and how it
+/// begins.
+pub const CACHE_TAG: &str = "CACHEDIR.TAG";
+pub const CACHE_SIGNATURE: &str = "Signature: 8a477f597d28d172789f06886806bc55";
+
 /// A directory that is open.
 pub type DirectoryHandle = Arc<OwnedFd>;
 

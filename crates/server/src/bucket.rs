@@ -195,7 +195,11 @@ impl BucketClient {
                 .next("write s3://HOST[:PORT]/BUCKET[/PREFIX], or s3+http:// without TLS")
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
-        let (tls, usual) = if scheme == "s3" { (Some(connector()), 443) } else { (None, 80) };
+        let (tls, usual) = match scheme {
+            "s3" => (Some(connector()), 443),
+            "s3+http" => (None, 80),
+            _ => return Err(wrong()),
+        };
         let (authority, path) = rest.split_once('/').ok_or_else(wrong)?;
         let (bucket, prefix) = path.trim_end_matches('/').split_once('/').unwrap_or((path.trim_end_matches('/'), ""));
         let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-._/".contains(c));

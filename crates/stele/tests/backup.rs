@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use crate::support::{Place, Server, content, installed, wait_for};
+use rustix::fs::SeekFrom;
 use serde_json::Value;
 
 /// A place with a password and some files.
@@ -482,6 +483,9 @@ fn a_mount_shows_every_snapshot() {
     let (repository, data, to) = (place.path("repository"), place.path("files"), place.path("mounted"));
     std::fs::create_dir(&to).unwrap();
     std::fs::File::create(place.path("files/sparse")).unwrap().set_len(10 << 20).unwrap();
+    let holes = std::fs::File::create(place.path("files/holes")).unwrap();
+    holes.set_len(10 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&holes, &content(9, 4096), 6 << 20).unwrap();
     let run = |arguments: &[&str]| {
         next_second();
         backup(&place, &repository, None, arguments)
@@ -512,6 +516,11 @@ fn a_mount_shows_every_snapshot() {
     }
     let sparse = std::fs::metadata(format!("{latest}/sparse")).unwrap();
     assert_eq!((sparse.len(), sparse.blocks()), (10 << 20, 0), "a hole takes no space");
+    let (saved, shown) = (std::fs::File::open(format!("{data}/holes")), std::fs::File::open(format!("{latest}/holes")));
+    let (saved, shown) = (saved.unwrap(), shown.unwrap());
+    for place in [SeekFrom::Data(0), SeekFrom::Hole(0), SeekFrom::Hole(6 << 20), SeekFrom::Data(8 << 20)] {
+        assert_eq!(rustix::fs::seek(&shown, place), rustix::fs::seek(&saved, place), "{place:?}");
+    }
     let diff = Command::new("diff").args(["-r", "--no-dereference", &data, &latest]).output().unwrap();
     assert!(diff.status.success(), "{}", String::from_utf8_lossy(&diff.stdout));
     // The first snapshot still has the file, by its id and by its date.
@@ -526,7 +535,8 @@ fn a_mount_shows_every_snapshot() {
     assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
     assert!(std::fs::write(format!("{latest}/new"), b"").is_err());
     assert!(std::fs::remove_file(format!("{latest}/0/file 0")).is_err());
-    let stopped = Command::new("kill").arg(mounted.id().to_string()).status().unwrap();
+    // As a terminal that is closed ends it.
+    let stopped = Command::new("kill").args(["-HUP", &mounted.id().to_string()]).status().unwrap();
     assert!(stopped.success() && mounted.wait().unwrap().success());
     assert_eq!(std::fs::read_dir(&to).unwrap().count(), 0);
 }

@@ -111,6 +111,9 @@ fn latest_is_of_one_host_and_by_a_date() {
     let desk = Desk::new("commands-latest");
     desk.run(0, &["init"]);
     let [first, other, third] = ["a", "b", "a"].map(|host| desk.save(&["--host", host]));
+    let listed = |host: &str| desk.run(0, &["snapshots", "--host", host, "--json"]).as_array().unwrap().len();
+    assert_eq!((listed("a"), listed("b")), (2, 1));
+    desk.says(4, &["no snapshot of host 'c'"], &["snapshots", "--host", "c"]);
     let restored = |selector: &[&str]| {
         let to = desk.place.path("restored");
         let done = desk.run(0, &[&["restore"], selector, &["--to", &to, "--json"]].concat());
@@ -176,6 +179,13 @@ fn exit_code_3_lists_what_is_missing() {
     assert_eq!((&saved["problems"], &saved["issues"][0]["path"]), (&1.into(), &changing.into()), "{saved}");
     assert_eq!(desk.snapshots().len(), before + 1, "exit code 3 says that there is a snapshot");
     desk.run(0, &["restore", &format!("latest:{}", desk.files), "--to", &desk.place.path("all")]);
+    // What the backup could not save is told later too, where it matters.
+    assert_eq!(desk.snapshots()[before]["issues"], saved["issues"]);
+    let told = format!("{changing}: when it was saved: it changed");
+    desk.says(0, &[&told], &["restore", "latest", "--to", &desk.place.path("with it")]);
+    let other = desk.command(&["restore", &from, "--to", &desk.place.path("without it")]).output().unwrap();
+    code(&other, 0);
+    assert!(!text(&other.stderr).contains("when it was saved"));
 }
 
 #[test]
@@ -210,6 +220,81 @@ fn a_signal_ends_a_backup_with_130_and_without_a_snapshot() {
     assert!(desk.snapshots().is_empty());
     desk.save(&[]);
     desk.run(0, &["verify", "--data"]);
+}
+
+/// The same command, behind others of a shell.
+fn behind(words: &str, command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &format!("{words}; exec \"$@\""), "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
+#[test]
+fn a_terminal_that_goes_ends_a_backup_and_its_session() {
+    let desk = Desk::new("commands-hangup");
+    desk.run(0, &["init"]);
+    let run = desk.command(&["run", "--stdin-name", "dump", "--progress"]);
+    let begun = |words: &str| {
+        let mut child = behind(words, &run);
+        let mut child = child.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stream = child.stdin.take().unwrap();
+        stream.write_all(&content(7, 1 << 16)).unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert!(line.contains("files"), "{line}");
+        // From here on its words cannot be written.
+        drop(said);
+        signal("-HUP", &child);
+        (child, stream)
+    };
+    let (mut child, stream) = begun(":");
+    let feeds = std::thread::spawn(move || {
+        let (mut stream, block) = (stream, content(7, 1 << 16));
+        while stream.write_all(&block).is_ok() {}
+    });
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    feeds.join().unwrap();
+    assert!(desk.snapshots().is_empty());
+    // The last byte of a session says that it has ended: prune does not wait for it.
+    let sessions = std::fs::read_dir(desk.place.path("repository/sessions")).unwrap();
+    let ends: Vec<u8> = sessions.map(|entry| *std::fs::read(entry.unwrap().path()).unwrap().last().unwrap()).collect();
+    assert_eq!(ends, [1]);
+    // As `nohup` starts it, it goes on.
+    let (mut child, stream) = begun("trap '' HUP");
+    drop(stream);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(desk.snapshots().len(), 1);
+}
+
+#[test]
+fn words_that_cannot_be_written_end_no_backup() {
+    let desk = Desk::new("commands-wordless");
+    desk.run(0, &["init"]);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = desk.command(&["run", &desk.files, "--progress", "--json"]).stderr(full).output().unwrap();
+    assert_eq!(code(&output, 0)["snapshot"], desk.snapshots()[0]["snapshot"]);
+}
+
+#[test]
+fn a_tree_of_many_directories_needs_few_open_files() {
+    let desk = Desk::new("commands-descriptors");
+    desk.run(0, &["init"]);
+    for number in 0..1200 {
+        let folder = desk.place.path(&format!("files/many/{number}"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(format!("{folder}/file"), format!("{number} words ").repeat(1500)).unwrap();
+    }
+    // Compressing takes longer than walking. Most systems let a process have 1024 open files.
+    let run = desk.command(&["run", &desk.files, "--compression", "19", "--json"]);
+    let output = behind("ulimit -n 700", &run).output().unwrap();
+    assert_eq!(code(&output, 0)["files"], 1203);
 }
 
 #[test]
@@ -273,6 +358,10 @@ fn schedules_run_once_a_slot_and_the_report_tells() {
     desk.write("schedules.toml", "[[schedule]]\nname = \"x\"\n");
     desk.run(2, &["schedule", &file, "--once"]);
     desk.run(2, &["report", &file]);
+    // Without --once too: the operator is there.
+    desk.run(2, &["schedule", &file]);
+    desk.write("schedules.toml", &schedule("good", &desk.files, "options = [\"--excluded\", \"x\"]"));
+    desk.says(2, &["schedule 'good': `options`: unexpected argument '--excluded'"], &["schedule", &file]);
 }
 
 #[test]

@@ -7,17 +7,14 @@ use std::sync::Arc;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use super::{BATCH_BYTES, BATCH_ENTRIES, FileAt, Item, Job, SPAN, lock};
+use super::{BATCH_BYTES, BATCH_ENTRIES, BATCH_FOLDERS, FileAt, Item, Job, SPAN, lock};
 use crate::crypt::Kind;
 use crate::error::{BackupError, Result};
 use crate::index::Location;
 use crate::repository::trees::Walk;
 use crate::snapshot::{Description, is_within};
 use crate::tree::{Content, Entry, Metadata, NAME_MAX, PATH_MAX, Piece, join};
-use crate::walk::{self, DirectoryHandle};
-
-const CACHE_TAG: &[u8] = b"CACHEDIR.TAG";
-const CACHE_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
+use crate::walk::{self, CACHE_SIGNATURE, CACHE_TAG, DirectoryHandle};
 
 /// The paths as a tree has them: absolute, without a slash before them, sorted, none within another
 /// one. Symbolic links above the last component are followed, and that component too where a slash
@@ -75,6 +72,8 @@ struct Scan<'a, 'b> {
     before: Option<Walk>,
     batch: Vec<Item>,
     batch_bytes: u64,
+    /// Directories that the batch keeps open.
+    batch_folders: usize,
     send: &'a mut dyn FnMut(Vec<Item>) -> Result<()>,
 }
 
@@ -87,7 +86,8 @@ pub fn walk(
 ) -> Result<()> {
     let before = before.map(|description| Walk::new(job.indexed, description, b""));
     let paths = if job.options.one_file_system { named(&job.options.paths)? } else { roots.to_vec() };
-    let mut scan = Scan { job, roots, paths, before, batch: Vec::new(), batch_bytes: 0, send };
+    let (batch, batch_bytes, batch_folders) = Default::default();
+    let mut scan = Scan { job, roots, paths, before, batch, batch_bytes, batch_folders, send };
     let failed = |error: Errno| BackupError::io("open", Path::new("/"), &error.into());
     let top = walk::open_top().map_err(failed)?;
     // The walk visits all but the top itself.
@@ -295,6 +295,15 @@ impl Scan<'_, '_> {
     }
 
     fn push(&mut self, item: Item, bytes: u64) -> Result<()> {
+        if let Some(folder) = item.folder() {
+            let last = self.batch.iter().rev().find_map(Item::folder);
+            if !last.is_some_and(|last| Arc::ptr_eq(last, folder)) {
+                if self.batch_folders == BATCH_FOLDERS {
+                    self.flush()?;
+                }
+                self.batch_folders += 1;
+            }
+        }
         self.batch.push(item);
         self.batch_bytes += bytes;
         if self.batch.len() >= BATCH_ENTRIES || self.batch_bytes >= BATCH_BYTES {
@@ -304,15 +313,15 @@ impl Scan<'_, '_> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.batch_bytes = 0;
+        (self.batch_bytes, self.batch_folders) = (0, 0);
         if self.batch.is_empty() { Ok(()) } else { (self.send)(std::mem::take(&mut self.batch)) }
     }
 }
 
 fn is_cache(folder: &DirectoryHandle) -> bool {
-    let Ok(file) = walk::open_file(folder, CACHE_TAG) else { return false };
+    let Ok(file) = walk::open_file(folder, CACHE_TAG.as_bytes()) else { return false };
     let mut start = [0; CACHE_SIGNATURE.len()];
-    rustix::io::pread(&file, &mut start, 0) == Ok(start.len()) && start == CACHE_SIGNATURE
+    rustix::io::pread(&file, &mut start, 0) == Ok(start.len()) && start == CACHE_SIGNATURE.as_bytes()
 }
 
 #[cfg(test)]

@@ -100,7 +100,13 @@ fn any_part_of_a_file_is_read_as_it_was_saved() {
         let expected = &whole[offset..(offset + length).min(whole.len())];
         assert!(bytes == expected && end == (offset + length >= whole.len()), "{offset} {length}");
     }
-    assert!(browser.read(ROOT, 0, 1).is_err());
+    // The file has data up to a block of the file system behind its content, and then a hole.
+    let hole = browser.seek(file, 0, false).unwrap().unwrap();
+    assert!((100_000..300_000).contains(&hole), "{hole}");
+    assert_eq!(browser.seek(file, 70_000, true), Ok(Some(70_000)));
+    assert_eq!(browser.seek(file, 250_000, false), Ok(Some(250_000)));
+    assert_eq!((browser.seek(file, hole, true), browser.seek(file, 300_000, false)), (Ok(None), Ok(None)));
+    assert!(browser.read(ROOT, 0, 1).is_err() && browser.seek(ROOT, 0, true).is_err());
     assert!(browser.attributes(u64::MAX).is_err());
     assert!(browser.attributes(5).is_err());
     drop(saved);

@@ -29,6 +29,9 @@ fn patterns_match_as_in_restic() {
     check(&["[]x]"], "]", true);
     check(&["a\\*b"], "a*b", true);
     check(&["a\\*b"], "axb", false);
+    check(&["\\[draft*"], "[draft] a", true);
+    check(&["\\[draft*"], "draft a", false);
+    check(&["[a-c][0-9]\\["], "b7[", true);
     check(&["./foo"], "a/foo", true);
     check(&["/./home/./a"], "home/a", true);
     check(&["/./home/./a"], "x/home/a", false);
@@ -51,7 +54,7 @@ fn patterns_without_case_and_from_files() {
     assert!(filter.excludes("k\u{130}".as_bytes()));
     filter.add("[A-C]?", true).unwrap();
     assert!(filter.excludes(b"b\xff") && filter.excludes(b"Bx"));
-    for wrong in ["", "/", "!", ".", "./", "a[b", &"x".repeat(5000)] {
+    for wrong in ["", "/", "!", ".", "./", "a[b", "a[b]c[d", "a\\[b[c", &"x".repeat(5000)] {
         assert!(filter.add(wrong, false).is_err(), "{wrong:?}");
     }
 }

@@ -22,6 +22,7 @@ use crate::newer;
 use crate::references::Ordinals;
 use crate::segment::{self, Footer, SEGMENT_BYTES_MAX, SEGMENT_CHUNKS_MAX, SegmentId, TRAILER_BYTES};
 use crate::store::{Folder, Name, Store};
+use crate::walk::{CACHE_SIGNATURE, CACHE_TAG};
 
 /// Bytes that are read from the end of a segment at once. Most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -319,7 +320,9 @@ impl Cache {
 
     fn append(&self, footers: &[(SegmentId, Vec<u8>)]) {
         let written = || -> std::io::Result<()> {
-            fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")))?;
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            fs::create_dir_all(folder)?;
+            let _ = tag(folder.parent().unwrap_or(Path::new(".")));
             let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&self.path)?;
             let mut writer = BufWriter::new(file);
             for (id, bytes) in footers {
@@ -328,6 +331,15 @@ impl Cache {
             writer.flush()
         };
         let _ = written();
+    }
+}
+
+/// Marks the folder of all caches, so that backups of the home directory can leave it out.
+fn tag(folder: &Path) -> std::io::Result<()> {
+    let made = OpenOptions::new().write(true).create_new(true).open(folder.join(CACHE_TAG));
+    match made {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        made => writeln!(made?, "{CACHE_SIGNATURE}"),
     }
 }
 

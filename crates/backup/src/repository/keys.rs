@@ -38,14 +38,18 @@ impl Closed {
         Ok(found.into_iter().map(|(_, name, size)| (name, size)).collect())
     }
 
-    /// The keys that can be read.
-    fn wrapped_keys(&self) -> Result<Vec<(Name, WrappedKey)>> {
-        // A damaged key must not keep the others from opening.
-        let read = tried(&self.key_objects()?).into_iter().filter_map(|name| {
-            let bytes = self.store.get(&name, KEY_BYTES_MAX).ok()?;
-            Some((name, WrappedKey::decode(&bytes).ok()?))
-        });
-        Ok(read.collect())
+    /// The keys that can be read, and why the store did not give another one.
+    fn wrapped_keys(&self) -> Result<(Vec<(Name, WrappedKey)>, Option<BackupError>)> {
+        let (mut keys, mut unread) = (Vec::new(), None);
+        // No key keeps the others from opening, whatever happened to it.
+        for name in tried(&self.key_objects()?) {
+            match self.store.get(&name, KEY_BYTES_MAX) {
+                Ok(bytes) => keys.extend(WrappedKey::decode(&bytes).ok().map(|key| (name, key))),
+                Err(BackupError::Damaged(_) | BackupError::Missing(_)) => {}
+                Err(error) => unread = unread.or(Some(error)),
+            }
+        }
+        Ok((keys, unread))
     }
 
     /// All keys that can open the repository and the damaged ones beside them. Reads and checks
@@ -76,12 +80,14 @@ impl Closed {
 
     /// The first key that the password opens, with its secret.
     fn unwrap(&self, password: &[u8], is_tried: impl Fn(&Name) -> bool) -> Result<Secret> {
-        let mut keys = self.wrapped_keys()?.into_iter().filter(|(name, _)| is_tried(name));
+        let (keys, unread) = self.wrapped_keys()?;
+        let mut keys = keys.into_iter().filter(|(name, _)| is_tried(name));
         let opened = keys.find_map(|(_, key)| {
             let secret = key.open(password).ok()??;
             (check_value(&secret) == self.header.check).then_some(secret)
         });
-        opened.ok_or(BackupError::WrongPassword)
+        // The password may be that of a key that could not be read.
+        opened.ok_or(unread.unwrap_or(BackupError::WrongPassword))
     }
 
     /// Says of a wrong password that it may be that of a key of a later version.

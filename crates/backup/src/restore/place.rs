@@ -434,13 +434,14 @@ impl Target {
         Ok((identity, faults))
     }
 
-    /// Makes a further path of a file that was restored, in place of what is there.
-    pub fn link(&self, first: &[u8], known: Identity, path: &[u8]) -> Result<()> {
+    /// Makes a further path of a file that was restored, in place of what is there. Whether it was
+    /// there already.
+    pub fn link(&self, first: &[u8], known: Identity, path: &[u8]) -> Result<bool> {
         let cannot = |error| failed("link", path, error);
         // While it is open, no other file gets its inode.
         let _file = self.open_owned(first, OFlags::PATH | OFlags::NOFOLLOW, known, u64::MAX)?;
         if self.stat(path).map_err(cannot)?.is_some_and(|stat| known.is_inode_of(&stat)) {
-            return Ok(());
+            return Ok(true);
         }
         let (first_folder, first_name) = split(first);
         let (first_folder, first_name) = (self.folder(first_folder).map_err(cannot)?, OsStr::from_bytes(first_name));
@@ -448,7 +449,7 @@ impl Target {
             rustix::fs::linkat(&*first_folder, first_name, folder, name, AtFlags::empty()).map_err(cannot)?;
             let linked = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(cannot)?;
             if known.is_inode_of(&linked) {
-                return Ok(());
+                return Ok(false);
             }
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
             Err(exchanged(first))

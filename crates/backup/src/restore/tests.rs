@@ -575,6 +575,20 @@ fn a_file_stays_until_a_link_or_node_can_take_its_place() {
 }
 
 #[test]
+fn a_further_name_that_is_there_counts_as_kept() {
+    let (repository, _) = repository(1);
+    let folder = Temporary::new();
+    let first = folder.write("data/first", b"content");
+    std::fs::hard_link(first, folder.join("data/second")).unwrap();
+    let saved = save(&repository, &folder.0).unwrap();
+    let target = Temporary::new();
+    for expected in [(2, 0), (0, 2)] {
+        let done = restore(&repository, &saved, &folder.0, &target.0).unwrap();
+        assert_eq!((done.files, done.files_kept), expected);
+    }
+}
+
+#[test]
 fn a_piece_takes_the_memory_that_is_stated() {
     // SEMANTICS/backup.md: 48 bytes for a piece, and 72 in a restore.
     assert!(size_of::<crate::tree::Piece>() <= 48);

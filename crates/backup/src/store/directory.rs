@@ -1,11 +1,12 @@
 //! A repository in a directory of a local or mounted file system.
 //!
 //! A new object is written under a temporary name, forced to the drive, and linked to its name. A
-//! link fails if the name exists, so nothing is replaced. A crash leaves at most a temporary file,
-//! which the next listing passes over and which `prune` removes when it is old. Such a file may be
-//! a further link of a committed object, so none is ever opened again: every name is random, and
-//! only a new file is written. Local files have no retention: a user who may write in the directory
-//! may delete.
+//! link fails if the name exists, so nothing is replaced. On a file system without hard links, such
+//! as exFAT, the file is renamed, which a name that exists refuses too. A crash leaves at most a
+//! temporary file, which the next listing passes over and which `prune` removes when it is old.
+//! Such a file may be a further link of a committed object, so none is ever opened again: every
+//! name is random, and only a new file is written. Local files have no retention: a user who may
+//! write in the directory may delete.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -15,6 +16,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{CWD, RenameFlags};
 
 use super::{Folder, Listed, Name, Store};
 use crate::crypt::hex;
@@ -161,6 +164,18 @@ fn make_file(path: &Path, write: impl FnOnce(&mut File) -> std::io::Result<()>) 
     })
 }
 
+/// Gives a file its name, unless that is taken.
+fn place_new(from: &Path, to: &Path, link: impl Fn(&Path, &Path) -> std::io::Result<()>) -> std::io::Result<()> {
+    let refused = match link(from, to) {
+        Err(error) if [ErrorKind::PermissionDenied, ErrorKind::Unsupported].contains(&error.kind()) => error,
+        linked => return linked,
+    };
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE).map_err(std::io::Error::from) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(refused),
+        renamed => renamed,
+    }
+}
+
 fn sync(folder: &Path) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
@@ -171,7 +186,7 @@ impl Store for Directory {
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.place_at(name, bytes, |from, to| fs::hard_link(from, to))
+        self.place_at(name, bytes, |from, to| place_new(from, to, |from, to| fs::hard_link(from, to)))
     }
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
@@ -266,6 +281,24 @@ mod tests {
         // One that was there is another writer's.
         assert_eq!(make_file(&path, full).unwrap_err().kind(), ErrorKind::AlreadyExists);
         assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn without_hard_links_a_name_that_is_taken_is_refused_too() {
+        let folder = Temporary::new();
+        let name = folder.join("name");
+        let place = |content: &str, why: ErrorKind| {
+            place_new(&folder.write("new", content), &name, |_, _| Err(why.into())).map_err(|error| error.kind())
+        };
+        assert_eq!(place("a", ErrorKind::StorageFull), Err(ErrorKind::StorageFull));
+        assert!(!name.exists(), "only what has no links is renamed");
+        assert_eq!(place("b", ErrorKind::PermissionDenied), Ok(()));
+        assert_eq!(place("c", ErrorKind::Unsupported), Err(ErrorKind::AlreadyExists));
+        assert_eq!(fs::read(&name).unwrap(), b"b");
+        // The cause is that of the link where neither is possible.
+        fs::remove_file(&name).unwrap();
+        let placed = place_new(&folder.join("gone"), &name, |_, _| Err(ErrorKind::Unsupported.into()));
+        assert_eq!(placed.unwrap_err().kind(), ErrorKind::Unsupported);
     }
 
     #[test]

@@ -208,6 +208,23 @@ fn damage_that_was_found_before_a_failure_is_marked_and_told() {
 }
 
 #[test]
+fn a_store_that_goes_away_is_no_damage() {
+    let (repository, store) = repository(1);
+    let saved = save(&repository, &data().0).unwrap();
+    let (indexed, _) = repository.index(&Epoch::default(), None).unwrap();
+    let snapshot = repository.snapshot(&saved.id).unwrap();
+    for name in store.names(Folder::Segments) {
+        // A large repository has more footers than fit in memory.
+        indexed.index().forget_footers();
+        store.fail_reading(&name);
+        let (progress, mut found) = (VerifyProgress::default(), Verified::default());
+        let checked = check_snapshot(&indexed, &saved.id, &snapshot, &BTreeSet::new(), &progress, &mut found);
+        assert_eq!(checked, Err(BackupError::Failed("the store went away".to_owned())));
+        assert_eq!(found.lost, []);
+    }
+}
+
+#[test]
 fn a_store_that_takes_no_marks_ends_no_check() {
     let (repository, store) = repository(1);
     save(&repository, &data().0).unwrap();

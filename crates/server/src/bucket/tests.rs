@@ -5,6 +5,17 @@ fn values_of_a_query_are_encoded() {
     assert_eq!(encoded("a/b c+~"), "a%2Fb%20c%2B~");
 }
 
+/// A client of this place, and the runtime that carries its requests.
+fn client(place: &str) -> (BucketClient, tokio::runtime::Runtime) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let entered = runtime.enter();
+    let text = || "text".to_owned();
+    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
+    let Ok(bucket) = BucketClient::open(place, "place", keys) else { panic!("{place}") };
+    drop(entered);
+    (bucket, runtime)
+}
+
 /// Asks a server that answers each connection like this. Gives the outcome, and the number of
 /// connections.
 fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<BucketResponse>, usize) {
@@ -22,27 +33,29 @@ fn asked(answer: &'static str, headers: &[(&str, &str)]) -> (Result<BucketRespon
             let _ = connection.write_all(answer.as_bytes());
         }
     });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entered = runtime.enter();
-    let text = || "text".to_owned();
-    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-    let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-    let bucket = bucket.with_attempts(1);
-    drop(entered);
+    let (bucket, _runtime) = client(&place);
     let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers, max: 10 };
-    let outcome = bucket.ask(ask, b"");
+    let outcome = bucket.with_attempts(1).ask(ask, b"");
     (outcome, count.load(std::sync::atomic::Ordering::Relaxed))
+}
+
+#[test]
+fn only_its_own_schemes_name_a_bucket() {
+    let (bucket, _runtime) = client("s3://example.org:8443/bucket/heads/");
+    assert_eq!((bucket.port, bucket.tls.is_some(), bucket.prefix()), (8443, true, "heads/"));
+    // Not as a place without TLS.
+    for other in ["https://example.org/bucket", "http://example.org/bucket", "S3://example.org/bucket", "example.org/b"]
+    {
+        let keys = Keys { access: String::new(), secret: String::new(), token: None, region: String::new() };
+        let Err(failure) = BucketClient::open(other, "place", keys) else { panic!("{other} is taken") };
+        assert!(failure.next.contains("s3+http://"), "{failure}");
+    }
 }
 
 #[test]
 fn a_port_without_a_listener_is_an_unreachable_store() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entered = runtime.enter();
-    let text = || "text".to_owned();
-    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-    let Ok(bucket) = BucketClient::open(&format!("s3+http://{free}/bucket"), "place", keys) else { panic!("{free}") };
-    drop(entered);
+    let (bucket, _runtime) = client(&format!("s3+http://{free}/bucket"));
     let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
     match bucket.with_attempts(1).ask(ask, b"") {
         Err(BackupError::Unreachable(told)) => assert!(told.contains("cannot reach"), "{told}"),
@@ -81,12 +94,7 @@ fn claims(count: usize, length: usize, answer: fn(&Told) -> String) -> (Vec<(boo
             }
         }
     });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entered = runtime.enter();
-    let text = || "text".to_owned();
-    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-    let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-    drop(entered);
+    let (bucket, _runtime) = client(&place);
     let ask = BucketRequest { method: "PUT", path: "/bucket/name", query: "", headers: &[], max: 10 };
     let body = Bytes::from(vec![7; length]);
     let answers: Vec<BucketResponse> = (0..count).map(|_| bucket.send(ask, &body).unwrap()).collect();
@@ -196,12 +204,7 @@ fn closing(each: usize) -> (BucketClient, tokio::runtime::Runtime, Arc<std::sync
             }
         }
     });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entered = runtime.enter();
-    let text = || "text".to_owned();
-    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-    let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-    drop(entered);
+    let (bucket, runtime) = client(&place);
     (bucket, runtime, count)
 }
 
@@ -254,12 +257,7 @@ fn a_server_without_tls_is_told_as_one() {
         // The client ends the connection.
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let entered = runtime.enter();
-    let text = || "text".to_owned();
-    let keys = Keys { access: text(), secret: text(), token: None, region: text() };
-    let Ok(bucket) = BucketClient::open(&place, "place", keys) else { panic!("{place}") };
-    drop(entered);
+    let (bucket, _runtime) = client(&place);
     let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
     match bucket.with_attempts(1).ask(ask, b"") {
         Err(BackupError::Failed(told)) => assert!(told.contains("s3+http://"), "{told}"),

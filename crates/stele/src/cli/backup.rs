@@ -46,10 +46,16 @@ with them.")]
     /// Save files, a volume, or standard input, as a new snapshot
     Run(Box<BackupRun>),
     /// List the snapshots, oldest first
-    #[command(after_help = "Examples:\n  stele backup snapshots\n  stele backup snapshots --json")]
+    #[command(after_help = "\
+Examples:
+  stele backup snapshots
+  stele backup snapshots --host web1 --json")]
     Snapshots {
         #[command(flatten)]
         place: RepositoryArgs,
+        /// Only those of this host
+        #[arg(long, value_name = "HOST", value_parser = word)]
+        host: Option<String>,
     },
     /// List the files of a snapshot
     #[command(after_help = "\
@@ -294,10 +300,10 @@ Examples:
   stele backup run --volume vm1
   stele backup run /srv --progress --json 2>progress.log
 
-Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. A file whose size, times and
-inode are those of the previous snapshot of the same paths is not read. Exit code 3: the snapshot was made, but files
-changed, vanished or could not be read; they are listed. With every other code but 0 there may be no snapshot. An
-interrupted backup is repeated, and stores nothing twice.
+Patterns are those of restic: `*.o`, `/home/*/tmp`, `a/**/b`, and `!keep` takes back. Neither `~` nor a variable such as
+`$HOME` is expanded in them. A file whose size, times and inode are those of the previous snapshot of the same paths is
+not read. Exit code 3: the snapshot was made, but files changed, vanished or could not be read; they are listed. With
+every other code but 0 there may be no snapshot. An interrupted backup is repeated, and stores nothing twice.
 
 --keep-until locks the snapshot and all that it needs in a bucket with Object Lock, by retention in COMPLIANCE mode: no
 right removes it before. A period counts from the beginning of the backup by the server's clock. It takes a key that may
@@ -430,8 +436,9 @@ Examples:
   stele backup forget 3f09c2e4
 
 Snapshots of the same host and paths are one series, and the rules count in each: by the store's clock, and by the ends
-of the backups. A snapshot stays if any rule keeps it by either date, or if both lie more than two days apart. For ages
-in days, a time without snapshots counts as 7 days at most: a clock that jumps ahead makes nothing old.")]
+of the backups. Hours, days, weeks, months and years are those of UTC. A snapshot stays if any rule keeps it by either
+date, or if both lie more than two days apart. For ages in days, a time without snapshots counts as 7 days at most: a
+clock that jumps ahead makes nothing old.")]
 pub struct BackupForget {
     #[command(flatten)]
     pub place: RepositoryArgs,
@@ -496,6 +503,7 @@ A file of one schedule:
 A schedule divides time into slots by the store's clock, in UTC, and runs `stele backup run` in each until there is a
 snapshot, at most three times, an eighth of the slot apart. A backup that takes longer than `longest` is ended; if that is
 missing, one that takes longer than a slot and two days. With --once it looks once and ends, for a timer of the system.
+Ctrl-C, SIGTERM and SIGHUP end the backups that run, and then the command.
 `volume` takes the place of `paths`, and schedules with the `host` of another machine are only reported.")]
 pub struct Schedule {
     #[command(flatten)]

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::parser::ValueSource;
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
 
-use super::Cli;
+use super::backup::BackupRun;
+use super::{Cli, GlobalArgs};
 
 /// A shorter line was broken on purpose.
 const FULL: usize = 90;
@@ -26,6 +27,16 @@ impl Cli {
             cli.place.dir = None;
         }
         Ok(cli)
+    }
+}
+
+impl BackupRun {
+    /// Reads what stands behind `stele backup run`.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<BackupRun, clap::Error> {
+        let command = Command::new("stele backup run").no_binary_name(true);
+        let mut command = without_empty_variables(GlobalArgs::augment_args(BackupRun::augment_args(command)));
+        let mut matches = command.try_get_matches_from_mut(arguments)?;
+        BackupRun::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
     }
 }
 

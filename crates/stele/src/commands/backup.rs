@@ -13,10 +13,13 @@ mod run;
 mod schedule;
 mod select;
 mod show;
+mod tell;
 mod volume;
 mod waiting;
 
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +41,7 @@ use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use crate::cli::backup::{Backup, KeepUntil, LatestArgs, RepositoryArgs};
 use crate::commands::print_json;
 use progress::{Shows, Watch};
+use tell::tell;
 
 /// Bytes of the longest password.
 const PASSWORD_MAX: u64 = 4096;
@@ -54,7 +58,7 @@ fn on(site: &Site, json: bool, command: Backup) -> Outcome<()> {
     match command {
         Backup::Init { place, label, keep_for } => init(json, &place, &label, keep_for),
         Backup::Run(command) => run::run(site, json, *command),
-        Backup::Snapshots { place } => show::snapshots(json, &open(&place)?),
+        Backup::Snapshots { place, host } => show::snapshots(json, &open(&place)?, host),
         Backup::Ls { place, snapshot, latest } => show::ls(json, &open(&place)?, &snapshot, &latest),
         Backup::Find { place, pattern, snapshot, latest } => {
             show::find(json, &open(&place)?, &pattern, snapshot.as_deref(), &latest)
@@ -92,8 +96,9 @@ const UPTIME: &str = "/proc/uptime";
 
 /// The clock that only measures, and the system's entropy.
 struct Machine {
-    /// Whether the kernel tells the time since its start.
-    has_uptime: bool,
+    /// Where the kernel tells the time since its start. It is opened once: later the process may
+    /// have no further file to open.
+    uptime: Option<File>,
     begun: Instant,
 }
 
@@ -106,7 +111,7 @@ impl Surroundings for Machine {
     fn elapsed(&self) -> u64 {
         // A clock that fails later shows the longest time: a session then counts as ended, which
         // only costs a repetition.
-        if self.has_uptime { uptime().unwrap_or(u64::MAX) } else { self.begun.elapsed().as_secs() }
+        self.uptime.as_ref().map_or_else(|| self.begun.elapsed().as_secs(), |file| uptime(file).unwrap_or(u64::MAX))
     }
 
     fn instant(&self) -> u64 {
@@ -115,8 +120,10 @@ impl Surroundings for Machine {
     }
 }
 
-fn uptime() -> Option<u64> {
-    uptime_seconds(&std::fs::read_to_string(UPTIME).ok()?)
+fn uptime(file: &File) -> Option<u64> {
+    let mut text = [0; 64];
+    let length = file.read_at(&mut text, 0).ok()?;
+    uptime_seconds(std::str::from_utf8(text.get(..length)?).ok()?)
 }
 
 /// The text has the seconds since the start with two decimals, and after a space those without
@@ -126,7 +133,7 @@ fn uptime_seconds(text: &str) -> Option<u64> {
 }
 
 pub(in crate::commands) fn machine() -> Arc<dyn Surroundings> {
-    Arc::new(Machine { has_uptime: uptime().is_some(), begun: Instant::now() })
+    Arc::new(Machine { uptime: File::open(UPTIME).ok().filter(|file| uptime(file).is_some()), begun: Instant::now() })
 }
 
 pub(in crate::commands) fn store(place: &RepositoryArgs) -> Outcome<Arc<dyn Store>> {
@@ -158,11 +165,11 @@ fn open(place: &RepositoryArgs) -> Outcome<Repository> {
 fn index(repository: &Repository) -> Outcome<Indexed> {
     let (indexed, loaded) = repository.index(&Epoch::default(), cache().as_deref())?;
     for (segment, text) in &loaded.unreadable {
-        eprintln!("stele: segment {segment:?} cannot be used: {}", Shown(text));
+        tell(format_args!("stele: segment {segment:?} cannot be used: {}", Shown(text)));
     }
     if let Some((_, text)) = loaded.newer.first() {
         let newer = counted_are(loaded.newer.len() as u64, "segment");
-        eprintln!("stele: {newer} of a later version and not used; the first: {}", Shown(text));
+        tell(format_args!("stele: {newer} of a later version and not used; the first: {}", Shown(text)));
     }
     Ok(indexed)
 }
@@ -245,7 +252,7 @@ fn init(json: bool, place: &RepositoryArgs, label: &str, keep_for: Option<u64>) 
     let advice = store.advice();
     let made = Repository::make(store, machine(), &password(place)?, label, making)?;
     if let Some(advice) = advice {
-        eprintln!("stele: {}", Shown(&advice));
+        tell(format_args!("stele: {}", Shown(&advice)));
     }
     let id = stele_backup::crypt::hex(&made.header.id);
     if json {
@@ -287,7 +294,7 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
         return Ok(());
     }
     for issue in issues {
-        eprintln!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text));
+        tell(format_args!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text)));
     }
     Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", counted_are(problems, "problem"))))
 }
@@ -343,7 +350,9 @@ mod tests {
     fn the_clock_of_sessions_is_the_time_since_the_start() {
         assert_eq!(uptime_seconds("350735.47 234388.90\n"), Some(350_735));
         assert_eq!(uptime_seconds("nothing"), None);
-        let machine = Machine { has_uptime: uptime().is_some(), begun: Instant::now() };
-        assert!(machine.elapsed().abs_diff(uptime().unwrap_or(0)) <= 1);
+        let told = uptime_seconds(&std::fs::read_to_string(UPTIME).unwrap()).unwrap();
+        let machine = Machine { uptime: Some(File::open(UPTIME).unwrap()), begun: Instant::now() };
+        // Each look at the same open file tells the time of that look.
+        assert!((told..told + 60).contains(&machine.elapsed()) && machine.elapsed() >= told);
     }
 }

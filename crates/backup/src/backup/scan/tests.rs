@@ -88,3 +88,32 @@ fn a_slash_behind_a_link_means_the_directory_that_it_leads_to() {
     // A slash behind a file is a mistake.
     assert!(roots(&[folder.join("data/file/")]).is_err());
 }
+
+#[test]
+fn a_walk_keeps_few_directories_open_ahead_of_the_readers() {
+    let folder = Temporary::new();
+    for number in 0..60 {
+        folder.write(&format!("{number}/first"), b"x");
+        folder.write(&format!("{number}/second"), b"x");
+    }
+    let (repository, _) = repository(1);
+    let (indexed, _) = repository.index(&Default::default(), None).unwrap();
+    let options = options(&folder.0);
+    let (progress, packer) = (BackupProgress::default(), Packer::new(indexed.clone(), 1, None));
+    let job = job(&indexed, &options, &progress, &packer);
+    let mut batches = Vec::new();
+    walk(&job, &roots(&options.paths).unwrap(), None, &mut |batch| {
+        batches.push(batch);
+        Ok(())
+    })
+    .unwrap();
+    let mut files = 0;
+    for batch in &batches {
+        let mut folders: Vec<&DirectoryHandle> = batch.iter().filter_map(Item::folder).collect();
+        files += folders.len();
+        folders.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        assert!(folders.len() <= BATCH_FOLDERS, "{} directories of a batch are open", folders.len());
+    }
+    assert_eq!(files, 120);
+    assert!(batches.len() < 40, "{} batches for 60 directories", batches.len());
+}

@@ -62,6 +62,9 @@ fn a_cache_saves_reads_and_may_be_lost_or_damaged() {
     assert!(reads > 2 && counts.0 == reads, "{counts:?} {reads}");
     assert_eq!(load(), (counts, 0));
     let path = cache.join(hex(&opened.header.id)).join("footers");
+    // Programs that leave caches out know it as one.
+    let tag = fs::read(cache.join("CACHEDIR.TAG")).unwrap();
+    assert!(tag.starts_with(b"Signature: 8a477f597d28d172789f06886806bc55\n"));
     let whole = fs::read(&path).unwrap();
     let mut dice = stele_ground::Dice::new(1);
     for round in 0..60 {

@@ -26,6 +26,17 @@ fn only_a_password_of_the_repository_opens_it() {
 }
 
 #[test]
+fn a_key_that_the_store_does_not_give_is_no_wrong_password() {
+    let (made, store) = repository(1);
+    let name = store.names(Folder::Keys).remove(0);
+    made.add_key(b"other", "second", Cost::LEAST).unwrap();
+    store.fail_reading(&name);
+    let open = |password: &[u8]| Repository::open(store.clone(), stage(2), password).map(drop);
+    assert_eq!(open(b"other"), Ok(()), "another key opens all the same");
+    assert_eq!(open(PASSWORD), Err(BackupError::Failed("the store went away".to_owned())));
+}
+
+#[test]
 fn every_changed_byte_of_a_stored_key_is_listed() {
     let (made, store) = repository(1);
     let name = store.names(Folder::Keys).remove(0);

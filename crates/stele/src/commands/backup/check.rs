@@ -12,6 +12,7 @@ use stele_ground::{Shown, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::progress::{Shows, Watch};
+use super::tell::tell;
 use super::{closed, run, shown_path};
 use crate::cli::backup::RepositoryArgs;
 use crate::commands::print_json;
@@ -62,7 +63,7 @@ pub fn verify(watch: Watch, repository: &Repository, data: bool) -> Outcome<()> 
         );
     }
     if let Some(cause) = &done.unmarked {
-        eprintln!("stele: marks of damage could not be changed in the repository: {}", Shown(cause));
+        tell(format_args!("stele: marks of damage could not be changed in the repository: {}", Shown(cause)));
     }
     judged(&done, data)
 }
@@ -179,7 +180,7 @@ fn print_faults(
 /// Lists the damage that a check found before it failed.
 fn tell_damaged(progress: &VerifyProgress) {
     for (id, text) in &*progress.damaged.lock().unwrap_or_else(PoisonError::into_inner) {
-        eprintln!("stele: segment {id:?}: {}", Shown(text));
+        tell(format_args!("stele: segment {id:?}: {}", Shown(text)));
     }
 }
 

@@ -13,6 +13,7 @@ use stele_ground::calendar::moment;
 use stele_ground::{Shown, are, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
+use super::tell::tell;
 use super::{open, select, shown_path};
 use crate::cli::backup::BackupForget;
 use crate::commands::print_json;
@@ -37,7 +38,7 @@ fn policy(command: &BackupForget) -> ForgetPolicy {
 }
 
 fn told(error: &BackupError) -> Option<Candidate> {
-    eprintln!("stele: {}", Shown(&error.to_string()));
+    tell(format_args!("stele: {}", Shown(&error.to_string())));
     None
 }
 
@@ -70,22 +71,22 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     let (candidates, rules) = (candidates(repository, now)?, policy(command));
     let misdated = candidates.iter().filter(|is| is.is_misdated).count();
     if misdated > 0 {
-        eprintln!(
+        tell(format_args!(
             "stele: {} kept: the store's date lies days before or behind the end of the backup, as in a copy without its \
              times, or ahead of the store's clock; name a snapshot to remove it",
             counted_are(misdated as u64, "snapshot")
-        );
+        ));
     }
     let gap_max = if command.accept_gaps { u64::MAX } else { GAP_SECONDS_MAX };
     let sure = candidates.iter().filter(|is| !is.is_misdated);
     let line = Timeline::new(sure.map(|is| is.stored).chain([now]), gap_max);
     let counts_time = command.policy.is_some() || rules.within_seconds > 0;
     if counts_time && line.left_out() >= DAY {
-        eprintln!(
+        tell(format_args!(
             "stele: {} without a snapshot {} not counted, since a clock may have jumped ahead; --accept-gaps counts them",
             counted(line.left_out() / DAY, "day"),
             are(line.left_out() / DAY)
-        );
+        ));
     }
     let Some(file) = &command.policy else { return Ok(judge_with(candidates, &rules, gap_max)?) };
     let classes = super::policy::policy(file)?;
@@ -109,10 +110,10 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
         let members = members.collect::<Outcome<Vec<SeriesSnapshot>>>()?;
         let kept = versions::judge(&indexed, &members, &classes, line.at(now))?;
         if kept.left > 0 {
-            eprintln!(
+            tell(format_args!(
                 "stele: {} left for later: one call judges no more; repeat it",
                 counted_are(kept.left as u64, "snapshot")
-            );
+            ));
         }
         for is in series {
             is.kept_by.extend(kept.kept.get(&is.candidate.id).into_iter().flatten().cloned());

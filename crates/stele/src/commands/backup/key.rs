@@ -9,6 +9,7 @@ use stele_ground::Shown;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files;
 
+use super::tell::tell;
 use super::{check_label, closed, machine, open, password, password_file, store};
 use crate::cli::backup::{BackupKey, RepositoryArgs};
 use crate::commands::print_json;
@@ -28,8 +29,10 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
             for is in &keys {
                 match (&is.damage, &is.newer) {
                     (None, None) => table.row(vec![is.name.clone(), Shown(&is.label).to_string()]),
-                    (Some(text), _) => eprintln!("stele: key {} opens nothing: {}", Shown(&is.name), Shown(text)),
-                    (None, Some(text)) => eprintln!("stele: key {}: {}", Shown(&is.name), Shown(text)),
+                    (Some(text), _) => {
+                        tell(format_args!("stele: key {} opens nothing: {}", Shown(&is.name), Shown(text)))
+                    }
+                    (None, Some(text)) => tell(format_args!("stele: key {}: {}", Shown(&is.name), Shown(text))),
                 }
             }
             print!("{}", table.render());

@@ -18,14 +18,15 @@ use stele_backup::tree::{Content, Piece, Stamp};
 use stele_file::fuse::{MountOptions, mount};
 use stele_file::{
     Access, Attributes, Caller, Changed, Changes, Creation, Data, DirectoryEntry, Entry, FileError, Files, Inode, Kind,
-    Listing, Moment, Node, Removal, Result, Space, Stability,
+    Listing, Moment, Node, Removal, Result, Sought, Space, Stability,
 };
 use stele_ground::Shown;
 use stele_server::failure::{Failure, Kind as Fault, Outcome, io_failure};
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::progress::Signals;
 use super::run::host;
+use super::tell::tell;
 use super::{index, select};
 use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
@@ -66,20 +67,17 @@ pub fn run(json: bool, repository: &Repository, directory: &Path, which: &Latest
         println!("The snapshots are in {}. Ctrl-C unmounts them.", Shown(&place.display().to_string()));
     }
     runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut signals = Signals::listen();
         loop {
             tokio::select! {
-                _ = terminate.recv() => break,
-                _ = interrupt.recv() => break,
+                _ = signals.next() => break,
                 () = tokio::time::sleep(LOOK_EVERY) => if !mounted.is_serving() { break },
             }
         }
-        Ok::<(), Failure>(())
-    })?;
+    });
     mounted.unmount().or_else(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => {
-            eprintln!("stele: files are still open; they can be read no more");
+            tell(format_args!("stele: files are still open; they can be read no more"));
             mounted.detach().map_err(failed)
         }
         _ => Err(failed(error)),
@@ -104,7 +102,7 @@ fn latest(repository: &Repository, which: &LatestArgs) -> Outcome<Option<Snapsho
     match select::latest(repository, which, Some(&host())) {
         Ok((dated, _)) => Ok(Some(dated.id)),
         Err(failure) if *which == LatestArgs::default() && LINKLESS.contains(&failure.kind) => {
-            eprintln!("stele: there is no link `latest`: {failure}");
+            tell(format_args!("stele: there is no link `latest`: {failure}"));
             Ok(None)
         }
         Err(failure) => Err(failure),
@@ -124,7 +122,7 @@ impl Snapshots {
             BackupError::Refused(_) => FileError::Denied,
             BackupError::Invalid(text) => FileError::Invalid(text),
             other => {
-                eprintln!("stele: {}", Shown(&other.to_string()));
+                tell(format_args!("stele: {}", Shown(&other.to_string())));
                 FileError::Damaged(other.to_string())
             }
         })
@@ -219,6 +217,10 @@ impl Files for Snapshots {
     async fn read(&self, _: &Caller, inode: Inode, offset: u64, length: u32) -> Result<Data> {
         let (bytes, end) = self.read(move |browser| browser.read(inode.0, offset, length as usize)).await?;
         Ok(Data { pieces: vec![bytes.into()], end })
+    }
+
+    async fn seek(&self, inode: Inode, offset: u64, sought: Sought) -> Result<Option<u64>> {
+        self.read(move |browser| browser.seek(inode.0, offset, sought == Sought::Data)).await
     }
 
     async fn read_directory(&self, _: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {

@@ -1,7 +1,8 @@
 //! Progress on a terminal, or as lines: files, bytes, rate and the time left. Signals end the work
 //! early.
 
-use std::io::{IsTerminal, Write};
+use std::future::pending;
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,6 +15,7 @@ use stele_ground::Bytes;
 use stele_server::failure::Failure;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::tell::{redraw, tell};
 use super::waiting;
 use crate::cli::backup::Telling;
 
@@ -143,11 +145,10 @@ impl Watch {
         let wait = late.as_ref().map_or(String::new(), |late| format!("; {late}"));
         match self.form {
             Form::Silent => {}
-            Form::Terminal => eprint!("\r\x1b[K{}{wait}", line(done, elapsed)),
-            Form::Lines => eprintln!("{}{wait}", line(done, elapsed)),
-            Form::Objects => eprintln!("{}", object(done, elapsed, late)),
+            Form::Terminal => redraw(&format!("{}{wait}", line(done, elapsed))),
+            Form::Lines => tell(format_args!("{}{wait}", line(done, elapsed))),
+            Form::Objects => tell(format_args!("{}", object(done, elapsed, late))),
         }
-        let _ = std::io::stderr().flush();
     }
 
     /// Does the work, while another thread draws and hears signals.
@@ -160,7 +161,7 @@ impl Watch {
         // The runtime hears the signal; the work looks at the flag between two files.
         let heard = tokio::runtime::Handle::current().spawn(Signals::listen().hear(move || {
             stop();
-            eprintln!("\nstele: stopping; what is stored stays. A second signal ends the command at once.");
+            tell(format_args!("\nstele: stopping; what is stored stays. A second signal ends the command at once."));
         }));
         let _told = (self.form != Form::Silent).then(waiting::ToldByProgress::begin);
         let (finished, ends) = channel::<()>();
@@ -173,7 +174,7 @@ impl Watch {
                 }
                 match self.form {
                     Form::Silent => {}
-                    Form::Terminal => eprint!("\r\x1b[K"),
+                    Form::Terminal => redraw(""),
                     // Work of less than a second has a line too.
                     Form::Lines | Form::Objects => self.tell(&done(), begun.elapsed()),
                 }
@@ -187,7 +188,8 @@ impl Watch {
     }
 }
 
-/// A flag that Ctrl-C or SIGTERM sets. A second signal ends the command at once.
+/// A flag that Ctrl-C, SIGTERM and the end of the terminal set. A second signal ends the command at
+/// once.
 pub fn heard() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
@@ -195,37 +197,70 @@ pub fn heard() -> Arc<AtomicBool> {
     flag
 }
 
-/// Ctrl-C and SIGTERM, from the moment on when they are listened to. None: they cannot be heard.
-struct Signals(Option<(Signal, Signal)>);
+/// What ends a command early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EndingSignal {
+    /// Ctrl-C or SIGTERM.
+    Asked,
+    /// SIGHUP: the terminal or the connection to it is gone.
+    HungUp,
+}
+
+/// The signals that end a command, from the moment on when they are listened to. One that cannot be
+/// heard ends the process, as the system has it.
+pub struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+}
 
 impl Signals {
-    fn listen() -> Signals {
-        let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-        Signals(interrupt.ok().zip(terminate.ok()))
+    pub fn listen() -> Signals {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        Signals {
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
+            hangup: if ignores_hangup(&status) { None } else { signal(SignalKind::hangup()).ok() },
+        }
     }
 
-    /// Calls `stop` at the first one. A second one ends the process.
+    /// Calls `stop` at the first one. A second one ends the process, but no second SIGHUP: both the
+    /// kernel and the shell may tell of one end of a terminal.
     async fn hear(mut self, stop: impl FnOnce()) {
-        if !self.next().await {
-            return;
-        }
+        self.next().await;
         stop();
         let first = Instant::now();
-        while self.next().await {
-            if first.elapsed() >= SECOND_SIGNAL_AFTER {
+        loop {
+            if self.next().await == EndingSignal::Asked && first.elapsed() >= SECOND_SIGNAL_AFTER {
                 std::process::exit(130);
             }
         }
     }
 
-    /// Returns at the next one. False: there will be none.
-    async fn next(&mut self) -> bool {
-        let Some((interrupt, terminate)) = &mut self.0 else { return false };
+    /// Returns at the next one.
+    pub async fn next(&mut self) -> EndingSignal {
         tokio::select! {
-            heard = interrupt.recv() => heard.is_some(),
-            heard = terminate.recv() => heard.is_some(),
+            () = come(&mut self.interrupt) => EndingSignal::Asked,
+            () = come(&mut self.terminate) => EndingSignal::Asked,
+            () = come(&mut self.hangup) => EndingSignal::HungUp,
         }
     }
+}
+
+/// Returns when the signal comes, and never if it cannot be heard.
+async fn come(signal: &mut Option<Signal>) {
+    let Some(signal) = signal else { return pending().await };
+    if signal.recv().await.is_none() {
+        pending::<()>().await;
+    }
+}
+
+/// Whether the process is to outlive its terminal: its parent lets it ignore SIGHUP, as `nohup`
+/// does. A process whose state cannot be read is left as it is.
+fn ignores_hangup(status: &str) -> bool {
+    const HANGUP: u64 = 1;
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & HANGUP != 0)
 }
 
 #[cfg(test)]
@@ -245,6 +280,14 @@ mod tests {
         check(0, 1 << 20, "3 files, 0 B, 0 B/s");
         let one = WorkDone { unit: "segments", count: 1, bytes: 0, bytes_expected: 0 };
         assert_eq!(line(&one, Duration::from_secs(2)), "1 segment, 0 B, 0 B/s");
+    }
+
+    #[test]
+    fn a_process_that_ignores_a_hangup_goes_on_doing_so() {
+        let of = |mask: &str| ignores_hangup(&format!("Name:\tstele\nSigBlk:\tffff\nSigIgn:\t{mask}\nSigCgt:\tff\n"));
+        assert!(!of("0000000000001000"), "the standard library ignores SIGPIPE");
+        assert!(of("0000000000001001"));
+        assert!(ignores_hangup(""));
     }
 
     #[test]

@@ -17,14 +17,16 @@ use stele_backup::backup::{self, BackupOptions, Source};
 use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
 use stele_backup::restore;
+use stele_backup::snapshot::{Description, is_within};
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted};
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::progress::{Shows, Watch, heard};
+use super::tell::tell;
 use super::volume::Taken;
-use super::{cache, incomplete, index_for, issues_json, now, open, select};
+use super::{cache, incomplete, index_for, issues_json, now, open, select, shown_path};
 use crate::cli::backup::{BackupRun, KeepUntil, Restore};
 use crate::commands::print_json;
 
@@ -102,9 +104,9 @@ fn before_hook(command: &str, json: bool, stop: &AtomicBool) -> Outcome<()> {
         }
         std::thread::sleep(HOOK_LOOK_EVERY);
     };
-    // Ctrl-C and the scheduler signal the whole process group: the command may end before this
-    // process hears of the signal.
-    let ends = [Signal::TERM, Signal::INT].map(Signal::as_raw);
+    // Ctrl-C, a terminal that goes and the scheduler signal the whole process group: the command
+    // may end before this process hears of the signal.
+    let ends = [Signal::TERM, Signal::INT, Signal::HUP].map(Signal::as_raw);
     let asked_to_end = status.signal().is_some_and(|signal| ends.contains(&signal));
     let until = Instant::now() + SIGNAL_IS_HEARD;
     while asked_to_end && !stop.load(Ordering::Relaxed) && Instant::now() < until {
@@ -127,10 +129,17 @@ fn after_hook(command: &str, json: bool, code: u8) -> Outcome<()> {
     }
 }
 
-fn filter(command: &BackupRun) -> Outcome<Filter> {
+/// The patterns of the command line.
+fn patterns(command: &BackupRun) -> Outcome<Filter> {
     let mut filter = Filter::default();
     command.exclude.iter().try_for_each(|pattern| filter.add(pattern.as_bytes(), false))?;
     command.iexclude.iter().try_for_each(|pattern| filter.add(pattern.as_bytes(), true))?;
+    Ok(filter)
+}
+
+/// The same with those of files.
+fn filter(command: &BackupRun) -> Outcome<Filter> {
+    let mut filter = patterns(command)?;
     for path in &command.exclude_file {
         let text = std::fs::read(path).map_err(|error| io_failure("read the patterns of", path, &error))?;
         filter.add_lines(&text, false)?;
@@ -162,7 +171,7 @@ fn check_name(option: &str, name: &OsStr) -> Outcome<()> {
 fn tell_links(paths: &[PathBuf]) {
     for path in paths.iter().filter(|path| path.is_symlink()) {
         let next = if path.is_dir() { ": a slash behind it saves the directory" } else { "" };
-        eprintln!("stele: {} is a symbolic link, and saved as such{next}", Shown(&path.display().to_string()));
+        tell(format_args!("stele: {} is a symbolic link, and saved as such{next}", Shown(&path.display().to_string())));
     }
 }
 
@@ -193,9 +202,15 @@ pub fn locked_until(repository: &Repository, asked: Option<KeepUntil>) -> Outcom
     Ok(Some(repository.store.now()?.saturating_add(seconds)))
 }
 
-fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
+/// Refuses values that no backup can have.
+pub fn check(command: &BackupRun) -> Outcome<()> {
     command.stdin_name.iter().try_for_each(|name| check_name("--stdin-name", name))?;
     command.exclude_if_present.iter().try_for_each(|name| check_name("--exclude-if-present", name))?;
+    patterns(command).map(drop)
+}
+
+fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
+    check(command)?;
     let repository = open(&command.place)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
     tell_links(&command.paths);
@@ -230,7 +245,7 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
         && let Err(failure) = after.run(0)
     {
         // Now, not in hours: something may still be frozen.
-        eprintln!("stele: {failure}");
+        tell(format_args!("stele: {failure}"));
     }
     let source = match &command.stdin_name {
         Some(name) => Source::Stream { name: name.as_bytes().to_vec(), reader: &mut input },
@@ -307,10 +322,10 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
     }
     if saved.unreadable > 0 {
         // This snapshot has all it needs; earlier ones may lack content.
-        eprintln!(
+        tell(format_args!(
             "stele: {} cannot be read; run `stele backup verify --data`",
             counted(saved.unreadable as u64, "segment")
-        );
+        ));
     }
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
 }
@@ -321,6 +336,16 @@ fn there_already(files: u64) -> String {
         0 => String::new(),
         1 => "; 1 more file was there already".to_owned(),
         _ => format!("; {} were there already", counted(files, "more file")),
+    }
+}
+
+/// Says what the backup could not save of what is restored. It is no fault of the restore.
+fn tell_unsaved(saved: &Description, within: &[u8]) {
+    // The gaps of a volume are problems of the restore too.
+    let issues = saved.issues.iter().filter(|issue| !saved.has_volume && is_within(&issue.path, within));
+    for issue in issues {
+        let (path, text) = (shown_path(&issue.path), &issue.text);
+        tell(format_args!("stele: {}: when it was saved: {}", Shown(&path), Shown(text)));
     }
 }
 
@@ -364,6 +389,7 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
             there_already(done.files_kept)
         );
     }
+    tell_unsaved(&chosen.snapshot.description, &chosen.within);
     incomplete("the restore is incomplete", done.problems, &done.issues)
 }
 

@@ -14,6 +14,7 @@ mod runs;
 mod scheduler;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 
 use super::open;
 use super::policy::{parsed, text};
-use crate::cli::backup::Report;
+use crate::cli::backup::{BackupRun, Report};
 use crate::commands::print_json;
 use crate::output::{Align, Table};
 pub use scheduler::run;
@@ -87,6 +88,7 @@ struct Row {
 }
 
 /// A schedule that was checked.
+#[derive(Clone)]
 struct Planned {
     row: Row,
     every: u64,
@@ -155,7 +157,39 @@ impl Planned {
             // it is written.
             planned.series = resolved;
         }
+        if planned.own {
+            // Another machine may have another version, with other options.
+            planned.check_options()?;
+        }
         Ok(planned)
+    }
+
+    /// What stands behind the repository on the command line of `stele backup run`.
+    fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = self.row.options.iter().map(OsString::from).collect();
+        arguments.extend(["--host", &self.host].map(OsString::from));
+        match &self.row.volume {
+            Some(volume) => arguments.extend(["--volume", volume].map(OsString::from)),
+            None => {
+                arguments.push(OsString::from("--"));
+                arguments.extend(self.row.paths.iter().map(OsString::from));
+            }
+        }
+        arguments
+    }
+
+    /// Refuses options that every backup would fail by, or that would save something else.
+    fn check_options(&self) -> Outcome<()> {
+        let wrong = |what: &str| Failure::usage(format!("schedule '{}': `options`: {what}", self.row.name));
+        let place = ["--repository", "."].map(OsString::from);
+        let read = BackupRun::read(place.into_iter().chain(self.arguments())).map_err(|error| {
+            let text = error.render().to_string();
+            wrong(text.lines().next().unwrap_or_default().trim_start_matches("error: "))
+        })?;
+        if read.paths != self.row.paths {
+            return Err(wrong("they name a further path; it belongs into `paths`"));
+        }
+        super::run::check(&read).map_err(|failure| wrong(&failure.error))
     }
 
     /// The beginning of the slot that a moment belongs to.

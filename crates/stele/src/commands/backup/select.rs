@@ -18,6 +18,7 @@ use stele_ground::calendar::moment;
 use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::run::host as this_host;
+use super::tell::tell;
 use crate::cli::backup::LatestArgs;
 
 const LATEST: &str = "latest";
@@ -64,7 +65,7 @@ pub fn chosen(repository: &Repository, text: impl AsRef<OsStr>, which: &LatestAr
         (dated, repository.snapshot(&dated.id)?)
     };
     if let Some(doubt) = snapshot.description.doubt(dated.stored) {
-        eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
+        tell(format_args!("stele: snapshot {}: {doubt}", dated.id.short()));
     }
     Ok(Chosen { dated, snapshot, within })
 }

@@ -18,7 +18,8 @@ use stele_ground::{Bytes, Shown, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
 use super::select::{self, Chosen};
-use super::{index, index_for, shown_path};
+use super::tell::tell;
+use super::{index, index_for, issues_json, shown_path};
 use crate::cli::backup::LatestArgs;
 use crate::commands::print_json;
 use crate::output::{Align, Table};
@@ -27,19 +28,9 @@ fn paths(description: &Description) -> Vec<String> {
     description.paths.iter().map(|path| shown_path(path)).collect()
 }
 
-pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
-    let mut rows = Vec::new();
-    let mut table = Table::new(&[
-        ("SNAPSHOT", Align::Whole),
-        ("STORED", Align::Whole),
-        ("HOST", Align::Left),
-        ("FILES", Align::Right),
-        ("SIZE", Align::Right),
-        ("NEW", Align::Right),
-        ("PROBLEMS", Align::Right),
-        ("LOCKED UNTIL", Align::Whole),
-        ("PATHS", Align::Left),
-    ]);
+pub fn snapshots(json: bool, repository: &Repository, host: Option<String>) -> Outcome<()> {
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    let wanted = LatestArgs { host, at: None };
     // A lock of a snapshot is one of the header too. A later date that a snapshot has comes from
     // the bucket's default, which reaches none of the segments that were stored before.
     let header = repository.store.locked_until(&Name::repository())?;
@@ -47,31 +38,36 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
         let is = match repository.snapshot(&dated.id) {
             Ok(snapshot) => snapshot.description,
             Err(error) => {
-                eprintln!("stele: {}", Shown(&error.to_string()));
+                tell(format_args!("stele: {}", Shown(&error.to_string())));
                 continue;
             }
         };
+        if !wanted.admits(&dated, &is.host) {
+            continue;
+        }
         if let Some(doubt) = is.doubt(dated.stored) {
-            eprintln!("stele: snapshot {}: {doubt}", dated.id.short());
+            tell(format_args!("stele: snapshot {}: {doubt}", dated.id.short()));
         }
         let counts = &is.counts;
-        let own = repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0))?;
-        let locked = own.min(header).map(moment);
+        let own = || repository.store.locked_until(&Name::of(Folder::Snapshots, &dated.id.0));
+        // Without a lock of the header nothing is locked, and the server is not asked.
+        let locked = header.map_or(Ok(None), |_| own())?.min(header).map(moment);
         if json {
             rows.push(json!({
                 "snapshot": dated.id.to_string(), "stored": moment(dated.stored), "begun": moment(is.begun),
                 "host": is.host, "user": is.user, "program": is.program, "paths": paths(&is), "tags": is.tags,
                 "excludes": is.excludes, "files": counts.files, "directories": counts.directories,
                 "others": counts.others, "bytes": counts.bytes, "new_bytes": counts.bytes_new,
-                "stored_bytes": counts.bytes_stored, "problems": is.problems,
+                "stored_bytes": counts.bytes_stored, "problems": is.problems, "issues": issues_json(&is.issues),
                 "locked_until": locked,
             }));
             continue;
         }
-        table.row(vec![
+        lines.push([
             dated.id.short(),
             moment(dated.stored),
             Shown(&is.host).to_string(),
+            Shown(&is.tags.join(" ")).to_string(),
             counts.files.to_string(),
             Bytes(counts.bytes).to_string(),
             Bytes(counts.bytes_new).to_string(),
@@ -80,13 +76,44 @@ pub fn snapshots(json: bool, repository: &Repository) -> Outcome<()> {
             Shown(&paths(&is).join(" ")).to_string(),
         ]);
     }
+    if wanted.host.is_some() && rows.is_empty() && lines.is_empty() {
+        return Err(wanted.nothing());
+    }
     match json {
         true => print_json(&rows),
         false => {
-            print!("{}", table.render());
+            print!("{}", table_of(lines).render());
             Ok(())
         }
     }
+}
+
+/// The place of the tags in a line of a snapshot.
+const TAGS: usize = 3;
+
+/// A table of snapshots, without the tags if there are none.
+fn table_of(lines: Vec<[String; 10]>) -> Table {
+    let heads = [
+        ("SNAPSHOT", Align::Whole),
+        ("STORED", Align::Whole),
+        ("HOST", Align::Left),
+        ("TAGS", Align::Left),
+        ("FILES", Align::Right),
+        ("SIZE", Align::Right),
+        ("NEW", Align::Right),
+        ("PROBLEMS", Align::Right),
+        ("LOCKED UNTIL", Align::Whole),
+        ("PATHS", Align::Left),
+    ];
+    let has_tags = lines.iter().any(|line| line.get(TAGS).is_some_and(|tags| !tags.is_empty()));
+    let shown = |place: usize| has_tags || place != TAGS;
+    let heads: Vec<_> =
+        heads.into_iter().enumerate().filter(|(place, _)| shown(*place)).map(|(_, head)| head).collect();
+    let mut table = Table::new(&heads);
+    for line in lines {
+        table.row(line.into_iter().enumerate().filter(|(place, _)| shown(*place)).map(|(_, cell)| cell).collect());
+    }
+    table
 }
 
 fn entry_json(found: &Found) -> serde_json::Value {
@@ -162,7 +189,7 @@ fn walk(
             // The walk goes on with the next part of the tree.
             Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
                 let (id, error) = (id.short(), error.to_string());
-                eprintln!("stele: snapshot {id}: a part of the tree is lost: {}", Shown(&error));
+                tell(format_args!("stele: snapshot {id}: a part of the tree is lost: {}", Shown(&error)));
                 is_whole = false;
             }
             Err(error) => return Err(error.into()),
@@ -249,7 +276,7 @@ fn admitted(repository: &Repository, latest: &LatestArgs) -> Outcome<Admitted> {
             // It was forgotten meanwhile.
             Ok(_) | Err(BackupError::Missing(_)) => {}
             Err(error @ (BackupError::Damaged(_) | BackupError::Newer(_))) => {
-                eprintln!("stele: snapshot {}: {}", dated.id.short(), Shown(&error.to_string()));
+                tell(format_args!("stele: snapshot {}: {}", dated.id.short(), Shown(&error.to_string())));
                 let is_newer = matches!(error, BackupError::Newer(_));
                 lost += u64::from(!is_newer);
                 newer += u64::from(is_newer);
@@ -312,6 +339,15 @@ pub fn diff(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tags_have_a_column_where_there_are_any() {
+        let line =
+            |tags: &str| std::array::from_fn(|place| if place == TAGS { tags.to_owned() } else { "x".to_owned() });
+        let words = |lines: Vec<[String; 10]>, word: &str| table_of(lines).render().contains(word);
+        assert!(!words(vec![line(""), line("")], "TAGS"));
+        assert!(words(vec![line(""), line("nightly")], "TAGS") && words(vec![line("nightly")], "nightly"));
+    }
 
     #[test]
     fn times_before_1970_are_shown_as_they_are() {

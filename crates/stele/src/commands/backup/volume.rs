@@ -24,6 +24,7 @@ use stele_server::failure::{Failure, Kind, Outcome};
 use tokio::runtime::Handle;
 
 use super::progress::{Shows, Watch};
+use super::tell::tell;
 use super::{incomplete, index_for, issues_json, open, select};
 use crate::cli::backup::Restore;
 use crate::commands::print_json;
@@ -177,11 +178,11 @@ impl Taken {
     fn delete(&self, snapshot: &VolumeView) -> bool {
         let deleted = self.server.call(&Delete { name: snapshot.name.clone() });
         if let Err(failure) = &deleted {
-            eprintln!(
+            tell(format_args!(
                 "stele: snapshot '{}' of the array stays: {}",
                 Shown(&snapshot.name),
                 Shown(&failure.to_string())
-            );
+            ));
         }
         deleted.is_ok()
     }

@@ -7,12 +7,14 @@
 //! is quiet.
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use stele_ground::Shown;
+
+use super::tell::{redraw, tell};
 
 /// A request is late after this time, and a second more for each of so many bytes that it sends.
 const LATE: Duration = Duration::from_secs(3);
@@ -108,7 +110,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if waits().end(self.0) && std::io::stderr().is_terminal() {
-            eprint!("\r\x1b[K");
+            redraw("");
         }
     }
 }
@@ -122,11 +124,10 @@ fn look() {
         let Some(line) = waits.line(Instant::now()).filter(|_| !PROGRESS_TELLS.load(Relaxed)) else { continue };
         let first = !std::mem::replace(&mut waits.told, true);
         match (terminal, first) {
-            (true, _) => eprint!("\r\x1b[K{line}"),
-            (false, true) => eprintln!("stele: {line}"),
+            (true, _) => redraw(&line),
+            (false, true) => tell(format_args!("stele: {line}")),
             (false, false) => {}
         }
-        let _ = std::io::stderr().flush();
     }
 }
 

@@ -22,6 +22,7 @@ use stele_ground::Shown;
 use stele_server::failure::{Failure, Outcome};
 
 use super::Attempt;
+use crate::commands::backup::tell::tell;
 
 /// From SIGTERM to SIGKILL, and from that until the process counts as ended.
 const GRACE: Duration = Duration::from_secs(60);
@@ -115,7 +116,7 @@ impl Run {
             Ok(Some(status)) => return Some(status.code().unwrap_or(BY_SIGNAL)),
             Ok(None) => {}
             Err(error) => {
-                eprintln!("stele: schedule '{}': its backup cannot be waited for: {error}", Shown(name));
+                tell(format_args!("stele: schedule '{}': its backup cannot be waited for: {error}", Shown(name)));
                 return Some(BY_SIGNAL);
             }
         }
@@ -126,7 +127,10 @@ impl Run {
             Step::Ask => {
                 if over {
                     let minutes = self.longest.as_secs() / 60;
-                    eprintln!("stele: schedule '{}': its backup runs for {minutes} minutes, and is ended", Shown(name));
+                    tell(format_args!(
+                        "stele: schedule '{}': its backup runs for {minutes} minutes, and is ended",
+                        Shown(name)
+                    ));
                 }
                 self.asked = Some(Instant::now());
                 self.signal(Signal::TERM);
@@ -136,7 +140,7 @@ impl Run {
                 self.signal(Signal::KILL);
             }
             Step::GiveUp => {
-                eprintln!("stele: schedule '{}': process {} does not end", Shown(name), self.child.id());
+                tell(format_args!("stele: schedule '{}': process {} does not end", Shown(name), self.child.id()));
                 return Some(BY_SIGNAL);
             }
         }
@@ -161,7 +165,7 @@ impl Run {
                 // Output that cannot be written ends no backup that runs.
                 let _ = out.write_all(&text).and_then(|()| out.flush());
             }
-            Err(error) => eprintln!("stele: the output of a backup cannot be read: {error}"),
+            Err(error) => tell(format_args!("stele: the output of a backup cannot be read: {error}")),
         }
     }
 }

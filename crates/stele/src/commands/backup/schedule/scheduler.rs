@@ -17,6 +17,7 @@ use super::runs::{Ended, Runs};
 use super::{Attempt, Planned, Seen, Snapshots, alone, attempts, note, read};
 use crate::cli::backup::Schedule;
 use crate::commands::backup::progress::heard;
+use crate::commands::backup::tell::tell;
 use crate::commands::backup::{closed, open};
 
 /// Between two looks at the schedules, and at the backups that run.
@@ -53,6 +54,10 @@ type Due = (Planned, Vec<Seen>);
 struct Scheduler<'a> {
     json: bool,
     command: &'a Schedule,
+    /// The schedules, as the file last had them without a mistake.
+    planned: Vec<Planned>,
+    /// What went wrong last, which is said once until it is over or something else goes wrong.
+    told: Option<String>,
     looks: Looks,
     /// The store of the last look. The credentials of a bucket may change from one look to the
     /// next.
@@ -67,8 +72,11 @@ struct Scheduler<'a> {
 /// Runs what is due, once or until a signal.
 pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
     let _alone = alone(&command.file)?;
+    // At the beginning an operator reads the answer. Later a mistake in the file stops no schedule.
+    let planned = read(&command.file)?;
     let (looks, runs, stop) = (Looks::default(), Runs::default(), heard());
-    let mut scheduler = Scheduler { json, command, looks, store: None, runs, ran: 0, failed: 0, trouble: Ok(()) };
+    let mut scheduler =
+        Scheduler { json, command, planned, told: None, looks, store: None, runs, ran: 0, failed: 0, trouble: Ok(()) };
     loop {
         let due = scheduler.look();
         let due = scheduler.noted(due).unwrap_or_default();
@@ -81,12 +89,25 @@ pub fn run(json: bool, command: &Schedule) -> Outcome<()> {
 impl Scheduler<'_> {
     /// What may be due: the schedules of this machine that do not run.
     fn look(&mut self) -> Outcome<VecDeque<Due>> {
-        let all = read(&self.command.file)?;
+        let wrong = read_again(&self.command.file, &mut self.planned);
         let repository = self.looks.open(self.command)?;
         self.store = Some(Arc::clone(&repository.store));
-        let seen = self.looks.snapshots.seen(&repository, &all)?;
+        let seen = self.looks.snapshots.seen(&repository, &self.planned)?;
+        match wrong {
+            Some(text) => self.say(text),
+            None => self.told = None,
+        }
         let runs = |planned: &Planned| self.runs.has(&planned.row.name);
-        Ok(all.into_iter().zip(seen).filter(|(planned, _)| planned.own && !runs(planned)).collect())
+        let all = self.planned.iter().cloned().zip(seen);
+        Ok(all.filter(|(planned, _)| planned.own && !runs(planned)).collect())
+    }
+
+    /// Says a trouble that lasts, and not again at each look.
+    fn say(&mut self, text: String) {
+        if self.told.as_ref() != Some(&text) {
+            tell(format_args!("stele: {text}"));
+            self.told = Some(text);
+        }
     }
 
     /// A failure of the scheduler ends no backup that runs. With `--once` it is the outcome.
@@ -95,7 +116,7 @@ impl Scheduler<'_> {
             Ok(done) => Some(done),
             Err(failure) => {
                 if !self.command.once {
-                    eprintln!("stele: {failure}");
+                    self.say(failure.to_string());
                 } else if self.trouble.is_ok() {
                     self.trouble = Err(failure);
                 }
@@ -158,7 +179,7 @@ impl Scheduler<'_> {
         self.ran += 1;
         self.failed += usize::from(ended.exit != 0);
         if ended.exit != 0 {
-            eprintln!("stele: schedule '{}': exit code {}", Shown(&ended.name), ended.exit);
+            tell(format_args!("stele: schedule '{}': exit code {}", Shown(&ended.name), ended.exit));
         }
         // Where the store gives no time, the attempt counts from its beginning.
         let now = self.store.as_ref().and_then(|store| store.now().ok()).unwrap_or(ended.attempt.ended);
@@ -183,6 +204,18 @@ impl Scheduler<'_> {
     }
 }
 
+/// Reads the schedules anew. Beside a mistake in the file those of before stay, and the mistake is
+/// returned.
+pub fn read_again(file: &Path, planned: &mut Vec<Planned>) -> Option<String> {
+    match read(file) {
+        Ok(now) => {
+            *planned = now;
+            None
+        }
+        Err(failure) => Some(format!("{failure}\nstele: until that is repaired, the schedules of before go on")),
+    }
+}
+
 /// The backup of a schedule, as a process of its own.
 fn backup_of(json: bool, command: &Schedule, planned: &Planned) -> Outcome<Command> {
     let program = std::env::current_exe().map_err(|error| io_failure("find", Path::new("/proc/self/exe"), &error))?;
@@ -198,10 +231,6 @@ fn backup_of(json: bool, command: &Schedule, planned: &Planned) -> Outcome<Comma
     if json {
         child.arg("--json");
     }
-    child.args(&planned.row.options).arg("--host").arg(&planned.host);
-    match &planned.row.volume {
-        Some(volume) => child.arg("--volume").arg(volume),
-        None => child.arg("--").args(&planned.row.paths),
-    };
+    child.args(planned.arguments());
     Ok(child)
 }

@@ -1,4 +1,4 @@
-use super::scheduler::Looks;
+use super::scheduler::{Looks, read_again};
 use super::*;
 use crate::cli::backup::{RepositoryArgs, Schedule};
 
@@ -149,6 +149,59 @@ fn a_schedule_that_means_nothing_is_refused() {
     assert!(Planned::new(Row { paths: vec!["home".into()], ..row("1d", "") }).is_err());
     let both = Row { paths: vec!["/srv/".into(), "/home".into(), "/srv/a".into()], ..row("1d", "") };
     assert_eq!(Planned::new(both).unwrap().series, [b"home".to_vec(), b"srv".to_vec()]);
+}
+
+#[test]
+fn options_that_no_backup_takes_are_refused_with_the_schedule() {
+    let planned = |options: &[&str], host: Option<&str>| {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Planned::new(Row { options, host: host.map(str::to_owned), ..row("1d", "") })
+    };
+    let good = ["--exclude", "*.o", "--exclude-caches", "-x", "--tag", "a", "--before", "x -y", "--json"];
+    assert!(planned(&good, None).is_ok());
+    let wrong: [(&[&str], &str); 8] = [
+        (&["--nonsense"], "'--nonsense'"),
+        (&["--sessions", "99"], "no number from 1 to 16"),
+        (&["--exclude", "a[b"], "a '[' has no ']'"),
+        (&["--exclude-if-present", "a/b"], "must be the name of a file"),
+        // What the schedule says itself.
+        (&["--host", "other"], "'--host <HOST>' cannot be used multiple times"),
+        (&["--repository", "/mnt"], "cannot be used multiple times"),
+        (&["--volume", "vm"], "cannot be used with"),
+        (&["/etc"], "a further path"),
+    ];
+    for (options, told) in wrong {
+        let Err(failure) = planned(options, None) else { panic!("{options:?} is taken") };
+        assert!(failure.error.starts_with("schedule 'home': `options`: "), "{}", failure.error);
+        assert!(failure.error.contains(told), "{}", failure.error);
+    }
+    // Another machine may have a later version.
+    assert!(planned(&["--nonsense"], Some("another machine")).is_ok());
+    let Ok(of_volume) = Planned::new(Row { paths: Vec::new(), volume: Some("vm1".to_owned()), ..row("1d", "") }) else {
+        panic!("a volume needs no paths");
+    };
+    assert_eq!(of_volume.arguments()[2..], ["--volume", "vm1"]);
+}
+
+#[test]
+fn a_mistake_in_the_file_leaves_the_schedules_of_before() {
+    let file = std::env::temp_dir().join(format!("stele-schedules-{}.toml", std::process::id()));
+    let write = |text: &str| std::fs::write(&file, format!("[[schedule]]\n{text}\n")).unwrap();
+    let names = |planned: &[Planned]| planned.iter().map(|is| is.row.name.clone()).collect::<Vec<String>>();
+    let mut planned = Vec::new();
+    for (text, told, name) in [
+        ("name = 'home'\nevery = '1d'\npaths = ['/home']", None, "home"),
+        ("name = 'home'\nevery = '1", Some(".toml: line"), "home"),
+        ("name = 'home'\nevery = '1d'\npaths = ['/home']\noptions = ['--of']", Some("'--of'"), "home"),
+        ("name = 'etc'\nevery = '1d'\npaths = ['/etc']", None, "etc"),
+    ] {
+        write(text);
+        let wrong = read_again(&file, &mut planned);
+        assert_eq!(wrong.is_some(), told.is_some(), "{wrong:?}");
+        assert!(wrong.is_none_or(|wrong| wrong.contains(told.unwrap_or_default())), "{text}");
+        assert_eq!(names(&planned), [name]);
+    }
+    std::fs::remove_file(&file).unwrap();
 }
 
 #[test]
