@@ -13,6 +13,7 @@ pub mod request;
 pub mod session;
 pub mod wire;
 
+mod mapping;
 mod outgoing;
 mod pacing;
 mod pending;

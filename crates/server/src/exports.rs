@@ -90,11 +90,19 @@ impl Exports {
         self.list().into_iter().filter(|export| export.volume == volume).collect()
     }
 
-    /// Keeps an export; it replaces one with the same protocol and name for the same volume. The
-    /// caller has made sure that this is meant.
-    fn keep(&self, export: &Export) -> Outcome<()> {
+    /// Keeps an export; it replaces one with the same protocol and name for the same volume, and
+    /// the one of its protocol with the former name. The caller has made sure that this is meant.
+    fn keep(&self, export: &Export, former: Option<&str>) -> Outcome<()> {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |other: &&Export| other.protocol == export.protocol && other.name == export.name;
+        let is_former = |other: &&Export| other.protocol == export.protocol && former == Some(other.name.as_str());
+        if former.is_some_and(|former| former != export.name)
+            && let Some(other) = list.iter().find(same)
+        {
+            let Export { protocol, name, volume, .. } = other;
+            return Err(Failure::new(Kind::Exists, format!("the {protocol} export '{name}' serves volume '{volume}'"))
+                .next("choose another --name, or `stele export remove` it first"));
+        }
         if let Some(other) = list.iter().find(same)
             && other.volume != export.volume
         {
@@ -109,6 +117,7 @@ impl Exports {
                 && export.protocol == Protocol::Iscsi
                 && other.volume == export.volume
                 && !same(other)
+                && !is_former(other)
         };
         // Reservations and the order of commands belong to the target: two targets would each have
         // their own.
@@ -119,7 +128,8 @@ impl Exports {
             )
             .next("one target serves any number of initiators, over any number of paths"));
         }
-        let mut changed: Vec<Export> = list.iter().filter(|other| !same(other)).cloned().collect();
+        let others = list.iter().filter(|other| !same(other) && !is_former(other));
+        let mut changed: Vec<Export> = others.cloned().collect();
         changed.push(export.clone());
         changed.sort_by(|a, b| (a.protocol, &a.name).cmp(&(b.protocol, &b.name)));
         self.write(&changed)?;
@@ -137,10 +147,20 @@ impl Exports {
 
 impl Changing<'_> {
     /// Keeps an export and serves it. It replaces one with the same protocol and name for the same
-    /// volume.
-    pub fn put(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
+    /// volume, and the one with its former name.
+    pub fn put(
+        &self,
+        export: Export,
+        former: Option<&str>,
+        pool: &PoolServer,
+        id: PoolId,
+        volume: &VolumeStatus,
+    ) -> Outcome<()> {
         check(&export, volume)?;
-        self.exports.keep(&export)?;
+        self.exports.keep(&export, former)?;
+        if let Some(former) = former.filter(|former| *former != export.name) {
+            self.exports.directory.withdraw(export.protocol, former);
+        }
         self.serve(export, pool, id, volume)
     }
 
@@ -173,11 +193,22 @@ impl Changing<'_> {
     /// after the list with it.
     pub fn note_snapshots(&self, volumes: &[VolumeStatus]) {
         for target in self.exports.directory.list(None) {
-            let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
-            let snapshots = volumes.iter().filter(|volume| volume.snapshot).filter(of_it);
+            let snapshots = stands_on(volumes, &target.export.volume);
             target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
         }
     }
+}
+
+/// The snapshots that what is exported may stand on: those of a volume, and the older ones beside a
+/// snapshot. Numbers of volumes and snapshots only grow.
+fn stands_on<'a>(volumes: &'a [VolumeStatus], exported: &'a str) -> impl Iterator<Item = &'a VolumeStatus> {
+    let snapshot = volumes.iter().find(|volume| volume.spec.name == exported).filter(|volume| volume.snapshot);
+    let of = snapshot.map_or(Some(exported), |snapshot| snapshot.origin.as_deref());
+    let is_older = move |volume: &&VolumeStatus| snapshot.is_none_or(|snapshot| volume.id.0 < snapshot.id.0);
+    volumes
+        .iter()
+        .filter(move |volume| volume.snapshot && of.is_some() && volume.origin.as_deref() == of)
+        .filter(is_older)
 }
 
 /// The exports in the bytes of a file.

@@ -164,18 +164,25 @@ fn a_backup_reads_what_changed_since_a_snapshot_and_nothing_else() {
     write("1M");
     host.place.json(&["volume", "snapshot", "vm", "monday"]);
     write("9M");
-    let check = |context: &str, expected: &[(u64, u64)]| {
+    let check_of = |url: &str, context: &str, expected: &[(u64, u64)]| {
         let map = format!("--map={context}");
-        let map: Value = serde_json::from_str(&good("nbdinfo", &[&map, "--json", &url])).unwrap();
+        let map: Value = serde_json::from_str(&good("nbdinfo", &[&map, "--json", url])).unwrap();
         let dirty = map.as_array().unwrap().iter().filter(|run| run["type"] == 1);
         let dirty: Vec<(u64, u64)> =
             dirty.map(|run| (run["offset"].as_u64().unwrap(), run["length"].as_u64().unwrap())).collect();
         assert_eq!(dirty, expected, "{context}: {map}");
     };
+    let check = |context: &str, expected: &[(u64, u64)]| check_of(&url, context, expected);
     check("stele:changed:monday", &[(9 << 20, 64 << 10)]);
     check("qemu:dirty-bitmap:monday", &[(9 << 20, 64 << 10)]);
     host.place.json(&["volume", "snapshot", "vm", "tuesday"]);
     check("stele:changed:tuesday", &[]);
+    // The changes between two moments are read from the second one.
+    export(&host.place, &["tuesday", "--read-only"]);
+    check_of(&host.unix("tuesday"), "stele:changed:monday", &[(9 << 20, 64 << 10)]);
+    let listed = good("nbdinfo", &[&host.unix("tuesday")]);
+    assert!(listed.contains("stele:changed:monday") && !listed.contains("changed:tuesday"), "{listed}");
+    host.place.json(&["export", "remove", "tuesday"]);
     host.kill();
     host.restart();
     check("stele:changed:monday", &[(9 << 20, 64 << 10)]);

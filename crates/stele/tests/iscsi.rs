@@ -429,10 +429,14 @@ fn a_target_exported_read_only_or_protected_by_an_initiator_changes_nothing() {
     let holds = |byte: &str| good("qemu-io", &["-r", "-f", "raw", "-c", &format!("read -P {byte} 0 64k"), &url]);
     assert!(write("5").status.success());
     good("iscsi-swp", &["--swp=on", &url]);
+    let told = |place: &Place| place.json(&["export", "list"])[0].clone();
+    let by = told(&place);
+    assert!(by["initiators"]["write_protected_by"].is_string() && by["warnings"].to_string().contains("SWP"), "{by}");
     let refused = write("6");
     assert!(!refused.status.success() || String::from_utf8_lossy(&refused.stdout).contains("failed"), "{refused:?}");
     assert!(!holds("5").contains("verification failed"));
     good("iscsi-swp", &["--swp=off", &url]);
+    assert!(told(&place)["initiators"].is_null(), "{}", told(&place));
     assert!(write("7").status.success());
     place.json(&["export", "remove", "iqn.2026-01.local.stele:vm1", "--protocol", "iscsi"]);
     assert_eq!(export(&place, "vm1", &["--read-only"]), url);

@@ -244,7 +244,7 @@ impl Connection {
 
     fn handle(&mut self, shared: &mut Shared, frame: Frame) {
         match frame.header.opcode() {
-            opcode::DATA_OUT => self.data_out(shared, frame),
+            opcode::DATA_OUT => self.data_arrived(shared, frame),
             opcode::SNACK => self.reject(shared, &frame.header, REJECT_SNACK),
             opcode::NOP_OUT | opcode::COMMAND | opcode::MANAGEMENT | opcode::TEXT | opcode::LOGOUT => {
                 if frame.header.is_immediate() {
@@ -266,10 +266,11 @@ impl Connection {
         }
     }
 
-    /// Starts a command whose turn has come.
+    /// Starts a command whose turn has come, or takes data that followed it.
     fn deliver(&mut self, shared: &mut Shared, frame: Frame) {
         match frame.header.opcode() {
             opcode::COMMAND => self.command(shared, frame),
+            opcode::DATA_OUT => self.data_out(shared, frame),
             opcode::MANAGEMENT => self.manage(shared, &frame.header),
             opcode::NOP_OUT => self.nop(shared, &frame),
             opcode::TEXT => self.text(shared, &frame),

@@ -4,6 +4,8 @@
 //! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. The initiator learns
 //! nothing that it may not know: a wrong secret and an unknown user give the same answer.
 
+use stele_ground::shown::is_unsafe;
+
 use super::chap::{Algorithm, CHALLENGE, Challenge, Credentials};
 use super::outbox::Outbox;
 use super::parameters::{DATA_MAX, Parameters};
@@ -25,6 +27,7 @@ pub struct Refusal(pub u8, pub u8);
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
+            Refusal::INITIATOR => f.write_str("it sent what no login holds"),
             Refusal::AUTHENTICATION => f.write_str("it did not prove who it is"),
             Refusal::NOT_FOUND => f.write_str("there is no such target for it"),
             Refusal::MISSING => f.write_str("it gave no name or no target"),
@@ -60,6 +63,11 @@ pub struct LoginRules {
 /// The targets visible to this peer.
 pub trait Targets {
     fn rules(&self, target: &str) -> Result<LoginRules, Refusal>;
+
+    /// Why this peer does not see a target that is there. It is for the server's log alone.
+    fn reason(&self, _target: &str) -> Option<String> {
+        None
+    }
 }
 
 /// The result of a login.
@@ -116,6 +124,7 @@ pub struct Login {
     /// The name used with CHAP, for the report on a failed login.
     user: Option<String>,
     refusal: Option<Refusal>,
+    reason: Option<String>,
 }
 
 /// A refused login, with the initiator's claims about itself. All of them may be invented.
@@ -125,6 +134,8 @@ pub struct Refused {
     pub initiator: String,
     pub target: Option<String>,
     pub user: Option<String>,
+    /// What the answer does not say.
+    pub reason: Option<String>,
 }
 
 impl Login {
@@ -148,6 +159,7 @@ impl Login {
             operational: false,
             user: None,
             refusal: None,
+            reason: None,
         }
     }
 
@@ -217,7 +229,9 @@ impl Login {
     fn introduce(&mut self, pairs: &[(String, String)], targets: &dyn Targets, out: &mut Pairs) -> Result<(), Refusal> {
         let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
         let initiator = value("InitiatorName").ok_or(Refusal::MISSING)?;
-        if initiator.is_empty() || initiator.len() > NAME_MAX {
+        // It stands in listings and in kept reservations, beside other words.
+        let is_no_name = |c: char| is_unsafe(c) || c.is_whitespace();
+        if initiator.is_empty() || initiator.len() > NAME_MAX || initiator.contains(is_no_name) {
             return Err(Refusal::INITIATOR);
         }
         self.initiator = initiator.to_owned();
@@ -236,6 +250,9 @@ impl Login {
         }
         // Kept before it is looked up: the report on a refused login names it.
         let rules = targets.rules(&target);
+        if rules.is_err() {
+            self.reason = targets.reason(&target);
+        }
         self.target = Some(target);
         self.rules = Some(rules?);
         out.add("TargetPortalGroupTag", PORTAL_GROUP);
@@ -380,7 +397,8 @@ impl Login {
     /// The initiator and the reason, if the login was refused.
     pub fn refused(&self) -> Option<Refused> {
         let (initiator, target) = (self.initiator.clone(), self.target.clone());
-        self.refusal.map(|refusal| Refused { refusal, initiator, target, user: self.user.clone() })
+        let (user, reason) = (self.user.clone(), self.reason.clone());
+        self.refusal.map(|refusal| Refused { refusal, initiator, target, user, reason })
     }
 
     fn respond(&mut self, transit: bool, stage: u8, pairs: Pairs) {

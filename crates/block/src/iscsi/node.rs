@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::login::{LoginResult, LoginRules, Refusal, Targets};
 use super::shared::Shared;
 use crate::disk::Denied;
-use crate::scsi::{Port, Profile, Reached, Reservations};
+use crate::scsi::{Imposed, Port, Profile, Reached, Reservations};
 use crate::{Directory, Disk, Peer, Protocol, Target};
 
 pub type Kept = Box<dyn FnOnce(Result<(), MediaError>) + Send>;
@@ -98,12 +98,13 @@ pub struct Seen<'a> {
 impl Targets for Seen<'_> {
     fn rules(&self, name: &str) -> Result<LoginRules, Refusal> {
         let target = self.node.directory.find(Protocol::Iscsi, name).ok_or(Refusal::NOT_FOUND)?;
-        target.export.access.admit(self.peer).map_err(|reason| {
-            tracing::warn!(target = name, peer = self.peer.name, reason, "an initiator was turned away");
-            // The same answer as for a missing target.
-            Refusal::NOT_FOUND
-        })?;
+        // The same answer as for a missing target.
+        target.export.access.admit(self.peer).map_err(|_| Refusal::NOT_FOUND)?;
         Ok(rules_of(&target))
+    }
+
+    fn reason(&self, name: &str) -> Option<String> {
+        self.node.directory.find(Protocol::Iscsi, name)?.export.access.admit(self.peer).err()
     }
 }
 
@@ -146,7 +147,14 @@ impl Node {
             Denied::Closed => Refusal::UNAVAILABLE,
         })?;
         let (shared, formers) = self.shared(&target)?;
-        let place = lock(&shared).join(&agreed)?;
+        let place = {
+            let mut shared = lock(&shared);
+            // The volume may have got another size since the last session: a new one is told of no
+            // change, and begins with the present size.
+            let block = shared.unit.profile.block();
+            shared.unit.resize(disk.geometry().size.0 / block);
+            shared.join(&agreed)?
+        };
         let tsih = place.tsih;
         let member = Member { connection: Connection::new(place, &agreed, local), shared };
         let (keeper, node) = (Arc::clone(&self.keeper), Arc::clone(self));
@@ -182,6 +190,22 @@ impl Node {
     pub fn threshold_reached(&self) {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         served.values().for_each(|served| lock(&served.shared).threshold_reached());
+    }
+
+    /// What initiators have set on a target. Before the first login after a start that is what was
+    /// kept.
+    pub fn imposed(&self, target: &Arc<Target>) -> Imposed {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = served.get(&target.export.name).filter(|known| target.continues(&known.target));
+        match known {
+            // A changed export takes over the reservations, and nothing else.
+            Some(known) if Arc::ptr_eq(&known.target, target) => lock(&known.shared).unit.imposed(),
+            Some(known) => Imposed { write_protected_by: None, ejected_by: None, ..lock(&known.shared).unit.imposed() },
+            None => {
+                let kept = self.keeper.load(&target.export.volume).ok().flatten();
+                kept.and_then(|kept| Reservations::restore(&kept)).map(|kept| kept.imposed()).unwrap_or_default()
+            }
+        }
     }
 
     /// The shared state of a target's connections; the first connection makes it. A changed export

@@ -3,7 +3,8 @@
 //! microseconds and never waits.
 //!
 //! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each. Commands that arrive
-//! before their turn keep at most [`EARLY_MAX`] bytes of a session.
+//! before their turn keep at most [`EARLY_MAX`] bytes of a session, together with the data
+//! that follows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,12 +22,14 @@ pub const WINDOW: u32 = 128;
 /// Largest number of data bytes of a session's commands that arrived before their turn. The first
 /// connection that brings more ends.
 pub const EARLY_MAX: usize = 4 << 20;
+/// A PDU of data counts as so many bytes at least.
+const EARLY_LEAST: usize = 512;
 /// Number of initiator ports remembered, to tell a new initiator from one that lost its nexus.
 const KNOWN_MAX: usize = 4096;
 
 /// An event for a connection.
 pub enum Event {
-    /// A command whose turn has come.
+    /// A command whose turn has come, or data that followed it before.
     Deliver(Frame),
     /// One of its own tasks may begin.
     Run(u32),
@@ -73,6 +76,28 @@ pub enum Visit {
     Refused,
 }
 
+/// A command that arrived before its turn, with the unsolicited data that followed it.
+struct Early {
+    /// The connection that brought them.
+    serial: u32,
+    frame: Frame,
+    data: Vec<Frame>,
+}
+
+impl Early {
+    fn bytes(&self) -> usize {
+        self.frame.data.len() + self.data.iter().map(data_bytes).sum::<usize>()
+    }
+
+    fn is_command(&self, tag: u32) -> bool {
+        self.frame.header.opcode() == opcode::COMMAND && self.frame.header.tag() == tag
+    }
+}
+
+fn data_bytes(frame: &Frame) -> usize {
+    frame.data.len().max(EARLY_LEAST)
+}
+
 /// A session: an initiator port with its connections.
 pub struct Nexus {
     pub id: NexusId,
@@ -86,7 +111,7 @@ pub struct Nexus {
     pub expected: u32,
     pub highest: u32,
     /// Commands that arrived before their turn, on any connection.
-    held: BTreeMap<u32, (u32, Frame)>,
+    held: BTreeMap<u32, Early>,
     /// The bytes of their data.
     early: usize,
     /// SCSI commands with a lower number were ended before their turn came: they are not carried
@@ -113,14 +138,14 @@ impl Nexus {
 
     /// Ends the commands that have arrived before their turn.
     fn end_held(&mut self) {
-        let numbers = self.held.iter().filter(|(_, (_, frame))| frame.header.opcode() == opcode::COMMAND);
+        let numbers = self.held.iter().filter(|(_, early)| early.frame.header.opcode() == opcode::COMMAND);
         let numbers: Vec<u32> = numbers.map(|(number, _)| *number).collect();
         numbers.into_iter().for_each(|number| self.end_number(number));
     }
 
     fn end_number(&mut self, number: u32) {
-        if let Some((_, frame)) = self.held.remove(&number) {
-            self.early = self.early.saturating_sub(frame.data.len());
+        if let Some(early) = self.held.remove(&number) {
+            self.early = self.early.saturating_sub(early.bytes());
         }
         self.void.insert(number);
     }
@@ -299,8 +324,8 @@ impl Shared {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return };
         if session.connections.get(&place.cid) == Some(&place.serial) {
             session.connections.remove(&place.cid);
-            session.held.retain(|_, (serial, _)| *serial != place.serial);
-            session.early = session.held.values().map(|(_, frame)| frame.data.len()).sum();
+            session.held.retain(|_, early| early.serial != place.serial);
+            session.early = session.held.values().map(Early::bytes).sum();
         }
         if session.connections.is_empty() {
             self.end_session(place.tsih);
@@ -418,13 +443,25 @@ impl Shared {
                 return Turn::Flood;
             }
             session.early += frame.data.len();
-            session.held.insert(number, (place.serial, frame));
+            session.held.insert(number, Early { serial: place.serial, frame, data: Vec::new() });
             return Turn::Not;
         }
         session.expected = session.expected.wrapping_add(1);
         let is_ended = session.has_ended(&frame);
         self.take_turns(place.tsih);
         if is_ended { Turn::Not } else { Turn::Now(frame) }
+    }
+
+    /// Keeps unsolicited data of a command whose turn has not come; other data is dropped. Returns
+    /// false if too much waits: the connection must end.
+    pub fn hold_data(&mut self, place: &Place, frame: Frame) -> bool {
+        let Some(session) = self.sessions.get_mut(&place.tsih) else { return true };
+        let tag = frame.header.tag();
+        let its = session.held.values_mut().find(|early| early.serial == place.serial && early.is_command(tag));
+        let Some(early) = its else { return true };
+        session.early += data_bytes(&frame);
+        early.data.push(frame);
+        session.early <= EARLY_MAX
     }
 
     /// Delivers the commands whose turn has come.
@@ -436,11 +473,12 @@ impl Shared {
                 session.expected = session.expected.wrapping_add(1);
                 continue;
             }
-            let Some((serial, frame)) = session.held.remove(&session.expected) else { break };
+            let Some(early) = session.held.remove(&session.expected) else { break };
             session.expected = session.expected.wrapping_add(1);
-            session.early = session.early.saturating_sub(frame.data.len());
-            if !session.has_ended(&frame) {
-                freed.push((serial, frame));
+            session.early = session.early.saturating_sub(early.bytes());
+            if !session.has_ended(&early.frame) {
+                let Early { serial, frame, data } = early;
+                freed.extend([frame].into_iter().chain(data).map(|frame| (serial, frame)));
             }
         }
         if session.ended_below.is_some_and(|below| !is_before(session.expected, below)) {
@@ -476,8 +514,7 @@ impl Shared {
     /// its number is neither held nor still to arrive.
     pub fn end_one_early(&mut self, place: &Place, tag: u32, reference: u32, number: u32) -> bool {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return false };
-        let is_it = |frame: &Frame| frame.header.opcode() == opcode::COMMAND && frame.header.tag() == tag;
-        let held = session.held.iter().find(|(_, (_, frame))| is_it(frame)).map(|(number, _)| *number);
+        let held = session.held.iter().find(|(_, early)| early.is_command(tag)).map(|(number, _)| *number);
         // A command that has not arrived counts as received from now on (RFC 7143, 11.6.1).
         let missing = !is_before(reference, session.expected)
             && is_before(reference, number)

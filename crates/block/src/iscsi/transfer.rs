@@ -130,6 +130,23 @@ impl Connection {
         self.out.push(header, &[]);
     }
 
+    /// Data from the stream. In a session of several connections a command may wait for others: its
+    /// unsolicited data waits with it.
+    pub(super) fn data_arrived(&mut self, shared: &mut Shared, frame: Frame) {
+        let tag = frame.header.tag();
+        if !self.tasks.contains_key(&tag) {
+            // Its turn may have come just now.
+            self.hear(shared);
+        }
+        if self.tasks.contains_key(&tag) {
+            return self.data_out(shared, frame);
+        }
+        if frame.header.u32(20) == NO_TAG && !shared.hold_data(&self.place, frame) {
+            tracing::warn!(target = shared.name, "data far ahead of the turn of its command ends a connection");
+            self.close(shared);
+        }
+    }
+
     pub(super) fn data_out(&mut self, shared: &mut Shared, frame: Frame) {
         let header = frame.header;
         let tag = header.tag();

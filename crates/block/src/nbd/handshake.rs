@@ -14,7 +14,7 @@ use super::option::{DATA_MAX, Opt};
 use super::wire::{FIXED_NEWSTYLE, Fields, IHAVEOPT, NBDMAGIC, NO_ZEROES, OPTION_REPLY, flag, info, opt, rep};
 use super::{PAYLOAD_MAX, reply::Form};
 use crate::disk::Denied;
-use crate::{Directory, Disk, Peer, Protocol, Target};
+use crate::{Access, Directory, Disk, Peer, Protocol, Target};
 
 /// Largest number of options of one connection; a client that sends more is not negotiating. One
 /// that lists the exports may ask two questions about each.
@@ -261,12 +261,16 @@ impl Handshake {
         all.next().filter(|_| all.next().is_none())
     }
 
-    /// Whether the client would find the export if it used TLS.
+    /// Whether the client could find the export if it used TLS: with a certificate, if one is asked
+    /// for. To a client from another network no export is there.
     fn wants_tls(&self, name: &str) -> bool {
+        let secured = Peer { tls: true, ..self.peer.clone() };
+        let is_kept_from_it = |access: &Access| {
+            let any_certificate = Access { certificates: Vec::new(), ..access.clone() };
+            (access.tls || !access.certificates.is_empty()) && any_certificate.admit(&secured).is_ok()
+        };
         let target = self.directory.find(Protocol::Nbd, name);
-        !self.peer.tls
-            && self.tls != Tls::Absent
-            && target.is_some_and(|target| target.export.access.tls || !target.export.access.certificates.is_empty())
+        !self.peer.tls && self.tls != Tls::Absent && target.is_some_and(|target| is_kept_from_it(&target.export.access))
     }
 
     fn list(&mut self, number: u32) {

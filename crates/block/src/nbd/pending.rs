@@ -1,13 +1,15 @@
 //! Requests that the volume is processing, by their tag.
 
+use super::mapping::Mapping;
 use super::request::Request;
 
 /// A request under way. Some requests take several operations.
-#[derive(Clone, Copy)]
 pub struct Pending {
     pub request: Request,
     /// Offset of the next piece.
     pub at: u64,
+    /// Of a status: what was found so far.
+    pub mapping: Option<Box<Mapping>>,
 }
 
 #[derive(Default)]

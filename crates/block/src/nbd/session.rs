@@ -17,8 +17,9 @@ use std::os::fd::RawFd;
 
 use stele_ground::{Duration, Instant};
 use stele_media::system::unread_by_peer;
-use stele_media::{Buffer, Completion, Interest, Op, ReactorSession, Waker};
+use stele_media::{Buffer, Completion, Extent, Interest, Op, ReactorSession, Waker};
 
+use super::mapping::{Mapping, RUNS_MAX, WINDOW};
 use super::outgoing::Outgoing;
 use super::pacing::Pacing;
 use super::pending::{Pending, Pendings};
@@ -40,9 +41,6 @@ const TURN_REQUESTS: u64 = 128;
 const TURN_BYTES: u64 = 4 << 20;
 /// Interval between checks for space that other connections of the volume hold.
 const ROOM_AGAIN: Duration = Duration::from_micros(500);
-/// Span of one status request; clients ask again for the range after it.
-const STATUS_SPAN: u64 = 1 << 30;
-const STATUS_RUNS: usize = 4096;
 /// Longest range that is zeroed or given up as one operation. A snapshot waits for the operations
 /// under way, and writes wait for the snapshot.
 const SPAN_MAX: u64 = 256 << 20;
@@ -142,7 +140,7 @@ impl NbdSession {
 
     /// The request's next step, or its reply.
     fn go_on(&mut self, pending: Pending, op: Op) {
-        let Pending { request, at } = pending;
+        let Pending { request, at, mapping } = pending;
         // A flush may name any range.
         let end = request.at.saturating_add(request.length);
         let is_left = match request.command {
@@ -159,7 +157,11 @@ impl NbdSession {
             (NbdCommand::Read, Op::View { pieces, .. }) => {
                 self.outgoing.push(Chunk::content(self.form, &request, pieces));
             }
-            (NbdCommand::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
+            (NbdCommand::BlockStatus, Op::Extents { extents, .. }) => {
+                if let Some(mapping) = mapping {
+                    self.mapped(request, at, mapping, extents);
+                }
+            }
             (NbdCommand::Cache | NbdCommand::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
             }
@@ -178,28 +180,36 @@ impl NbdSession {
         }
     }
 
-    /// Sends the states for one context, then asks for the next context.
-    fn status(&mut self, request: Request, number: u64, extents: &[stele_media::Extent]) {
-        let most = if request.has(cmd_flag::REQ_ONE) { 1 } else { STATUS_RUNS };
+    /// Goes on with the next window of a context. At its end it sends the states, and begins the
+    /// next context.
+    fn mapped(&mut self, request: Request, at: u64, mut mapping: Box<Mapping>, extents: Vec<Extent>) {
+        let more = mapping.take(extents) && !self.disk.target().is_withdrawn();
+        if more && at < request.at + request.length {
+            return self.map(request, at, mapping);
+        }
         let run_max = if self.form == Form::Extended { u64::MAX } else { u64::from(u32::MAX) & !4095 };
-        let Some(context) = self.contexts.get(number as usize) else { return };
-        let runs = context.runs(extents, run_max, most);
-        let is_last = number + 1 == self.contexts.len() as u64;
+        let Some(context) = self.contexts.get(mapping.context) else { return };
+        let runs = context.runs(&mapping.found, run_max, mapping.most);
+        let next = mapping.context + 1;
+        let is_last = next == self.contexts.len();
         self.outgoing.push(Chunk::status(self.form, &request, context.id, &runs, is_last));
         if !is_last {
-            self.ask_context(request, number + 1);
+            self.map(request, request.at, Box::new(Mapping::new(next, mapping.most)));
         }
     }
 
-    fn ask_context(&mut self, request: Request, number: u64) {
-        let Some(context) = self.contexts.get(number as usize) else { return };
-        let Request { at, length, .. } = request;
+    /// Asks the volume for the next window of a context.
+    fn map(&mut self, request: Request, at: u64, mapping: Box<Mapping>) {
+        let Some(context) = self.contexts.get(mapping.context) else { return };
+        let length = WINDOW.min(request.at + request.length - at);
         let op = Op::Extents { at, length, since: context.since(), extents: Vec::new() };
-        self.begin(request, number, op);
+        let pending = Pending { request, at: at + length, mapping: Some(mapping) };
+        let tag = self.pendings.put(pending);
+        self.disk.submit(tag, op);
     }
 
     fn begin(&mut self, request: Request, at: u64, op: Op) {
-        let tag = self.pendings.put(Pending { request, at });
+        let tag = self.pendings.put(Pending { request, at, mapping: None });
         self.disk.submit(tag, op);
     }
 
@@ -332,8 +342,8 @@ impl NbdSession {
         if !aligned {
             return self.refuse(&request, Errno::Invalid, "misaligned: see the announced minimum block size");
         }
-        let length = request.length.min(STATUS_SPAN);
-        self.ask_context(Request { length, ..request }, 0);
+        let most = if request.has(cmd_flag::REQ_ONE) { 1 } else { RUNS_MAX };
+        self.map(request, request.at, Box::new(Mapping::new(0, most)));
     }
 
     /// Begins a write whose data is here, or waits for its rest.

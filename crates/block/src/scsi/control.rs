@@ -88,6 +88,7 @@ impl Unit {
                 return ExecStep::done(Sense::REMOVAL_PREVENTED);
             }
             self.ejected = !start;
+            self.ejected_by = self.nexuses.get(&exec.nexus).cloned();
         }
         if start {
             return ExecStep::good();

@@ -3,7 +3,7 @@
 
 use super::command::ScsiCommand;
 use super::exec::{Exec, ExecStep};
-use super::field::{Page, be16, octet, part};
+use super::field::{Page, be16, be24, be32, be64, octet, part};
 use super::inquiry::THRESHOLD_EXPONENT;
 use super::{Reply, Sense, Unit};
 
@@ -137,7 +137,11 @@ impl Unit {
         match self.selected(&list, long) {
             Ok(modes) => {
                 if modes != self.modes {
+                    let begins = modes.software_protected && !self.modes.software_protected;
                     self.modes = modes;
+                    if begins {
+                        self.protected_by = self.nexuses.get(&exec.nexus).cloned();
+                    }
                     self.tell_all(Sense::MODE_CHANGED, Some(exec.nexus));
                 }
                 ExecStep::good()
@@ -150,6 +154,10 @@ impl Unit {
         let (head, descriptors) = if long { (8, usize::from(be16(list, 6))) } else { (4, usize::from(octet(list, 3))) };
         if list.len() < head + descriptors {
             return Err(Sense::LIST_LENGTH);
+        }
+        let long_lba = long && octet(list, 4) & 1 != 0;
+        if !self.is_as_it_is(part(list, head, descriptors), long_lba) {
+            return Err(Sense::in_list(head as u16));
         }
         let mut modes = self.modes;
         let mut at = head + descriptors;
@@ -179,6 +187,19 @@ impl Unit {
             at += header + length;
         }
         Ok(modes)
+    }
+
+    /// Whether block descriptors ask for the size and the blocks that the unit has. No initiator
+    /// can change these. Zero blocks, or as many as possible, mean the present size.
+    fn is_as_it_is(&self, descriptors: &[u8], long_lba: bool) -> bool {
+        let (count, largest, bytes) = match (descriptors.len(), long_lba) {
+            (0, _) => return true,
+            (8, false) => (u64::from(be32(descriptors, 0)), u64::from(u32::MAX), be24(descriptors, 5)),
+            (16, true) => (be64(descriptors, 0), u64::MAX, be32(descriptors, 12)),
+            _ => return false,
+        };
+        let is_size = count == 0 || count == largest || count == self.profile.blocks;
+        is_size && (bytes == 0 || bytes == self.profile.block_bytes)
     }
 
     /// Whether sense is sent in descriptor format.

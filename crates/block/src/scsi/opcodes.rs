@@ -38,7 +38,7 @@ pub const OPCODES: &[Opcode] = &[
     plain(&[0x08, 0x1f, F, F, F, 0]),                                  // READ(6)
     plain(&[0x0a, 0x1f, F, F, F, 0]),                                  // WRITE(6)
     plain(&[0x12, 0x01, F, F, F, 0]),                                  // INQUIRY
-    plain(&[0x15, 0x11, 0, 0, F, 0]),                                  // MODE SELECT(6)
+    plain(&[0x15, 0x10, 0, 0, F, 0]),                                  // MODE SELECT(6)
     plain(&[0x16, 0, 0, 0, 0, 0]),                                     // RESERVE(6)
     plain(&[0x17, 0, 0, 0, 0, 0]),                                     // RELEASE(6)
     plain(&[0x1a, 0x08, F, F, F, 0]),                                  // MODE SENSE(6)
@@ -54,7 +54,7 @@ pub const OPCODES: &[Opcode] = &[
     plain(&[0x37, 0, 0x1f, 0, 0, 0, 0, F, F, 0]),                      // READ DEFECT DATA(10)
     plain(&[0x41, 0x08, F, F, F, F, 0x3f, F, F, 0]),                   // WRITE SAME(10)
     plain(&[0x42, 0, 0, 0, 0, 0, 0x3f, F, F, 0]),                      // UNMAP
-    plain(&[0x55, 0x11, 0, 0, 0, 0, 0, F, F, 0]),                      // MODE SELECT(10)
+    plain(&[0x55, 0x10, 0, 0, 0, 0, 0, F, F, 0]),                      // MODE SELECT(10)
     plain(&[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]),                         // RESERVE(10)
     plain(&[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]),                         // RELEASE(10)
     plain(&[0x5a, 0x18, F, F, 0, 0, 0, F, F, 0]),                      // MODE SENSE(10)

@@ -74,6 +74,16 @@ impl Reservations {
         !self.now.list.is_empty()
     }
 
+    pub fn registrations(&self) -> usize {
+        self.now.list.len()
+    }
+
+    /// The type of the reservation, with its holder unless all registrants hold it.
+    pub fn held(&self) -> Option<(u8, Option<&Port>)> {
+        let holder = self.now.holder.as_ref()?;
+        Some((holder.kind, (!self.now.held_by_all()).then_some(&holder.port)))
+    }
+
     /// Whether the reservation refuses this port a command that reads or writes.
     pub fn denies(&self, port: Option<&Port>, writes: bool) -> bool {
         let Some(holder) = &self.now.holder else { return false };

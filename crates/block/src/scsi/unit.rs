@@ -74,7 +74,11 @@ pub struct Unit {
     pub(super) nexuses: BTreeMap<NexusId, Port>,
     pub(super) attentions: Attentions,
     pub(super) lanes: Lanes,
+    /// The initiator port that protected the unit from writes, while the protection holds.
+    pub(super) protected_by: Option<Port>,
     pub(super) ejected: bool,
+    /// The one that ejected it last.
+    pub(super) ejected_by: Option<Port>,
     pub(super) prevented_by: BTreeSet<NexusId>,
     pub(super) copied: VecDeque<Copied>,
     /// Initiator ports whose commands a PREEMPT AND ABORT ends; the transport takes this list.
@@ -94,7 +98,9 @@ impl Unit {
             nexuses: BTreeMap::new(),
             attentions: Attentions::default(),
             lanes: Lanes::default(),
+            protected_by: None,
             ejected: false,
+            ejected_by: None,
             prevented_by: BTreeSet::new(),
             copied: VecDeque::new(),
             aborting: Vec::new(),

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use stele_array::VolumeStatus;
 use stele_block::export::{Fingerprint, Network};
 use stele_block::iscsi::{Credentials, Terms};
+use stele_block::scsi::Imposed;
 use stele_block::{Access, Export, Protocol};
+use stele_ground::names_in_row;
 
 use super::volume::volumes_here;
 use super::{Actor, Call, Done};
@@ -25,6 +27,9 @@ pub struct ExportView {
     /// Whether a server serves it now; if not, its volume may be gone, or its protocol has no
     /// listener.
     pub served: bool,
+    /// What initiators have set on an iSCSI export; `None`: nothing.
+    #[serde(default)]
+    pub initiators: Option<Imposed>,
     /// Warnings for the operator.
     #[serde(default)]
     pub warnings: Vec<String>,
@@ -52,9 +57,9 @@ impl Call for AddExport {
             Protocol::Iscsi => target_name(&volume),
         });
         let export = Export { name, volume, protocol, read_only, access, iscsi };
-        let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
+        let place = format!("{} {} of {}: {}", export.protocol, export.name, export.volume, described(&export));
         let changing = node.exports.changing().await;
-        let adding = put(node, &changing, export.clone(), Purpose::Add);
+        let adding = put(node, &changing, export.clone(), Purpose::Add, None);
         node.audited(actor, AddExport::NAME, &place, adding).await??;
         Ok(view(node, export))
     }
@@ -67,9 +72,17 @@ enum Purpose {
     Change,
 }
 
-async fn put(node: &Node, changing: &Changing<'_>, export: Export, purpose: Purpose) -> Outcome<()> {
+/// `former`: the name that a changed export had.
+async fn put(
+    node: &Node,
+    changing: &Changing<'_>,
+    export: Export,
+    purpose: Purpose,
+    former: Option<&str>,
+) -> Outcome<()> {
     check_name(&export).map_err(|message| Failure::usage(message).next("name it with --name"))?;
-    let is_it = |other: &Export| other.protocol == export.protocol && other.name == export.name;
+    let named = former.unwrap_or(&export.name);
+    let is_it = |other: &Export| other.protocol == export.protocol && other.name == named;
     let known = node.exports.list().into_iter().find(is_it);
     // What was accepted once is no obstacle to another change.
     if known.as_ref().is_none_or(|known| known.iscsi != export.iscsi) {
@@ -86,19 +99,19 @@ async fn put(node: &Node, changing: &Changing<'_>, export: Export, purpose: Purp
             .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
     }
     let pool = node.pool_id().await?;
-    if let Some(known) = known.filter(|known| purpose == Purpose::Add && known.volume == export.volume) {
-        if known != export {
+    if let Some(known) = known.filter(|known| known.volume == export.volume) {
+        if purpose == Purpose::Add && known != export {
             return Err(is_there(&known));
         }
         // A repeated command ends no connection.
-        if node.exports.directory.find(known.protocol, &known.name).is_some() {
+        if known == export && node.exports.directory.find(known.protocol, &known.name).is_some() {
             return Ok(());
         }
     }
     // A restore looks for exports and holds its volume under the same right. From here on nothing
     // waits.
     node.restores.check(&export.volume)?;
-    changing.put(export, &node.pool, pool, volume)?;
+    changing.put(export, former, &node.pool, pool, volume)?;
     changing.note_snapshots(&volumes);
     Ok(())
 }
@@ -169,6 +182,9 @@ impl Call for RemoveExport {
 pub struct SetExport {
     pub protocol: Protocol,
     pub name: String,
+    /// The new name, if it gets one.
+    #[serde(default)]
+    pub new_name: Option<String>,
     pub read_only: Option<bool>,
     pub networks: Option<Vec<Network>>,
     pub tls: Option<bool>,
@@ -199,8 +215,13 @@ impl Call for SetExport {
         // The target proves itself only to initiators that prove themselves.
         export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
         export.iscsi.mutual = self.mutual.or(export.iscsi.mutual).filter(|_| !self.no_chap);
-        let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        let changed = put(node, &changing, export.clone(), Purpose::Change);
+        let mut place = format!("{} {} of {}", export.protocol, export.name, export.volume);
+        if let Some(name) = self.new_name.filter(|name| *name != self.name) {
+            place.push_str(&format!(", from now on {name}"));
+            export.name = name;
+        }
+        place.push_str(&format!(": {}", described(&export)));
+        let changed = put(node, &changing, export.clone(), Purpose::Change, Some(&self.name));
         node.audited(actor, SetExport::NAME, &place, changed).await??;
         Ok(view(node, export))
     }
@@ -221,12 +242,16 @@ impl Call for ListExports {
 fn view(node: &Node, export: Export) -> ExportView {
     let target = node.exports.directory.find(export.protocol, &export.name);
     let urls = node.block_urls(&export);
+    let of_iscsi = target.as_ref().filter(|target| target.export.protocol == Protocol::Iscsi);
+    let imposed = of_iscsi.map(|target| node.exports.iscsi.imposed(target)).filter(|imposed| !imposed.is_nothing());
     ExportView {
         warnings: open_to_all(node, &export)
             .into_iter()
             .chain(written_beside(node, &export))
             .chain(no_login(node, &export))
+            .chain(imposed.iter().flat_map(|imposed| kept_from_use(&export, imposed)))
             .collect(),
+        initiators: imposed,
         url: urls.first().cloned().unwrap_or_default(),
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
         served: target.is_some() && !urls.is_empty(),
@@ -275,6 +300,44 @@ fn no_login(node: &Node, export: &Export) -> Option<String> {
          OPERATIONS.md has the steps",
         export.volume
     ))
+}
+
+/// Warnings of what an initiator has set and what keeps all of them from writing, or from the
+/// medium.
+fn kept_from_use(export: &Export, imposed: &Imposed) -> Vec<String> {
+    let name = &export.name;
+    let protected = imposed.write_protected_by.iter().map(|initiator| {
+        format!(
+            "initiator '{initiator}' has protected '{name}' from writes of all initiators (SWP); it holds until one \
+             takes it back, as `sdparm --clear=SWP` does, or the server starts again"
+        )
+    });
+    let ejected = imposed.ejected_by.iter().map(|initiator| {
+        format!(
+            "initiator '{initiator}' has ejected '{name}', and no initiator finds a medium; it holds until one loads \
+             it, as `sg_start --load` does, or the server starts again"
+        )
+    });
+    protected.chain(ejected).collect()
+}
+
+/// Who may reach an export, and how, for the audit log.
+fn described(export: &Export) -> String {
+    fn listed<T: ToString>(all: &[T]) -> String {
+        names_in_row(&all.iter().map(T::to_string).collect::<Vec<String>>(), "stele export list")
+    }
+    let Access { networks, tls, certificates } = &export.access;
+    let networks = if networks.is_empty() { "any address".to_owned() } else { listed(networks) };
+    let mut words = vec![format!("{} for {networks}", if export.read_only { "read-only" } else { "read-write" })];
+    if *tls {
+        words.push("over TLS".to_owned());
+    }
+    if !certificates.is_empty() {
+        words.push(format!("with the certificate {}", listed(certificates)));
+    }
+    words.extend(export.iscsi.chap.as_ref().map(|chap| format!("CHAP as '{}'", chap.user)));
+    words.extend(export.iscsi.mutual.as_ref().map(|own| format!("proving itself as '{}'", own.user)));
+    words.join(", ")
 }
 
 /// The default name of a volume's target: the characters of its name that an iSCSI name allows.

@@ -5,6 +5,7 @@
 //! silent for as long. Both take a place in the handshake queue. The queue limits their number, and
 //! chooses the one that ends when a further peer connects.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -57,11 +58,12 @@ impl Refusals {
             tracing::warn!("{untold} more iSCSI logins were refused within a minute");
         }
         if tell {
-            let Refused { refusal, initiator, target, user } = refused;
+            let Refused { refusal, initiator, target, user, reason } = refused;
             let user = user.as_ref().map(|user| format!(" as user '{user}'")).unwrap_or_default();
             let target = target.as_deref().unwrap_or("none");
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
             tracing::warn!(
-                "iSCSI login refused: initiator '{initiator}'{user} from {peer} to target '{target}': {refusal}"
+                "iSCSI login refused: initiator '{initiator}'{user} from {peer} to target '{target}': {refusal}{reason}"
             );
         }
     }
@@ -112,7 +114,7 @@ impl Line {
 }
 
 async fn greet(stream: TcpStream, peer: Peer, service: &IscsiService) -> std::io::Result<()> {
-    let local = stream.local_addr()?.to_string();
+    let local = reached_at(stream.local_addr()?);
     let mut line = Line { stream, framing: Framing::new(LOGIN_DATA_MAX) };
     let entered = timeout(LOGIN_MAX, log_in(&mut line, &peer, &local, service)).await??;
     match entered {
@@ -124,6 +126,12 @@ async fn greet(stream: TcpStream, peer: Peer, service: &IscsiService) -> std::io
         }
         Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, service).await,
     }
+}
+
+/// Our address as the initiator uses it. A listener of both families has IPv4 addresses in the form
+/// of IPv6, which a host without IPv6 could not use.
+fn reached_at(address: SocketAddr) -> String {
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string()
 }
 
 enum Entered {
@@ -202,4 +210,20 @@ async fn discover(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_found_again_at_the_address_that_the_initiator_used() {
+        for (local, told) in [
+            ("[::ffff:10.1.0.5]:3260", "10.1.0.5:3260"),
+            ("10.1.0.5:3260", "10.1.0.5:3260"),
+            ("[fd00::5]:3260", "[fd00::5]:3260"),
+        ] {
+            assert_eq!(reached_at(local.parse().unwrap()), told);
+        }
+    }
 }

@@ -69,8 +69,8 @@ pub enum Export {
     /// List the exports, and how clients reach them
     #[command(after_help = "Example:\n  stele export list --json")]
     List,
-    /// Change which clients may reach an export, and how. Its connections end; clients reconnect
-    /// under the new settings
+    /// Change which clients may reach an export, how, and by which name. Its connections end;
+    /// clients reconnect under the new settings. If nothing differs, no connection ends
     Set(ExportSet),
     /// Remove an export; its connections end
     #[command(after_help = "\
@@ -87,11 +87,12 @@ Examples:
 }
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["read_only", "allow", "tls", "client_certificate", "chap_user", "mutual_user", "no_chap"]))]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["name_to", "read_only", "allow", "tls", "client_certificate", "chap_user", "mutual_user", "no_chap"]))]
 #[command(after_help = "\
 Examples:
   stele export set vm1 --read-only yes
   stele export set vm1 --allow 10.1.0.0/16 --allow 10.2.0.7
+  stele export set vm1 --name web
   stele export set iqn.2026-01.local.stele:db --protocol iscsi --chap-user host1 --chap-secret new.secret
 
 Settings that are not given keep their value. --allow and --client-certificate replace the whole list; `any` empties
@@ -102,6 +103,9 @@ pub struct ExportSet {
     /// The protocol of the export
     #[arg(long, value_enum, default_value_t = ProtocolArg::Nbd)]
     pub protocol: ProtocolArg,
+    /// New name that clients ask for
+    #[arg(long = "name", value_name = "NEW")]
+    pub name_to: Option<String>,
     /// Whether the export refuses every write
     #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
     pub read_only: Option<bool>,

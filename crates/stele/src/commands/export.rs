@@ -74,6 +74,7 @@ async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()>
                 return print_json(&views);
             }
             print!("{}", table(&views));
+            views.iter().filter_map(reserved).for_each(|line| println!("\n{}.", Shown(&line)));
             views.iter().flat_map(|view| &view.warnings).for_each(|warning| println!("\nWarning: {}.", Shown(warning)));
             Ok(())
         }
@@ -101,6 +102,7 @@ fn changes(set: ExportSet) -> Outcome<calls::SetExport> {
     Ok(calls::SetExport {
         protocol: set.protocol.into(),
         name: set.name,
+        new_name: set.name_to,
         read_only: set.read_only,
         networks: list(&set.allow)?,
         tls: set.tls,
@@ -148,6 +150,20 @@ fn table(views: &[ExportView]) -> String {
         ]);
     }
     table.render()
+}
+
+/// The reservation of a target, with its holder, and the registrations for one.
+fn reserved(view: &ExportView) -> Option<String> {
+    let imposed = view.initiators.as_ref()?;
+    let name = &view.export.name;
+    let registrations = counted(imposed.registrations as u64, "registration");
+    match &imposed.reservation {
+        Some(held) => {
+            let holder = held.holder.as_deref().unwrap_or("every registered initiator");
+            Some(format!("{name}: reserved by {holder} ({}), {registrations}", held.kind))
+        }
+        None => (imposed.registrations > 0).then(|| format!("{name}: not reserved, {registrations}")),
+    }
 }
 
 /// A server that listens on all addresses leaves the host to the reader: its own address would be

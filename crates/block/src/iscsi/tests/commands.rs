@@ -184,6 +184,36 @@ fn commands_of_arbitrary_bytes_are_answered_and_harm_nothing() {
 }
 
 #[test]
+fn settings_that_no_unit_keeps_or_takes_are_refused() {
+    let mut bench = Bench::new();
+    let host = bench.ready("iqn.a:b");
+    let mut number = 0;
+    let mut select = |bench: &mut Bench, flags: u8, descriptor: &[u8], protect: u8| {
+        let page = [0x0a, 10, 0, 0x10, protect, 0, 0, 0, 0xff, 0xff, 0, 0];
+        let list = [&[0, 0, 0, descriptor.len() as u8][..], descriptor, &page].concat();
+        let cdb = [0x15, flags, 0, 0, list.len() as u8, 0];
+        let (status, said) = bench.command(host, &mut number, &cdb, Some(&list), list.len() as u32);
+        (status != 0).then(|| sense(&said))
+    };
+    const PROTECT: u8 = 8;
+    assert_eq!(select(&mut bench, 0x11, &[], PROTECT), Some((5, 0x2400)), "nothing is saved over a restart");
+    // Blocks of another size, another number of blocks, and half a descriptor.
+    let others: [&[u8]; 3] = [&[0, 0, 0x10, 0, 0, 0, 0x10, 0], &[0, 0, 8, 0, 0, 0, 2, 0], &[0; 4]];
+    for descriptor in others {
+        assert_eq!(select(&mut bench, 0x10, descriptor, PROTECT), Some((5, 0x2600)), "{descriptor:?}");
+    }
+    assert!(bench.shared.unit.imposed().is_nothing());
+    let same: [&[u8]; 4] = [&[], &[0, 0, 0x10, 0, 0, 0, 2, 0], &[0; 8], &[255, 255, 255, 255, 0, 0, 2, 0]];
+    for descriptor in same {
+        assert_eq!(select(&mut bench, 0x10, descriptor, PROTECT), None, "{descriptor:?}");
+        let by = bench.shared.unit.imposed().write_protected_by;
+        assert_eq!(by.as_deref(), Some("iqn.a:b,i,0x010203040506"));
+        assert_eq!(select(&mut bench, 0x10, descriptor, 0), None, "{descriptor:?}");
+        assert!(bench.shared.unit.imposed().is_nothing());
+    }
+}
+
+#[test]
 fn an_atomic_write_is_asked_for_as_one_or_refused() {
     let atomic =
         |at: u64, count: u16| [&[0x9c, 0][..], &at.to_be_bytes(), &[0, 0], &count.to_be_bytes(), &[0, 0]].concat();

@@ -63,6 +63,84 @@ fn a_reset_ends_what_waits_in_other_sessions_too() {
     assert_eq!(bench.command(victim, &mut 2, &write10(0, 1), Some(&[2; 512]), 512).0, 0);
 }
 
+/// A piece of unsolicited data of command 102.
+fn data(bench: &mut Bench, from: Initiator, number: u32, at: u32, bytes: &[u8], last: bool) {
+    let mut header = Header::new(opcode::DATA_OUT, if last { 0x80 } else { 0 });
+    header.set_tag(102);
+    header.put32(20, NO_TAG);
+    header.put32(36, number);
+    header.put32(40, at);
+    bench.send(from, header, bytes);
+}
+
+/// A write of three blocks: one comes with it, the others follow unasked.
+fn begins(bench: &mut Bench, from: Initiator, content: &[u8]) {
+    let mut header = command(2, 102, &write10(8, 3), Some(content), 3 * 512);
+    header.put(1, &[0x20]);
+    bench.send(from, header, &content[..512]);
+}
+
+#[test]
+fn data_that_follows_a_command_before_its_turn_waits_with_it() {
+    let content: Vec<u8> = (0..3 * 512u32).map(|at| (at / 100) as u8).collect();
+    // The turn comes before the data, between its pieces, or after it.
+    for turn in 0..3 {
+        let mut bench = Bench::new();
+        let (one, two) = two(&mut bench);
+        begins(&mut bench, two, &content);
+        for number in 0..3 {
+            if number == turn {
+                write(&mut bench, one, 1);
+            }
+            if number < 2 {
+                let at = 512 * (number + 1) as usize;
+                data(&mut bench, two, number, at as u32, &content[at..at + 512], number == 1);
+            }
+        }
+        bench.settle();
+        let answers = [bench.heard(one), bench.heard(two)];
+        for (heard, tag) in answers.iter().zip([101, 102]) {
+            let said: Vec<_> = heard.iter().map(|frame| (frame.header.tag(), frame.header.u8(3))).collect();
+            assert_eq!(said, [(tag, 0)], "the turn comes before piece {turn}");
+        }
+        let (status, read) = bench.command(one, &mut 2, &read10(8, 3), None, 3 * 512);
+        assert!(status == 0 && read == content, "the turn comes before piece {turn}");
+    }
+}
+
+#[test]
+fn data_of_a_command_that_was_ended_before_its_turn_is_dropped() {
+    let mut bench = Bench::new();
+    let (one, two) = two(&mut bench);
+    begins(&mut bench, two, &[7; 3 * 512]);
+    data(&mut bench, two, 0, 512, &[7; 512], false);
+    let mut abort = function(3, 1);
+    abort.put32(20, 102);
+    abort.put32(32, 2);
+    bench.send(two, abort, &[]);
+    assert_eq!(answered(&mut bench, two), 0);
+    data(&mut bench, two, 1, 1024, &[7; 512], true);
+    write(&mut bench, one, 1);
+    bench.settle();
+    assert_eq!((bench.heard(one).len(), bench.heard(two).len()), (1, 0));
+    assert!(!bench.connections[&two.serial].is_closing());
+}
+
+#[test]
+fn data_without_end_before_its_turn_ends_its_connection() {
+    let mut bench = Bench::new();
+    let (one, two) = two(&mut bench);
+    begins(&mut bench, two, &[7; 3 * 512]);
+    let pieces = (shared::EARLY_MAX / 512) as u32;
+    for number in 0..pieces - 1 {
+        data(&mut bench, two, number, 512, &[], false);
+    }
+    assert!(!bench.connections[&two.serial].is_closing());
+    data(&mut bench, two, pieces - 1, 512, &[], false);
+    assert!(bench.connections[&two.serial].is_closing());
+    assert!(!bench.connections[&one.serial].is_closing());
+}
+
 #[test]
 fn an_abort_finds_a_command_that_waits_for_its_turn_or_has_not_arrived() {
     for arrived in [true, false] {

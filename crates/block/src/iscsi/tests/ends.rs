@@ -5,7 +5,7 @@ use super::commands::copy_list;
 use super::neighbours::Site;
 use super::turns::{Host, reset};
 use super::*;
-use crate::scsi::naa;
+use crate::scsi::{Held, naa};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -100,6 +100,39 @@ fn each_later_abort_or_reset_waits_for_a_task_that_was_aborted_before() {
     bench.settle();
     let tags: Vec<u32> = bench.heard(one).iter().map(|frame| frame.header.tag()).collect();
     assert_eq!((tags, bench.heard(other).len()), (vec![9, 10, 11], 1));
+}
+
+#[test]
+fn what_an_initiator_imposes_on_others_is_told_with_its_name() {
+    let mut bench = Bench::new();
+    bench.shared.unit.profile.removable = true;
+    let one = bench.ready("iqn.a:one");
+    let mut number = 0;
+    let mut good = |bench: &mut Bench, cdb: &[u8], data: Option<&[u8]>| {
+        let length = data.map_or(0, <[u8]>::len) as u32;
+        assert_eq!(bench.command(one, &mut number, cdb, data, length).0, 0, "{cdb:?}");
+        bench.shared.unit.imposed()
+    };
+    let holder = || Some("iqn.a:one,i,0x010203040506".to_owned());
+    let told = good(&mut bench, &[0x16, 0, 0, 0, 0, 0], None);
+    assert_eq!(told.reservation, Some(Held { kind: "unit".to_owned(), holder: holder() }));
+    assert!(good(&mut bench, &[0x17, 0, 0, 0, 0, 0], None).is_nothing());
+    for (kind, word, by) in
+        [(5, "write-exclusive-registrants-only", holder()), (8, "exclusive-access-all-registrants", None)]
+    {
+        let (cdb, list) = persistent(0, 0, 0, 77, true);
+        assert_eq!(good(&mut bench, &cdb, Some(&list)).registrations, 1);
+        let (cdb, list) = persistent(1, kind, 77, 0, true);
+        let told = good(&mut bench, &cdb, Some(&list));
+        assert_eq!(told.reservation, Some(Held { kind: word.to_owned(), holder: by }));
+        let kept = Reservations::restore(bench.kept.as_deref().unwrap()).unwrap();
+        assert_eq!(kept.imposed(), told, "it is told before the first login after a start, too");
+        let (cdb, list) = persistent(3, 0, 77, 0, true);
+        assert!(good(&mut bench, &cdb, Some(&list)).is_nothing());
+    }
+    // START STOP UNIT: eject, then load.
+    assert_eq!(good(&mut bench, &[0x1b, 0, 0, 0, 2, 0], None).ejected_by, holder());
+    assert!(good(&mut bench, &[0x1b, 0, 0, 0, 3, 0], None).is_nothing());
 }
 
 #[test]
@@ -212,6 +245,24 @@ fn a_changed_export_keeps_its_reservations_and_a_removed_one_does_not() {
     site.serve("a", |_| {});
     let mut other = Host::new(site.log_in("iqn.h:two", "a"), 1 << 20).ready();
     assert_eq!(write_status(&mut other, 2), 0);
+}
+
+#[test]
+fn a_new_session_begins_with_the_present_size() {
+    let site = Site::new();
+    let volume = site.serve("a", |_| {});
+    drop(Host::new(site.log_in("iqn.h:one", "a"), 1 << 20).ready());
+    volume.with(|state| state.size = Some(BLOCKS / 2 * BLOCK));
+    let mut host = Host::new(site.log_in("iqn.h:two", "a"), 1 << 20).ready();
+    host.send(command(2, 2, &[0; 6], None, 0), &[]);
+    host.turn();
+    host.turn();
+    assert_eq!(host.heard()[0].header.u8(3), 0, "it is told of no change");
+    volume.with(|state| state.size = Some(BLOCKS * BLOCK));
+    host.send(command(3, 3, &[0; 6], None, 0), &[]);
+    host.turn();
+    host.turn();
+    assert_eq!(sense(&host.heard()[0].data), (6, 0x2a09), "a change during the session is told");
 }
 
 #[test]

@@ -190,6 +190,20 @@ fn a_refusal_names_the_target_that_was_asked_for() {
 }
 
 #[test]
+fn a_name_of_an_initiator_holds_nothing_that_acts_on_a_terminal() {
+    for name in ["iqn.a:\u{1b}[2J", "iqn.a:b\n10.0.0.1", "iqn.a:b 10.0.0.1:3260", "iqn.a:\u{202e}b", "\u{a0}"] {
+        let mut login = Login::new([9; 32]);
+        let pairs = [("InitiatorName", name), ("TargetName", TARGET)];
+        let next = login.receive(request(1, Some(3), &pairs), &OneTarget(LoginRules::default()));
+        assert_eq!(refused(&mut login, next), (2, 0), "{name:?}");
+    }
+    let mut login = Login::new([9; 32]);
+    let pairs = [("InitiatorName", "iqn.2026-11.example.\u{fc}ber:host-1"), ("TargetName", TARGET)];
+    let next = login.receive(request(1, Some(3), &pairs), &OneTarget(LoginRules::default()));
+    assert!(matches!(next, Next::Join));
+}
+
+#[test]
 fn a_secret_is_one_line_that_an_initiator_can_hold() {
     let check = |user: &str, secret: &str| {
         let chap = Some(Credentials { user: user.into(), secret: secret.into() });

@@ -151,3 +151,17 @@ fn a_name_is_no_proof_of_who_one_is() {
     assert_eq!(site.reach("g", &peer, "iqn.h:one", "i"), None, "others");
     assert_eq!(site.reach("g", &peer, "iqn.h:one", "a"), Some((true, true)), "a asks for none");
 }
+
+#[test]
+fn an_initiator_of_another_network_learns_nothing_and_the_log_gets_the_reason() {
+    let site = Site::new();
+    site.serve("a", |export| export.access.networks = vec!["10.1.0.0/16".parse().unwrap()]);
+    let peer = |address: &str| Peer { address: Some(address.parse().unwrap()), ..Peer::default() };
+    let other = peer("10.2.0.1");
+    let seen = site.node.seen_by(&other);
+    assert_eq!(seen.rules("iqn.a:a").err(), seen.rules("iqn.a:none").err());
+    assert!(seen.reason("iqn.a:a").unwrap().contains("networks"));
+    assert_eq!(seen.reason("iqn.a:none"), None);
+    let one = peer("10.1.0.1");
+    assert!(site.node.seen_by(&one).rules("iqn.a:a").is_ok());
+}

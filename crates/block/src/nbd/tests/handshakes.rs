@@ -137,8 +137,18 @@ fn what_is_not_exported_or_not_allowed_is_not_there() {
     let secure = crate::Access { tls: true, ..Default::default() };
     check(export("another"), Peer::default(), Tls::Absent, rep::ERR_UNKNOWN);
     check(Export { access: networks.clone(), ..export("vm") }, from("192.0.2.1"), Tls::Absent, rep::ERR_UNKNOWN);
-    check(Export { access: networks, ..export("vm") }, from("10.2.3.4"), Tls::Absent, rep::ACK);
+    check(Export { access: networks.clone(), ..export("vm") }, from("10.2.3.4"), Tls::Absent, rep::ACK);
     check(Export { access: secure.clone(), ..export("vm") }, Peer::default(), Tls::Offered, rep::ERR_TLS_REQD);
+    // A client of another network does not learn that the export is there, not even that it is
+    // served over TLS.
+    for certificates in [Vec::new(), vec![crate::export::Fingerprint([7; 32])]] {
+        let both = crate::Access { networks: networks.networks.clone(), certificates, tls: true };
+        let to = |address: &str, expected| {
+            check(Export { access: both.clone(), ..export("vm") }, from(address), Tls::Offered, expected);
+        };
+        to("192.0.2.1", rep::ERR_UNKNOWN);
+        to("10.2.3.4", rep::ERR_TLS_REQD);
+    }
     let tls = Peer { tls: true, ..Peer::default() };
     check(Export { access: secure, ..export("vm") }, tls, Tls::Offered, rep::ACK);
     check(export("vm"), Peer::default(), Tls::Required, rep::ERR_TLS_REQD);

@@ -208,6 +208,65 @@ fn a_status_tells_what_owns_space_and_what_reads_as_zeros() {
     assert_eq!(client.errno(0, STATUS, 0, 4096), wire::Errno::Invalid as u32, "no context was chosen");
 }
 
+/// A volume with a client that asks for the status of much of it at once.
+fn large(size: u64, form: Form) -> (Stage, Client) {
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(size)), Limits::default());
+    let client = stage.client(form, FULL);
+    (stage, client)
+}
+
+/// The answer to a status, which takes a turn for each window.
+fn status(client: &mut Client, flags: u16, at: u64, length: u64) -> Vec<(u64, u64)> {
+    client.ask(flags, STATUS, 1, at, length);
+    for _ in 0..80 {
+        client.turn();
+    }
+    client.reply(0).runs
+}
+
+#[test]
+fn a_status_goes_through_a_large_range_in_windows() {
+    let window = 1 << 30;
+    for (form, length) in [(Form::Structured, 3 * window + 8192), (Form::Extended, 6 * window)] {
+        let (stage, mut client) = large(6 * window, form);
+        assert_eq!(status(&mut client, 0, 4096, length - 4096), [(length - 4096, 3)], "one hole, in {form:?}");
+        let asked = stage.volume.asked();
+        assert_eq!(asked.len() as u64, length.div_ceil(window), "{asked:?}");
+        assert_eq!((asked[0].as_str(), &asked[1][..18]), ("extents 4096+1073741824", "extents 1073745920"));
+        // A range that is no hole begins behind the first window.
+        client.ask(0, WRITE, 2, window + 8192, 4096);
+        client.send(&[1; 4096]);
+        assert_eq!(client.reply(0).errno, 0);
+        let runs = status(&mut client, 0, 0, length);
+        assert_eq!(runs.iter().map(|run| run.0).sum::<u64>(), length);
+        assert_eq!((runs[0], runs.len()), ((window + 8192, 3), 3), "{runs:?}");
+        stage.volume.asked();
+        assert_eq!(status(&mut client, REQ_ONE, 0, length), [(window + 8192, 3)]);
+        assert_eq!(stage.volume.asked().len(), 2, "it ends where the state changes");
+    }
+}
+
+#[test]
+fn a_status_of_a_larger_range_is_answered_for_its_beginning() {
+    let (window, windows) = (1 << 30, 64);
+    let (stage, mut client) = large((windows + 3) * window, Form::Extended);
+    assert_eq!(status(&mut client, 0, 0, (windows + 3) * window), [(windows * window, 3)]);
+    assert_eq!(stage.volume.asked().len() as u64, windows);
+}
+
+#[test]
+fn an_export_taken_away_ends_a_status_with_what_was_found() {
+    let window = 1 << 30;
+    let (stage, mut client) = large(4 * window, Form::Extended);
+    stage.volume.with(|state| state.hold = true);
+    client.ask(0, STATUS, 1, 0, 4 * window);
+    client.turn();
+    stage.directory.withdraw(crate::Protocol::Nbd, "vm");
+    stage.volume.let_go();
+    assert_eq!(client.reply(0).runs, [(window, 3)]);
+    assert!(client.session.is_none());
+}
+
 #[test]
 fn failures_of_the_volume_reach_the_client_in_its_own_words() {
     let check = |fault, command, errno: wire::Errno| {

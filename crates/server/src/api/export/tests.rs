@@ -28,6 +28,7 @@ fn setting(name: &str) -> SetExport {
     SetExport {
         protocol: Protocol::Nbd,
         name: name.to_owned(),
+        new_name: None,
         read_only: None,
         networks: None,
         tls: None,
@@ -253,6 +254,105 @@ async fn an_export_that_is_there_is_changed_by_set_only() {
 }
 
 #[tokio::test]
+async fn a_change_that_changes_nothing_ends_no_connection() {
+    let scene = Scene::new("exports-same");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    adding("vm").perform(node, &ACTOR).await.unwrap();
+    let target = || node.exports.directory.find(Protocol::Nbd, "vm").unwrap();
+    let served = target();
+    let open = || SetExport { read_only: Some(false), networks: Some(Vec::new()), ..setting("vm") };
+    open().perform(node, &ACTOR).await.unwrap();
+    SetExport { new_name: Some("vm".to_owned()), ..open() }.perform(node, &ACTOR).await.unwrap();
+    assert!(std::sync::Arc::ptr_eq(&served, &target()) && !served.is_withdrawn());
+    SetExport { read_only: Some(true), ..open() }.perform(node, &ACTOR).await.unwrap();
+    assert!(served.is_withdrawn() && target().export.read_only);
+    assert_agreement(node, scene.dir());
+}
+
+#[tokio::test]
+async fn an_export_gets_another_name_and_keeps_its_restrictions() {
+    let scene = Scene::new("exports-renamed");
+    let node = &*scene.node;
+    node.note_iscsi_address("127.0.0.1:3260".parse().unwrap());
+    scene.volume("vm").await;
+    scene.volume("other").await;
+    let guarded = Access { networks: vec!["10.0.0.0/8".parse().unwrap()], ..Access::default() };
+    let chap = Some(Credentials { user: "host".into(), secret: "a long secret indeed".into() });
+    let iscsi = Terms { chap, ..Terms::default() };
+    AddExport { access: guarded.clone(), protocol: Protocol::Iscsi, iscsi: iscsi.clone(), ..adding("vm") }
+        .perform(node, &ACTOR)
+        .await
+        .unwrap();
+    AddExport { protocol: Protocol::Iscsi, ..adding("other") }.perform(node, &ACTOR).await.unwrap();
+    let former = node.exports.directory.find(Protocol::Iscsi, "iqn.2026-01.local.stele:vm").unwrap();
+    let renaming =
+        |from: &str, to: &str| SetExport { protocol: Protocol::Iscsi, new_name: Some(to.to_owned()), ..setting(from) };
+    // A name that is taken, one that no target can have, and an export that is not there.
+    for (from, to, kind) in [
+        ("iqn.2026-01.local.stele:vm", "iqn.2026-01.local.stele:other", Kind::Exists),
+        ("iqn.2026-01.local.stele:vm", "two words", Kind::Usage),
+        ("iqn.2026-01.local.stele:none", "iqn.a:web", Kind::Missing),
+    ] {
+        let refused = renaming(from, to).perform(node, &ACTOR).await.unwrap_err();
+        assert_eq!(refused.kind, kind, "{from} to {to}: {refused}");
+        assert!(!former.is_withdrawn());
+        assert_agreement(node, scene.dir());
+    }
+    let renamed = renaming("iqn.2026-01.local.stele:vm", "iqn.a:web").perform(node, &ACTOR).await.unwrap();
+    assert_eq!((renamed.export.name.as_str(), renamed.export.volume.as_str()), ("iqn.a:web", "vm"));
+    assert!(former.is_withdrawn());
+    let list = node.exports.list();
+    let kept = list.iter().find(|export| export.volume == "vm").unwrap();
+    assert_eq!((&kept.access, &kept.iscsi, list.len()), (&guarded, &iscsi, 2));
+    assert_agreement(node, scene.dir());
+}
+
+/// Who opens a volume to all must not look like who closes it.
+#[test]
+fn the_audit_log_says_who_may_reach_an_export() {
+    let mut export = Export {
+        name: "vm".into(),
+        volume: "vm".into(),
+        protocol: Protocol::Nbd,
+        read_only: false,
+        access: Access::default(),
+        iscsi: Terms::default(),
+    };
+    assert_eq!(described(&export), "read-write for any address");
+    export.read_only = true;
+    export.access.networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap()).to_vec();
+    export.access.tls = true;
+    assert_eq!(described(&export), "read-only for 10.0.0.0/8, fd00::/8, over TLS");
+    export.access = Access { certificates: vec![Fingerprint([0xab; 32])], ..Access::default() };
+    let held = |user: &str| Some(Credentials { user: user.into(), secret: "a long secret indeed".into() });
+    export.iscsi = Terms { chap: held("host"), mutual: held("target"), ..Terms::default() };
+    let told = described(&export);
+    assert!(told.contains(&"ab".repeat(32)) && !told.contains("secret"), "{told}");
+    assert!(told.ends_with("CHAP as 'host', proving itself as 'target'"), "{told}");
+}
+
+#[tokio::test]
+async fn an_exported_snapshot_is_compared_with_the_older_ones() {
+    let scene = Scene::new("exports-older");
+    let node = &*scene.node;
+    scene.volume("vm").await;
+    for name in ["one", "two", "three"] {
+        let command = Command::SnapshotVolume { volume: "vm".to_owned(), name: name.to_owned(), made: 1 };
+        node.pool.command(command).await.unwrap();
+    }
+    for name in ["vm", "two"] {
+        AddExport { read_only: name == "two", ..adding(name) }.perform(node, &ACTOR).await.unwrap();
+    }
+    let snapshots = |name: &str| {
+        let target = node.exports.directory.find(Protocol::Nbd, name).unwrap();
+        target.snapshots().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(snapshots("vm"), ["one", "two", "three"]);
+    assert_eq!(snapshots("two"), ["one"]);
+}
+
+#[tokio::test]
 async fn a_name_that_cannot_name_an_export_has_advice() {
     let scene = Scene::new("exports-names");
     let node = &*scene.node;
@@ -323,7 +423,8 @@ async fn an_export_without_a_listener_is_not_served() {
     let unheard = Export { protocol: Protocol::Iscsi, name: target_name("vm"), ..added.export };
     let changing = node.exports.changing().await;
     let volumes = node.volumes().await.unwrap();
-    changing.put(unheard.clone(), &node.pool, node.pool_id().await.unwrap(), find(&volumes, "vm").unwrap()).unwrap();
+    let (pool, volume) = (node.pool_id().await.unwrap(), find(&volumes, "vm").unwrap());
+    changing.put(unheard.clone(), None, &node.pool, pool, volume).unwrap();
     let seen = view(node, unheard);
     assert!(!seen.served && seen.url.is_empty(), "{seen:?}");
 }
