@@ -9,7 +9,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-use crate::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, Result};
+use crate::{Access, Attributes, Caller, Changes, FileError, Inode, Kind, Moment, Result};
 
 /// The state of a file before and after a change, for clients that keep caches (NFS calls it wcc
 /// data).
@@ -66,6 +66,14 @@ pub enum Stability {
     Data,
     /// Everything, before the answer.
     File,
+}
+
+/// What a caller looks for in a file with holes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sought {
+    Data,
+    /// The end of a file counts as one.
+    Hole,
 }
 
 /// Content that was read: the pieces are the range, one after another.
@@ -205,6 +213,13 @@ pub trait Files: Send + Sync + 'static {
         cookie: u64,
         limit: usize,
     ) -> impl Future<Output = Result<Listing>> + Send;
+
+    /// Where the next data or the next hole begins, at or behind an offset. None: there is none.
+    /// `NotSupported`: callers take all of a file for data.
+    fn seek(&self, inode: Inode, offset: u64, sought: Sought) -> impl Future<Output = Result<Option<u64>>> + Send {
+        let _ = (inode, offset, sought);
+        std::future::ready(Err(FileError::NotSupported))
+    }
 
     fn space(&self) -> impl Future<Output = Result<Space>> + Send;
 

@@ -29,6 +29,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fuser::{BackgroundSession, Config, Session, SessionACL};
@@ -63,6 +64,7 @@ const THREADS_MAX: usize = 16;
 pub struct MountOptions {
     /// What `mount` shows as the source, for instance the share's name.
     pub name: String,
+    /// The kernel refuses every change, for as long as the mount lasts.
     pub read_only: bool,
     /// Users besides the one who mounts may use it. [`Files`] checks what each may do.
     pub allow_other: bool,
@@ -96,6 +98,8 @@ pub struct Mounted {
     /// `None` after it was unmounted.
     session: Option<BackgroundSession>,
     work: Work,
+    /// See [`Mounted::set_read_only`].
+    read_only: Arc<AtomicBool>,
 }
 
 /// Mounts a share, as [`mount`] does. Its code is compiled in this crate, with this crate's
@@ -139,13 +143,15 @@ pub fn mount<F: Files>(
     let MountOptions { cache, dos_attributes, .. } = *options;
     let numbers = Numbers { root: files.root(), dos_attributes };
     let locking = locks.map(Locking::new);
-    let share = Share { files, numbers, opened: Opened::default(), locking, cache, dos_attributes };
+    let read_only = Arc::new(AtomicBool::new(false));
+    let closed = Arc::clone(&read_only);
+    let share = Share { files, numbers, opened: Opened::default(), locking, cache, dos_attributes, read_only: closed };
     let work = Work::new(runtime);
     let adapter = Adapter::new(share, work.clone());
     // The kernel checks who may use the mount.
     let session = Session::from_fd(adapter, device.into(), SessionACL::All, config).and_then(Session::spawn);
     match session {
-        Ok(session) => Ok(Mounted { directory, session: Some(session), work }),
+        Ok(session) => Ok(Mounted { directory, session: Some(session), work, read_only }),
         Err(error) => {
             umount2(&directory, MntFlags::MNT_DETACH).map_err(|errno| about("unmount", &directory, errno))?;
             Err(error)
@@ -161,6 +167,12 @@ fn about(what: &str, directory: &Path, errno: Errno) -> io::Error {
 impl Mounted {
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Refuses every change from now on, or takes changes again: also those of processes that have
+    /// files open or work in the directory, which another mount at the same place would not reach.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Relaxed);
     }
 
     /// Whether requests are answered. Not any more after someone else unmounted it.

@@ -18,7 +18,9 @@ pub mod share;
 pub mod suite;
 
 pub use error::{FileError, Result};
-pub use files::{Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Space, Stability};
+pub use files::{
+    Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Sought, Space, Stability,
+};
 pub use memory::MemoryFiles;
 pub use model::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, SetTime};
 pub use share::Share;

@@ -454,6 +454,19 @@ impl Share {
         })
     }
 
+    /// The file or directory with this number, as 16 hexadecimal digits, if it has a name. A name
+    /// that is no text cannot be given as a path.
+    pub fn numbered(&self, number: &str) -> Option<Inode> {
+        let inode = reading::inode_of(number)?;
+        let is_named = self.step(|core| Ok(inode == ROOT || core.view.row(inode)?.links > 0));
+        is_named.unwrap_or(false).then_some(Inode(inode))
+    }
+
+    /// Committed files below a directory, at any depth. With any, it keeps its name.
+    pub fn committed_below(&self, inode: Inode) -> Result<u64> {
+        self.step(|core| Ok(core.view.row(inode.0)?.committed_below))
+    }
+
     /// The archive's key of a file, and what the gateway knows of its state.
     pub fn state(&self, inode: Inode) -> Result<FileState> {
         self.step(|core| {

@@ -8,7 +8,7 @@ use crate::support;
 use crate::support::{Place, Server, installed};
 use serde_json::Value;
 
-fn serve(place: &Place) -> Server {
+pub fn serve(place: &Place) -> Server {
     place.edit_config(|text| match text.contains("[nfs]\nlisten") {
         true => text,
         false => text.replace("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n"),
@@ -16,12 +16,12 @@ fn serve(place: &Place) -> Server {
     place.serve()
 }
 
-fn run(command: &str, arguments: &[&str]) -> Output {
+pub fn run(command: &str, arguments: &[&str]) -> Output {
     // A client that hangs must not stop the tests.
     Command::new("timeout").arg("120").arg(command).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-fn good(command: &str, arguments: &[&str]) -> Vec<u8> {
+pub fn good(command: &str, arguments: &[&str]) -> Vec<u8> {
     let output = run(command, arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command} {arguments:?}: {}{said}", String::from_utf8_lossy(&output.stdout));
@@ -40,7 +40,7 @@ fn url(share: &Value, path: &str, uid: u32) -> String {
     format!("nfs://127.0.0.1/{name}/{path}?version=3&nfsport={port}&mountport={port}&uid={uid}&gid={uid}")
 }
 
-fn files(place: &Place, path: &str) -> Vec<Value> {
+pub fn files(place: &Place, path: &str) -> Vec<Value> {
     place.json(&["share", "ls", path]).as_array().unwrap().clone()
 }
 
@@ -52,7 +52,7 @@ fn archived(place: &Place, name: &str) {
 }
 
 /// Random bytes in a file of the test's directory.
-fn local(place: &Place, name: &str, seed: u64, length: usize) -> (String, Vec<u8>) {
+pub fn local(place: &Place, name: &str, seed: u64, length: usize) -> (String, Vec<u8>) {
     let mut bytes = vec![0; length];
     stele_ground::Dice::new(seed).fill(&mut bytes);
     let path = place.path(name);
@@ -341,7 +341,7 @@ fn a_file_that_the_archive_refuses_is_named_in_an_alarm() {
 }
 
 /// Whether shares can be mounted here: FUSE takes root.
-fn mounts() -> bool {
+pub fn mounts() -> bool {
     installed(&["sh", "-c", "test $(id -u) = 0 && test -e /dev/fuse"])
 }
 
@@ -465,57 +465,6 @@ fn a_cache_volume_is_named_as_that_of_its_share() {
         "{open}"
     );
     server.stop();
-}
-
-#[test]
-fn smb_clients_reach_a_share_and_commit_its_files() {
-    if !mounts() || !installed(&["smbd", "--version"]) || !installed(&["smbclient", "--version"]) {
-        return;
-    }
-    let place = Place::new("share-smb");
-    place.pool(5);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    place.edit_config(|text| text.replace("[smb]\n", &format!("[smb]\nlisten = \"127.0.0.1:{port}\"\n")));
-    let server = serve(&place);
-    place.json(&["share", "create", "records", "--cache", "64MiB", "--retention", "compliance:30d"]);
-    let configuration = place.path("smb/smb.conf");
-    support::wait_for("smbd to serve the share", || {
-        let written = std::fs::read_to_string(&configuration).is_ok_and(|text| text.contains("[records]"));
-        (written && std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()).then_some(())
-    });
-    let mut password = Command::new("smbpasswd");
-    password.args(["-L", "-s", "-c", &configuration, "-a", "root"]).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut password = password.spawn().unwrap();
-    std::io::Write::write_all(&mut password.stdin.take().unwrap(), b"secret\nsecret\n").unwrap();
-    assert!(password.wait().unwrap().success());
-    let (ledger, bytes) = local(&place, "ledger", 5, 200_000);
-    let back = place.path("back");
-    let client = |commands: &str| {
-        run("smbclient", &["//127.0.0.1/records", "-p", &port.to_string(), "-U", "root%secret", "-c", commands])
-    };
-    let done = client(&format!("put {ledger} ledger; get ledger {back}; setmode ledger +r"));
-    assert!(done.status.success(), "{done:?}");
-    assert!(std::fs::read(&back).unwrap() == bytes, "the file read over SMB differs");
-    support::wait_for("the file to be locked", || (files(&place, "records")[0]["state"] == "locked").then_some(()));
-    // Read-only first, and a date behind it: so Samba does a request with both.
-    place.json(&["share", "create", "dated", "--cache", "64MiB", "--lock"]);
-    let dated = |commands: &str| {
-        run("smbclient", &["//127.0.0.1/dated", "-p", &port.to_string(), "-U", "root%secret", "-c", commands])
-    };
-    support::wait_for("smbd to serve the other share", || dated("ls").status.success().then_some(()));
-    let done = dated(&format!("put {ledger} deed; setmode deed +r; utimes deed -1 2033:05:18-03:33:20 -1 -1"));
-    assert!(done.status.success(), "{done:?}");
-    assert_eq!(files(&place, "dated")[0]["retained_until"], "2033-05-18T03:33:20.000Z");
-    // The networks of a share bind new connections of SMB, too.
-    place.json(&["share", "set", "records", "--allow", "10.9.9.0/24"]);
-    support::wait_for("smbd to refuse this machine", || (!client("ls").status.success()).then_some(()));
-    let share = place.json(&["share", "set", "records", "--allow", "127.0.0.0/8"]);
-    assert_eq!(share["smb"], format!("127.0.0.1:{port}"));
-    support::wait_for("smbd to let this machine in again", || client("ls").status.success().then_some(()));
-    let _ = client("del ledger");
-    assert_eq!(files(&place, "records").len(), 1, "a committed file was deleted over SMB");
-    server.stop();
-    support::wait_for("smbd to end", || std::net::TcpStream::connect(("127.0.0.1", port)).is_err().then_some(()));
 }
 
 /// Speaks RPC-with-TLS as RFC 9289 says: the probe in the clear, the handshake with its protocol

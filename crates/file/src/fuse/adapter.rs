@@ -16,7 +16,7 @@ use fuser::{
 };
 
 use super::caller::caller;
-use super::convert::{BLOCK, answer_attribute, errno, kind, name, set_time};
+use super::convert::{BLOCK, answer_attribute, answer_seek, errno, kind, name, set_time};
 use super::listing::Listed;
 use super::locking::Wanted;
 use super::share::{Opening, Share, patiently};
@@ -226,8 +226,7 @@ impl<F: Files> Filesystem for Adapter<F> {
         let (caller, parent, entry) = (caller(request), self.inode(parent), name(entry));
         let changes = Changes { mode: Some(mode & 0o7777), ..Changes::default() };
         self.entry(reply, parent, move |share| async move {
-            let make = || share.files.make(&caller, parent, &entry, Node::Directory, changes.clone());
-            Ok(patiently!(make())?.file)
+            share.make(&caller, parent, &entry, Node::Directory, changes).await
         });
     }
 
@@ -235,24 +234,18 @@ impl<F: Files> Filesystem for Adapter<F> {
         let (caller, parent, entry) = (caller(request), self.inode(parent), name(entry));
         let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
         self.entry(reply, parent, move |share| async move {
-            let node = Node::Link { target };
-            let make = || share.files.make(&caller, parent, &entry, node.clone(), Changes::default());
-            Ok(patiently!(make())?.file)
+            share.make(&caller, parent, &entry, Node::Link { target }, Changes::default()).await
         });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let (caller, parent, entry) = (caller(request), self.inode(parent), name(entry));
-        self.empty(reply, |share| async move {
-            patiently!(share.files.remove(&caller, parent, &entry, Removal::File)).map(|_| ())
-        });
+        self.empty(reply, |share| async move { share.remove(&caller, parent, &entry, Removal::File).await });
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, entry: &OsStr, reply: ReplyEmpty) {
         let (caller, parent, entry) = (caller(request), self.inode(parent), name(entry));
-        self.empty(reply, |share| async move {
-            patiently!(share.files.remove(&caller, parent, &entry, Removal::Directory)).map(|_| ())
-        });
+        self.empty(reply, |share| async move { share.remove(&caller, parent, &entry, Removal::Directory).await });
     }
 
     fn rename(
@@ -279,9 +272,7 @@ impl<F: Files> Filesystem for Adapter<F> {
     fn link(&self, request: &Request, inode: INodeNo, parent: INodeNo, entry: &OsStr, reply: ReplyEntry) {
         let (caller, inode) = (caller(request), self.inode(inode));
         let (parent, entry) = (self.inode(parent), name(entry));
-        self.entry(reply, parent, move |share| async move {
-            Ok(patiently!(share.files.link(&caller, inode, parent, &entry))?.file)
-        });
+        self.entry(reply, parent, move |share| async move { share.link(&caller, inode, parent, &entry).await });
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -512,8 +503,7 @@ impl<F: Files> Filesystem for Adapter<F> {
         let (caller, inode, entry) = (caller(request), self.inode(inode), name(entry));
         let share = self.share.clone();
         self.work.start(async move {
-            let removed = patiently!(share.files.set_attribute(&caller, inode, &entry, None, None));
-            answer_attribute(reply, removed.map(|_| ()));
+            answer_attribute(reply, share.remove_attribute(&caller, inode, &entry).await);
         });
     }
 
@@ -567,14 +557,15 @@ impl<F: Files> Filesystem for Adapter<F> {
         });
     }
 
-    // Not supported. ENOSYS makes the kernel answer for us and ask no more: fallocate(2) gets
-    // EOPNOTSUPP, SEEK_DATA sees one piece of data, copy_file_range(2) copies through memory.
-
-    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn lseek(&self, _: &Request, inode: INodeNo, _: FileHandle, at: i64, whence: i32, reply: fuser::ReplyLseek) {
+        let (inode, share) = (self.inode(inode), self.share.clone());
+        self.work.start(async move { answer_seek(reply, share.seek(inode, at, whence).await) });
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: fuser::ReplyLseek) {
+    // Not supported. ENOSYS makes the kernel answer for us and ask no more: fallocate(2) gets
+    // EOPNOTSUPP, copy_file_range(2) copies through memory.
+
+    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
         reply.error(Errno::ENOSYS);
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, TimeOrNow};
+use fuser::{Errno, FileAttr, FileType, INodeNo, ReplyEmpty, ReplyLseek, TimeOrNow};
 
 use super::dos;
 use crate::{Attributes, FileError, Inode, Kind, Moment, SetTime};
@@ -173,6 +173,17 @@ pub(super) fn answer_attribute(reply: ReplyEmpty, changed: crate::Result<()>) {
     match changed {
         Ok(()) => reply.ok(),
         Err(error) => reply.error(attribute_errno(&error)),
+    }
+}
+
+/// Answers a search for data or a hole. After ENOSYS the kernel takes all for data, and asks no
+/// more.
+pub(super) fn answer_seek(reply: ReplyLseek, found: crate::Result<Option<u64>>) {
+    match found {
+        Ok(Some(at)) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+        Ok(None) => reply.error(Errno::ENXIO),
+        Err(FileError::NotSupported) => reply.error(Errno::ENOSYS),
+        Err(error) => reply.error(errno(&error)),
     }
 }
 

@@ -4,6 +4,8 @@
 //! The kernel checks permissions when a file is opened and then no more, as POSIX says. Reads and
 //! writes of open files therefore run as root; what retention forbids holds for root too.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -15,8 +17,8 @@ use super::locking::Locking;
 use super::opened::Opened;
 use crate::permission::{may_execute, may_read, may_write, owns};
 use crate::{
-    Access, Attributes, Caller, Changes, Creation, DirectoryEntry, FileError, Files, Inode, Kind, Node, Result,
-    SetTime, Stability,
+    Access, Attributes, Caller, Changes, Creation, DirectoryEntry, FileError, Files, Inode, Kind, Node, Removal,
+    Result, SetTime, Sought, Stability,
 };
 
 /// While the gateway waits for the archive, a call is repeated this often.
@@ -58,7 +60,7 @@ macro_rules! patiently {
 pub(super) use patiently;
 
 pub(super) struct Share<F> {
-    pub(super) files: std::sync::Arc<F>,
+    pub(super) files: Arc<F>,
     pub(super) numbers: Numbers,
     pub(super) opened: Opened,
     /// None: the kernel keeps locks.
@@ -66,6 +68,8 @@ pub(super) struct Share<F> {
     /// How long the kernel keeps attributes and entries; zero keeps nothing.
     pub(super) cache: Duration,
     pub(super) dos_attributes: bool,
+    /// Every change is refused.
+    pub(super) read_only: Arc<AtomicBool>,
 }
 
 /// How a file is opened.
@@ -108,6 +112,14 @@ impl<F: Files> Share<F> {
         self.numbers.inode(number)
     }
 
+    /// Refuses a change of a mount that is for reading only now.
+    fn changeable(&self) -> Result<()> {
+        match self.read_only.load(Ordering::Relaxed) {
+            true => Err(FileError::ReadOnly("the share is open for reading only".into())),
+            false => Ok(()),
+        }
+    }
+
     /// `.` names any file by its number, for exports through the kernel's NFS server.
     pub(super) async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
         match name {
@@ -135,6 +147,7 @@ impl<F: Files> Share<F> {
         changes: Changes,
         through_open_file: bool,
     ) -> Result<Attributes> {
+        self.changeable()?;
         let changes = self.with_date(caller, inode, changes).await?;
         let size = changes.size.is_some();
         let one_now = match (changes.accessed, changes.modified) {
@@ -181,6 +194,9 @@ impl<F: Files> Share<F> {
     }
 
     pub(super) async fn open(&self, caller: &Caller, inode: Inode, how: Opening) -> Result<()> {
+        if how.writes || how.cuts {
+            self.changeable()?;
+        }
         let file = patiently!(self.files.attributes(inode))?;
         how.check(caller, &file)?;
         self.add_opening(inode, how.writes).await?;
@@ -229,6 +245,12 @@ impl<F: Files> Share<F> {
         mode: u32,
         how: Opening,
     ) -> Result<Attributes> {
+        if let Err(refusal) = self.changeable() {
+            // What is there can be opened for reading.
+            let Ok(file) = patiently!(self.files.lookup(caller, directory, name)) else { return Err(refusal) };
+            self.open(caller, file.inode, how).await?;
+            return Ok(file);
+        }
         let guarded = Creation::Guarded(Changes { mode: Some(mode & 0o7777), ..Changes::default() });
         match patiently!(self.files.create(caller, directory, name, guarded.clone())) {
             Ok(entry) => {
@@ -256,6 +278,7 @@ impl<F: Files> Share<F> {
         mode: u32,
         kind: Kind,
     ) -> Result<Attributes> {
+        self.changeable()?;
         let changes = Changes { mode: Some(mode & 0o7777), ..Changes::default() };
         let made = match kind {
             Kind::File => {
@@ -269,8 +292,49 @@ impl<F: Files> Share<F> {
         Ok(made?.file)
     }
 
+    /// A directory or a symbolic link.
+    pub(super) async fn make(
+        &self,
+        caller: &Caller,
+        directory: Inode,
+        name: &[u8],
+        node: Node,
+        changes: Changes,
+    ) -> Result<Attributes> {
+        self.changeable()?;
+        let make = || self.files.make(caller, directory, name, node.clone(), changes.clone());
+        Ok(patiently!(make())?.file)
+    }
+
+    pub(super) async fn remove(&self, caller: &Caller, directory: Inode, name: &[u8], what: Removal) -> Result<()> {
+        self.changeable()?;
+        patiently!(self.files.remove(caller, directory, name, what)).map(|_| ())
+    }
+
+    pub(super) async fn link(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        directory: Inode,
+        name: &[u8],
+    ) -> Result<Attributes> {
+        self.changeable()?;
+        Ok(patiently!(self.files.link(caller, inode, directory, name))?.file)
+    }
+
     pub(super) async fn read(&self, inode: Inode, offset: u64, length: u32) -> Result<Vec<Bytes>> {
         Ok(patiently!(self.files.read(&Caller::ROOT, inode, offset, length))?.pieces)
+    }
+
+    /// As lseek(2) with SEEK_DATA or SEEK_HOLE.
+    pub(super) async fn seek(&self, inode: Inode, offset: i64, whence: i32) -> Result<Option<u64>> {
+        let sought = match whence {
+            libc::SEEK_DATA => Sought::Data,
+            libc::SEEK_HOLE => Sought::Hole,
+            _ => return Err(FileError::Invalid("this finds data and holes alone".to_owned())),
+        };
+        let Ok(offset) = u64::try_from(offset) else { return Ok(None) };
+        patiently!(self.files.seek(inode, offset, sought))
     }
 
     /// `drops_set_ids`: the writer is none that keeps the set-id bits.
@@ -282,6 +346,7 @@ impl<F: Files> Share<F> {
         flags: i32,
         drops_set_ids: bool,
     ) -> Result<()> {
+        self.changeable()?;
         if drops_set_ids {
             let file = patiently!(self.files.attributes(inode))?;
             let mode = without_set_ids(file.mode);
@@ -355,6 +420,7 @@ impl<F: Files> Share<F> {
         value: Bytes,
         must_exist: Option<bool>,
     ) -> Result<()> {
+        self.changeable()?;
         if !self.dos_attributes || name != dos::NAME {
             let set = || self.files.set_attribute(caller, inode, name, Some(value.clone()), must_exist);
             return patiently!(set()).map(|_| ());
@@ -385,6 +451,11 @@ impl<F: Files> Share<F> {
         Ok(())
     }
 
+    pub(super) async fn remove_attribute(&self, caller: &Caller, inode: Inode, name: &[u8]) -> Result<()> {
+        self.changeable()?;
+        patiently!(self.files.set_attribute(caller, inode, name, None, None)).map(|_| ())
+    }
+
     /// `is_new`: nothing may have the new name.
     pub(super) async fn rename(
         &self,
@@ -393,6 +464,7 @@ impl<F: Files> Share<F> {
         to: (Inode, &[u8]),
         is_new: bool,
     ) -> Result<()> {
+        self.changeable()?;
         if is_new {
             self.check_absent(caller, to.0, to.1).await?;
         } else if self.dos_attributes {
@@ -427,6 +499,9 @@ impl<F: Files> Share<F> {
 
     /// `wanted`: bits as in a mode.
     pub(super) async fn access(&self, caller: &Caller, inode: Inode, wanted: i32) -> Result<()> {
+        if wanted & libc::W_OK != 0 {
+            self.changeable()?;
+        }
         let file = patiently!(self.files.attributes(inode))?;
         let directory = file.kind == Kind::Directory;
         let wanted = Access {

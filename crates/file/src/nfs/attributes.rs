@@ -23,8 +23,12 @@ fn kind(kind: Kind) -> u32 {
 
 /// The wire counts seconds from 0 to 2106; a time outside is the nearest one inside.
 fn time(moment: Moment) -> [u8; 8] {
-    let seconds = moment.seconds.clamp(0, i64::from(u32::MAX)) as u32;
-    let word = u64::from(seconds) << 32 | u64::from(moment.nanoseconds);
+    let (seconds, nanoseconds) = match u32::try_from(moment.seconds) {
+        Ok(seconds) => (seconds, moment.nanoseconds),
+        Err(_) if moment.seconds < 0 => (0, 0),
+        Err(_) => (u32::MAX, NANOSECONDS - 1),
+    };
+    let word = u64::from(seconds) << 32 | u64::from(nanoseconds);
     word.to_be_bytes()
 }
 

@@ -33,6 +33,11 @@ impl Network {
         (self.address, self.prefix)
     }
 
+    /// Whether the other one has the same addresses.
+    pub fn is_same(&self, other: &Network) -> bool {
+        self.prefix == other.prefix && self.contains(other.address)
+    }
+
     /// An IPv4 address inside IPv6 counts as that IPv4 address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {

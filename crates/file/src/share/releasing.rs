@@ -77,6 +77,14 @@ impl Share {
         Err(moved())
     }
 
+    /// Why a file loses no name now: the archive keeps its present version or a former one. None:
+    /// it keeps none of them.
+    pub async fn kept(&self, inode: Inode) -> Result<Option<String>> {
+        let keys = [key_of(inode.0)];
+        let asked = self.archive.unkept(&self.caller("explaining"), &self.name, &keys).await;
+        Ok(asked.map_err(|error| refused(&error))?.err())
+    }
+
     /// The regular files that names lead to, by number.
     fn files_of(&self, caller: &Caller, names: &[Name<'_>]) -> Result<Vec<u64>> {
         self.step(|core| {

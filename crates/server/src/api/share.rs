@@ -1,26 +1,32 @@
 //! Calls about shares.
 
 mod files;
+mod found;
+mod mounting;
 mod placing;
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use stele_archive::{BucketInfo, NewBucket, check_bucket_name};
+use stele_archive::{ArchiveError, BucketInfo, NewBucket, check_bucket_name};
 use stele_array::Command;
-use stele_file::nfs::Network;
+use stele_file::nfs::server::Tls;
+use stele_file::nfs::{ExportError, Network};
 use stele_file::samba;
 use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::share::{Caching, RemovedVersions, Share};
-use stele_ground::{Bytes, counted, names_in_row};
+use stele_ground::{Bytes, counted};
 
 pub use files::{ArchiveFile, ExplainFile, FileView, Ls, Pin, why};
+pub use mounting::{Mount, Unmount};
 
+use self::found::row_of;
 use self::placing::Placed;
 use super::archive::parse_retention;
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
-use crate::node::shares::{CACHE_PREFIX, failed, rules, settings};
+use crate::node::shares::{CACHE_PREFIX, failed, networks, rules, settings};
 
 /// The longest retention that a share may name, in days: as long as a bucket's default.
 const RETENTION_DAYS_MAX: u64 = 36_500;
@@ -32,6 +38,9 @@ pub struct ShareView {
     /// What clients mount, where NFS is served, and the port for both NFS and MOUNT.
     pub nfs: Option<String>,
     pub nfs_port: Option<u16>,
+    /// `off`, `offered`, `required` or `mutual`: whether NFS clients speak TLS.
+    #[serde(default)]
+    pub nfs_tls: Option<String>,
     /// Where SMB clients find it, where SMB is served; and why SMB does not serve it.
     #[serde(default)]
     pub smb: Option<String>,
@@ -145,10 +154,15 @@ impl ShareOptions {
             )));
         }
         if let Some(networks) = &self.networks {
+            let mut kept: Vec<Network> = Vec::new();
             for network in networks {
-                network.parse::<Network>().map_err(|error| Failure::usage(error.to_string()))?;
+                let network: Network =
+                    network.parse().map_err(|error: ExportError| Failure::usage(error.to_string()))?;
+                if !kept.iter().any(|other| other.is_same(&network)) {
+                    kept.push(network);
+                }
             }
-            row.networks = networks.clone();
+            row.networks = kept.iter().map(ToString::to_string).collect();
         }
         row.read_only = self.read_only.unwrap_or(row.read_only);
         row.squash = match self.squash.as_deref() {
@@ -170,7 +184,7 @@ impl ShareOptions {
             Some("off") => Some(Caching::Off),
             Some(other) => return Err(Failure::usage(format!("'{other}' is neither on nor off"))),
         };
-        rules(row).map(drop)
+        rules(row, &[]).map(drop)
     }
 }
 
@@ -230,7 +244,12 @@ fn removed_by_default(bucket: &BucketInfo, was_share: bool) -> RemovedVersions {
 }
 
 async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<ShareView> {
-    let bucket = node.archive()?.bucket(&node.own_caller(), name).await?;
+    let lock = match node.archive()?.bucket(&node.own_caller(), name).await {
+        Ok(bucket) => bucket.object_lock,
+        // A removal that was cut short has left the share without it.
+        Err(ArchiveError::NoSuchBucket(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
     let open = node.shares.get(name);
     let status = open.as_ref().map(|share| status(share)).transpose()?;
     let smb = node.config.smb.listen.filter(|_| open.is_some());
@@ -238,21 +257,21 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<ShareView> {
     Ok(ShareView {
         name: name.to_owned(),
         nfs_port: node.shares.address().filter(|_| open.is_some()).map(|address| address.port()),
-        nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
+        nfs: node.shares.address().filter(|_| open.is_some()).map(|address| mounted_from(address.ip(), name)),
+        nfs_tls: node.shares.address().filter(|_| open.is_some()).map(|_| tls_word(node).to_owned()),
         smb: smb.filter(|_| smb_refusal.is_none()).map(|address| address.to_string()),
         smb_refusal,
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
         commit_after_seconds: row.commit_after,
-        commits: bucket.object_lock.is_some(),
-        default_retention: bucket
-            .object_lock
+        commits: lock.is_some(),
+        default_retention: lock
             .and_then(|lock| lock.default)
             .map(|default| format!("{}:{}d", default.mode.to_string().to_lowercase(), default.period.days())),
         retention_min_days: row.retention_min,
         retention_max_days: row.retention_max,
         networks: match row.networks.is_empty() {
-            true => vec!["127.0.0.0/8".to_owned(), "::1/128".to_owned()],
+            true => networks(row, &node.own_addresses())?.iter().map(ToString::to_string).collect(),
             false => row.networks.clone(),
         },
         read_only: row.read_only,
@@ -261,6 +280,24 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<ShareView> {
         caching: caching_word(row).to_owned(),
         status,
     })
+}
+
+fn tls_word(node: &Node) -> &'static str {
+    match node.shares.tls() {
+        Tls::Off => "off",
+        Tls::Offered => "offered",
+        Tls::Required if node.config.nfs.client_authority.is_some() => "mutual",
+        Tls::Required => "required",
+    }
+}
+
+/// What clients mount.
+fn mounted_from(host: IpAddr, name: &str) -> String {
+    match host {
+        IpAddr::V4(host) => format!("{host}:/{name}"),
+        // Otherwise mount(8) would look for the path behind the first colon.
+        IpAddr::V6(host) => format!("[{host}]:/{name}"),
+    }
 }
 
 fn status(share: &Share) -> Outcome<ShareStatusView> {
@@ -278,28 +315,6 @@ fn status(share: &Share) -> Outcome<ShareStatusView> {
         pinned_files: status.pinned,
         refusal: status.refusal,
         refused_path: status.refused_path,
-    })
-}
-
-fn row_of(node: &Node, name: &str) -> Outcome<ShareRow> {
-    let registry = node.registry()?;
-    if let Some(row) = registry.get(name).map_err(failed)? {
-        return Ok(row);
-    }
-    let known: Vec<String> = registry.list().map_err(failed)?.into_iter().map(|(name, _)| name).collect();
-    let next = match known.is_empty() {
-        true => "there is no share; make one with `stele share create`".to_owned(),
-        false => format!("the shares here: {}", names_in_row(&known, "stele share list")),
-    };
-    Err(Failure::missing(format!("no share is called '{name}'")).next(next))
-}
-
-/// The open share, or why it is not open.
-fn open(node: &Node, name: &str) -> Outcome<Arc<Share>> {
-    row_of(node, name)?;
-    node.shares.get(name).ok_or_else(|| {
-        Failure::new(Kind::Damaged, format!("the share '{name}' is not open"))
-            .next("`stele pool status` shows the alarm that says why; only a running server opens shares")
     })
 }
 
@@ -348,7 +363,7 @@ impl Call for CreateShare {
                     .next("leave out --lock and --retention; the share takes the bucket's own"));
             }
             Ok(_) => {}
-            Err(stele_archive::ArchiveError::NoSuchBucket(_)) => check_bucket_name(&self.name)?,
+            Err(ArchiveError::NoSuchBucket(_)) => check_bucket_name(&self.name)?,
             Err(error) => return Err(error.into()),
         }
         // One that was a share before keeps its name: its files are found by it.
@@ -444,10 +459,12 @@ async fn put_in_force(node: &Node, name: &str, before: &ShareRow, after: &ShareR
     match node.shares.get(name) {
         Some(share) => {
             share.set_settings(settings(after));
-            node.offer(&share, after)
+            node.offer(&share, after)?;
+            node.shares.tell_smb();
         }
-        None => Ok(()),
+        None => {}
     }
+    Ok(())
 }
 
 /// For the audit log.
@@ -492,8 +509,8 @@ impl Call for RemoveShare {
             let withdrawn = node.withdraw(&self.name, &row);
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
             match archive.delete_bucket(&stele_archive::Caller::gateway("removing the share"), &self.name).await {
-                Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
-                Err(error @ stele_archive::ArchiveError::BucketNotEmpty(_)) => {
+                Ok(()) | Err(ArchiveError::NoSuchBucket(_)) => {}
+                Err(error @ ArchiveError::BucketNotEmpty(_)) => {
                     return Err(Failure::from(error).next(until_empty(&row)));
                 }
                 Err(error) => return Err(Failure::from(error)),
@@ -546,43 +563,6 @@ async fn closed(share: Option<&Share>, present: bool, name: &str) -> Outcome<()>
     match share.close_if_empty().map_err(failed)? {
         true => Ok(()),
         false => Err(refusal()),
-    }
-}
-
-/// Mounts a share on the machine of the server, through FUSE.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Mount {
-    pub name: String,
-    pub directory: std::path::PathBuf,
-    pub read_only: bool,
-}
-
-impl Call for Mount {
-    const NAME: &'static str = "share/mount";
-    type Answer = Done;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        let share = open(node, &self.name)?;
-        let read_only = self.read_only || row_of(node, &self.name)?.read_only;
-        let place = format!("{} at {}", self.name, self.directory.display());
-        // The kernel asks the new mount for its root before this answers.
-        let act = async { tokio::task::block_in_place(|| node.shares.mount(&share, &self.directory, read_only)) };
-        node.audited(actor, Mount::NAME, &place, act).await??;
-        Ok(Done {})
-    }
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Unmount {
-    pub directory: std::path::PathBuf,
-}
-
-impl Call for Unmount {
-    const NAME: &'static str = "share/unmount";
-    type Answer = Done;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        let act = async { tokio::task::block_in_place(|| node.shares.unmount(&self.directory)) };
-        node.audited(actor, Unmount::NAME, &self.directory.display().to_string(), act).await??;
-        Ok(Done {})
     }
 }
 

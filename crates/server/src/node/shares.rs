@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration as StdDuration, Instant};
 
-use stele_archive::{Archive, ShareObjects};
+use stele_archive::{Archive, ArchiveError, ShareObjects};
 use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_codes::Code;
 use stele_file::FileError;
@@ -62,8 +62,10 @@ pub struct Shares {
     pub stuck: Unserved,
     /// What SMB does not serve.
     pub smb: Unserved,
-    /// Making, changing and removing take turns.
+    /// Making, changing, mounting and removing take turns.
     pub turn: tokio::sync::Mutex<()>,
+    /// What smbd is to serve has changed.
+    for_smb: tokio::sync::Notify,
 }
 
 /// Between two attempts to open shares: the first pause, and the longest.
@@ -101,10 +103,23 @@ impl Shares {
     fn insert(&self, share: Arc<Share>) {
         let name = share.name().to_owned();
         self.open.write().unwrap_or_else(PoisonError::into_inner).insert(name, share);
+        self.tell_smb();
     }
 
     fn take(&self, name: &str) -> Option<Arc<Share>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name)
+        let taken = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.tell_smb();
+        taken
+    }
+
+    /// A share has come, has gone, or is offered otherwise.
+    pub fn tell_smb(&self) {
+        self.for_smb.notify_one();
+    }
+
+    /// Waits for such a change. One that came since the last wait counts.
+    pub async fn changed_for_smb(&self) {
+        self.for_smb.notified().await;
     }
 
     /// The NFS server of this node. `instance` tells this start from every other one.
@@ -112,8 +127,7 @@ impl Shares {
         let make = || {
             let secret = *archive.gateway_secret();
             // Odd while the server runs, and larger with each start, as hosts with locks are told.
-            let tls = self.tls.get().copied().unwrap_or(Tls::Off);
-            let options = Options { tls, instance: instance(), ..Options::default() };
+            let options = Options { tls: self.tls(), instance: instance(), ..Options::default() };
             Arc::new(Server::new(secret, start | 1, Arc::new(Locks::default()), options))
         };
         Arc::clone(self.server.get_or_init(make))
@@ -133,6 +147,10 @@ impl Shares {
     /// Before the shares are opened.
     pub fn set_tls(&self, tls: Tls) {
         let _ = self.tls.set(tls);
+    }
+
+    pub fn tls(&self) -> Tls {
+        self.tls.get().copied().unwrap_or(Tls::Off)
     }
 
     /// Before shares are mounted.
@@ -323,9 +341,10 @@ impl Node {
     fn announce_shares(&self, rows: &[(String, ShareRow)]) -> Outcome<()> {
         let closed = rows.iter().filter(|(name, _)| self.shares.get(name).is_none());
         // A share with unreadable rules does not open, and admits no client.
+        let own = self.own_addresses();
         let expected = |name: &str, row: &ShareRow| AwaitedExport {
             path: format!("/{name}"),
-            rules: rules(row).unwrap_or_default(),
+            rules: rules(row, &own).unwrap_or_default(),
         };
         let awaited: BTreeMap<u32, AwaitedExport> =
             closed.map(|(name, row)| (row.number, expected(name, row))).collect();
@@ -378,6 +397,15 @@ impl Node {
                 .next("`stele volume list` shows the volumes and their owners"));
         };
         let archive = self.archive()?.clone();
+        if let Err(error) = archive.bucket(&self.own_caller(), name).await {
+            let failure = match error {
+                ArchiveError::NoSuchBucket(_) => Failure::missing(
+                    "its bucket is gone: a removal was cut short; `stele share remove` brings it to its end",
+                ),
+                error => error.into(),
+            };
+            return Err(failure);
+        }
         let settings = settings(row);
         let ground = Ground {
             archive,
@@ -399,7 +427,7 @@ impl Node {
             path: format!("/{}", share.name()),
             share: row.number,
             files: Arc::clone(share),
-            rules: rules(row)?,
+            rules: rules(row, &self.own_addresses())?,
         };
         let server = self.shares.server(self.archive()?, super::wall_clock() as u32, || self.random_number());
         server.replace(export).map_err(|error| Failure::failed(error.to_string()))
@@ -454,6 +482,16 @@ impl Node {
         Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name && is_cache(volume)))
     }
 
+    /// The addresses at which clients of files reach this machine, where the configuration names
+    /// them. A client with such an address is this machine.
+    pub fn own_addresses(&self) -> Vec<IpAddr> {
+        let listens = [self.config.nfs.listen, self.config.smb.listen];
+        let named = listens.into_iter().flatten().map(|address| address.ip().to_canonical());
+        let mut own: Vec<IpAddr> = named.filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).collect();
+        own.dedup();
+        own
+    }
+
     /// A number for a new share.
     pub fn random_number(&self) -> u32 {
         let mut bytes = [0; 4];
@@ -492,24 +530,25 @@ pub fn settings(row: &ShareRow) -> Settings {
     }
 }
 
-/// Who may mount a share, and as whom.
-pub fn rules(row: &ShareRow) -> Outcome<Vec<Rule>> {
+/// Who may mount a share, and as whom. `own`: see [`networks`].
+pub fn rules(row: &ShareRow, own: &[IpAddr]) -> Outcome<Vec<Rule>> {
     let squash = match row.squash {
         SquashRow::Root => Squash::Root,
         SquashRow::All => Squash::All,
         SquashRow::None => Squash::None,
     };
     let rule = |network| Rule { read_only: row.read_only, squash, ..Rule::new(network) };
-    Ok(networks(row)?.into_iter().map(rule).collect())
+    Ok(networks(row, own)?.into_iter().map(rule).collect())
 }
 
-/// The networks of clients of a share. Where none is named, only this machine.
-pub fn networks(row: &ShareRow) -> Outcome<Vec<Network>> {
+/// The networks of clients of a share. Where none is named, only this machine. `own`: its addresses
+/// beside those of loopback.
+pub fn networks(row: &ShareRow, own: &[IpAddr]) -> Outcome<Vec<Network>> {
     let networks: Result<Vec<Network>, _> = match row.networks.is_empty() {
         true => {
-            let own = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-            let written = [format!("{}/8", own[0]), own[1].to_string()];
-            written.iter().map(|network| network.parse()).collect::<Result<_, _>>()
+            let loopback = [format!("{}/8", Ipv4Addr::new(127, 0, 0, 0)), Ipv6Addr::LOCALHOST.to_string()];
+            let written = loopback.into_iter().chain(own.iter().map(IpAddr::to_string));
+            written.map(|network| network.parse()).collect::<Result<_, _>>()
         }
         false => row.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>(),
     };

@@ -17,6 +17,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -95,17 +96,24 @@ struct Served {
     offer: Offer,
 }
 
-/// What a mount was made of. A share that was removed and made anew has the name of the former one
-/// and is another.
+/// A share, and how it is offered. One that was removed and made anew has the name of the former
+/// one and is another.
 #[derive(Clone)]
 struct Offer {
     share: Arc<Share>,
     read_only: bool,
 }
 
+impl Offer {
+    /// Whether the other one is of the same share.
+    fn is_of(&self, other: &Offer) -> bool {
+        Arc::ptr_eq(&self.share, &other.share)
+    }
+}
+
 impl PartialEq for Offer {
     fn eq(&self, other: &Offer) -> bool {
-        Arc::ptr_eq(&self.share, &other.share) && self.read_only == other.read_only
+        self.is_of(other) && self.read_only == other.read_only
     }
 }
 
@@ -124,6 +132,7 @@ pub fn check() -> Outcome<()> {
 /// Serves until `stop` says so; then smbd ends, and the shares are unmounted.
 pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr, mut stop: watch::Receiver<bool>) {
     let directory = std::path::absolute(site.dir.join("smb")).unwrap_or_else(|_| site.dir.join("smb"));
+    let offering = Arc::clone(&node);
     let mut samba = Samba {
         node,
         directory,
@@ -163,6 +172,7 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
         }
         tokio::select! {
             () = sleep(LOOK_EVERY) => {}
+            () = offering.shares.changed_for_smb() => {}
             _ = stop.wait_for(|stop| *stop) => break,
         }
     }
@@ -185,7 +195,8 @@ impl Samba {
     /// Brings mounts, configuration and smbd to the present shares.
     fn keep(&mut self) -> Outcome<()> {
         let rows = self.node.registry()?.list().map_err(crate::node::shares::failed)?;
-        let named = rows.iter().map(|(name, row)| networks(row).map(|networks| (name.clone(), networks)));
+        let own = self.node.own_addresses();
+        let named = rows.iter().map(|(name, row)| networks(row, &own).map(|networks| (name.clone(), networks)));
         let networks: BTreeMap<String, Vec<Network>> = named.collect::<Outcome<_>>()?;
         let mut present: BTreeMap<String, Offer> = rows
             .into_iter()
@@ -211,10 +222,18 @@ impl Samba {
         }
         // Until smbd has the new ones: a failure in between is then repeated.
         self.networks.clear();
-        self.mounts.retain(|name, served| present.get(name) == Some(&served.offer));
+        if self.smbd.is_none() {
+            self.end_former();
+        }
+        self.leave_out_gone(&present);
         for (name, offer) in present {
-            if !self.mounts.contains_key(&name) {
-                self.take_in(name, offer);
+            match self.mounts.get_mut(&name) {
+                // The same mount, so that it binds files too that clients have open.
+                Some(served) => {
+                    served.mounted.set_read_only(offer.read_only);
+                    served.offer = offer;
+                }
+                None => self.take_in(name, offer),
             }
         }
         self.write(&networks)?;
@@ -227,6 +246,24 @@ impl Samba {
         }
         self.networks = networks;
         Ok(())
+    }
+
+    /// Unmounts the shares that are gone, and takes their directories away.
+    fn leave_out_gone(&mut self, present: &BTreeMap<String, Offer>) {
+        let is_there =
+            |name: &String, served: &Served| present.get(name).is_some_and(|offer| offer.is_of(&served.offer));
+        let gone: Vec<String> =
+            self.mounts.iter().filter(|(name, served)| !is_there(name, served)).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.mounts.remove(&name);
+            self.remove_place(&name);
+        }
+    }
+
+    /// Takes the directory of a share away that is not mounted there. A client that stays connected
+    /// would store files in it: smbd goes to it again by its path.
+    fn remove_place(&self, name: &str) {
+        let _ = fs::remove_dir(self.directory.join("mounts").join(name));
     }
 
     /// Leaves out the shares whose names Samba cannot take: it would get no configuration at all.
@@ -267,6 +304,7 @@ impl Samba {
                 let why = format!("SMB does not serve the share '{name}': {}", failure.error);
                 self.note(&share_subject(&name), &why);
                 self.again = Instant::now() + PAUSE_MAX;
+                self.remove_place(&name);
                 self.refused.insert(name, offer);
             }
         }
@@ -276,20 +314,17 @@ impl Samba {
         let mounts = self.directory.join("mounts");
         fs::create_dir_all(&mounts).map_err(|error| io_failure("make", &mounts, &error))?;
         let directory = mounts.join(name);
-        match fs::create_dir(&directory) {
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
             // Also where a killed server has left a dead mount: mounting clears it.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => made.map_err(|error| io_failure("make", &directory, &error))?,
         }
-        let options = MountOptions {
-            name: name.to_owned(),
-            read_only: offer.read_only,
-            dos_attributes: true,
-            ..MountOptions::default()
-        };
-        let locks = self.node.shares.lock_table(&offer.share);
-        mount_share(Arc::clone(&offer.share), &directory, &options, locks, tokio::runtime::Handle::current())
-            .map_err(|error| Failure::failed(error.to_string()))
+        let options = MountOptions { name: name.to_owned(), dos_attributes: true, ..MountOptions::default() };
+        let (share, locks) = (Arc::clone(&offer.share), self.node.shares.lock_table(&offer.share));
+        let mounted = mount_share(share, &directory, &options, locks, tokio::runtime::Handle::current());
+        let mounted = mounted.map_err(|error| Failure::failed(error.to_string()))?;
+        mounted.set_read_only(offer.read_only);
+        Ok(mounted)
     }
 
     fn write(&self, networks: &BTreeMap<String, Vec<Network>>) -> Outcome<()> {
@@ -320,7 +355,6 @@ impl Samba {
     }
 
     fn start(&self) -> Outcome<Child> {
-        self.end_former();
         let mut command = program("smbd");
         command.args(["--foreground", "--no-process-group"]).arg(configured_by(&self.directory));
         // At its end smbd signals its process group: it has one of its own.

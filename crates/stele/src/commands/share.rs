@@ -236,7 +236,7 @@ fn whole_view(view: &ShareView) -> String {
     text.push_str(&format!("\n{}", states(std::slice::from_ref(view))));
     text.push_str(&refusal(view));
     match mounts(view) {
-        Some([newer, older]) => text.push_str(&format!("\nClients mount it, as root:\n  {newer}\n  {older}\n")),
+        Some(commands) => text.push_str(&format!("\nClients mount it, as root:\n  {}\n", commands.join("\n  "))),
         None => text.push_str(&format!("\n{}\n", unmountable(view))),
     }
     text
@@ -253,20 +253,29 @@ fn unmountable(view: &ShareView) -> &'static str {
     }
 }
 
-/// The commands that mount a share, with NFS 4.1 and 3. A server that listens on all addresses
-/// leaves the host to the reader.
-fn mounts(view: &ShareView) -> Option<[String; 2]> {
-    let (nfs, port) = (view.nfs.as_deref()?, view.nfs_port?);
-    let place = match nfs.rsplit_once(":/")? {
-        ("0.0.0.0" | "::", name) => format!("HOST:/{name}"),
-        (address, name) if address.contains(':') => format!("[{address}]:/{name}"),
+/// What clients mount. A server that listens on all addresses leaves the host to the reader.
+fn place(view: &ShareView) -> Option<String> {
+    let nfs = view.nfs.as_deref()?;
+    Some(match nfs.rsplit_once(":/")? {
+        ("0.0.0.0" | "[::]", name) => format!("HOST:/{name}"),
         _ => nfs.to_owned(),
-    };
+    })
+}
+
+/// The commands that mount a share, with NFS 4.1 and 3. Where the server takes encrypted calls
+/// alone, with 4.1: that needs no call of the MOUNT protocol.
+fn mounts(view: &ShareView) -> Option<Vec<String>> {
+    let (place, port) = (place(view)?, view.nfs_port?);
     let own = if port == 2049 { String::new() } else { format!(",port={port}") };
-    Some([
-        format!("mount -t nfs -o vers=4.1{own} {place} /mnt"),
-        format!("mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} {place} /mnt"),
-    ])
+    let newer = |security: &str| format!("mount -t nfs -o vers=4.1{own}{security} {place} /mnt");
+    Some(match view.nfs_tls.as_deref() {
+        Some("required") => vec![newer(",xprtsec=tls")],
+        Some("mutual") => vec![newer(",xprtsec=mtls")],
+        _ => vec![
+            newer(""),
+            format!("mount -t nfs -o vers=3,nolock,proto=tcp,port={port},mountport={port} {place} /mnt"),
+        ],
+    })
 }
 
 /// The archive's last refusal, in a line.
@@ -299,7 +308,7 @@ fn table(views: &[ShareView]) -> String {
             if view.read_only { "read-only" } else { "read-write" }.to_owned(),
             commits,
             view.networks.join(" "),
-            view.nfs.clone().unwrap_or_else(|| "not served".to_owned()),
+            place(view).unwrap_or_else(|| "not served".to_owned()),
         ]);
     }
     table.render()
@@ -375,4 +384,50 @@ fn show_files(json: bool, views: &[FileView]) -> Outcome<()> {
     }
     print!("{}", table.render());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(nfs: &str) -> ShareView {
+        serde_json::from_value(serde_json::json!({
+            "name": "home", "nfs": nfs, "nfs_port": 2049, "cache_volume": "share-home", "archive_after_seconds": 10,
+            "commit_after_seconds": null, "commits": false, "default_retention": null, "retention_min_days": null,
+            "retention_max_days": null, "networks": [], "read_only": false, "squash": "root", "status": null,
+        }))
+        .expect("a share")
+    }
+
+    #[test]
+    fn the_reader_names_the_host_of_a_server_on_all_addresses() {
+        for (nfs, expected) in [
+            ("10.1.0.5:/home", "10.1.0.5:/home"),
+            ("[fd00::5]:/home", "[fd00::5]:/home"),
+            ("0.0.0.0:/home", "HOST:/home"),
+            ("[::]:/home", "HOST:/home"),
+        ] {
+            let view = served(nfs);
+            assert!(table(std::slice::from_ref(&view)).trim_end().ends_with(expected), "{nfs}");
+            assert_eq!(mounts(&view).expect("commands")[0], format!("mount -t nfs -o vers=4.1 {expected} /mnt"));
+        }
+    }
+
+    #[test]
+    fn a_server_that_requires_tls_is_mounted_with_tls() {
+        for (tls, expected) in [
+            (Some("required"), vec!["mount -t nfs -o vers=4.1,xprtsec=tls 10.1.0.5:/home /mnt"]),
+            (Some("mutual"), vec!["mount -t nfs -o vers=4.1,xprtsec=mtls 10.1.0.5:/home /mnt"]),
+            (
+                Some("offered"),
+                vec![
+                    "mount -t nfs -o vers=4.1 10.1.0.5:/home /mnt",
+                    "mount -t nfs -o vers=3,nolock,proto=tcp,port=2049,mountport=2049 10.1.0.5:/home /mnt",
+                ],
+            ),
+        ] {
+            let view = ShareView { nfs_tls: tls.map(str::to_owned), ..served("10.1.0.5:/home") };
+            assert_eq!(mounts(&view).expect("commands"), expected, "{tls:?}");
+        }
+    }
 }

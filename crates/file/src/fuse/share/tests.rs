@@ -29,7 +29,8 @@ async fn scene(mode: u32) -> (Share<Gate>, Inode) {
     let root = files.root();
     let numbers = Numbers { root, dos_attributes: true };
     let opened = Opened::default();
-    let share = Share { files, numbers, opened, locking: None, cache: Duration::ZERO, dos_attributes: true };
+    let (cache, read_only) = (Duration::ZERO, Arc::default());
+    let share = Share { files, numbers, opened, locking: None, cache, dos_attributes: true, read_only };
     let changes = Changes { mode: Some(mode), uid: Some(5), gid: Some(5), ..Changes::default() };
     let made = share.files.create(&Caller::ROOT, root, b"a", Creation::Guarded(changes)).await;
     (share, made.expect("a file").file.inode)
@@ -149,6 +150,41 @@ async fn no_rename_replaces_a_read_only_file_over_samba() {
     rename(b"b").await.expect("a share would refuse it until its time");
     share.files.no_change.store(false, Ordering::Relaxed);
     rename(b"c").await.expect("it is not read-only");
+}
+
+/// Also one that began before it was for reading only.
+#[tokio::test(start_paused = true)]
+async fn a_mount_that_becomes_read_only_refuses_every_change() {
+    let (share, inode) = scene(0o644).await;
+    let (user, root, mode) = (&user(5), share.files.root(), Changes { mode: Some(0o755), ..Changes::default() });
+    let (writing, reading) = (Opening::of(libc::O_RDWR), Opening::of(libc::O_RDONLY));
+    share.open(user, inode, writing).await.expect("it is open for writing");
+    share.read_only.store(true, Ordering::Relaxed);
+    let results = [
+        share.write(inode, 0, Bytes::from_static(b"x"), 0, false).await,
+        share.set_attributes(user, inode, mode.clone(), false).await.map(drop),
+        share.open(user, inode, writing).await,
+        share.open(user, inode, Opening::of(libc::O_RDONLY | libc::O_TRUNC)).await,
+        share.create(&Caller::ROOT, root, b"new", 0o644, reading).await.map(drop),
+        share.make_special(&Caller::ROOT, root, b"new", 0o644, Kind::Pipe).await.map(drop),
+        share.make(&Caller::ROOT, root, b"new", Node::Directory, mode).await.map(drop),
+        share.remove(&Caller::ROOT, root, b"a", Removal::File).await,
+        share.link(&Caller::ROOT, inode, root, b"new").await.map(drop),
+        share.rename(&Caller::ROOT, (root, b"a"), (root, b"new"), false).await,
+        share.set_attribute(user, inode, b"user.x", Bytes::new(), None).await,
+        share.set(user, inode, READ_ONLY).await,
+        share.remove_attribute(user, inode, b"user.x").await,
+        share.access(user, inode, libc::W_OK).await,
+    ];
+    for (at, result) in results.into_iter().enumerate() {
+        assert!(matches!(result, Err(FileError::ReadOnly(_))), "{at}: {result:?}");
+    }
+    share.commit(inode).await.expect("what was written before it");
+    share.access(user, inode, libc::R_OK).await.expect("reading");
+    share.open(user, inode, reading).await.expect("reading");
+    share.create(user, root, b"a", 0o644, reading).await.expect("what is there");
+    share.read_only.store(false, Ordering::Relaxed);
+    share.write(inode, 0, Bytes::from_static(b"x"), 0, false).await.expect("it takes changes again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,6 +32,24 @@ fn a_network_holds_what_begins_like_it() {
 }
 
 #[test]
+fn networks_with_the_same_addresses_are_the_same() {
+    for (one, other, expected) in [
+        ("10.0.0.0/8", "10.1.2.3/8", true),
+        ("10.0.0.0/8", "::ffff:10.0.0.0/104", true),
+        ("10.0.0.0/8", "10.0.0.0/9", false),
+        ("10.0.0.0/8", "11.0.0.0/8", false),
+        ("10.1.2.3", "10.1.2.3/32", true),
+        ("fd00::1/16", "fd00::/16", true),
+        ("fd00::/16", "fd01::/16", false),
+        ("0.0.0.0/0", "::/0", false),
+        ("0.0.0.0/0", "1.2.3.4/0", true),
+    ] {
+        let (one, other): (Network, Network) = (one.parse().unwrap(), other.parse().unwrap());
+        assert_eq!((one.is_same(&other), other.is_same(&one)), (expected, expected), "{one} {other}");
+    }
+}
+
+#[test]
 fn what_is_no_network_is_refused() {
     for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/", "10.0.0.0/+8", "host", "10.0.0.0/8/8", "/8"] {
         assert_eq!(text.parse::<Network>(), Err(ExportError::Network(text.to_owned())));

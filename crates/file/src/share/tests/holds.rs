@@ -44,9 +44,13 @@ async fn a_hold_on_a_former_version_keeps_the_name() {
     view.put("k", &content(2, 10)).await.expect("a put over a held version makes another version");
     let denied = view.delete("k").await;
     assert!(matches!(denied, Err(stele_archive::ArchiveError::Denied(_))), "{denied:?}");
+    let kept = async || view.share.kept(view.find("k").expect("the file")).await.expect("an answer");
+    let reason = kept().await.expect("a reason");
+    assert!(reason.contains(&first.version.to_string()) && reason.contains("hold"), "{reason}");
     keeps_its_name(&view.share, "other").await;
     settle(&view.stage, &view.share).await;
     hold(&view, "k", Some(first.version), false).await.expect("the hold is released by the path");
+    assert_eq!(kept().await, None);
     view.delete("k").await.expect("nothing is held any more");
 }
 

@@ -6,8 +6,9 @@ use stele_file::files::Files;
 use stele_file::share::Share;
 use stele_file::share::registry::is_archive_key;
 use stele_file::{Caller, FileError, Inode, Kind as FileKind};
+use stele_ground::counted_are;
 
-use super::open;
+use super::found::open;
 use crate::api::{Actor, Call};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
@@ -19,7 +20,11 @@ const LISTED_MAX: usize = 10_000;
 /// One file of a share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileView {
+    /// What is no text in it is shown as U+FFFD.
     pub name: String,
+    /// Its number in the share, as 16 hexadecimal digits. Calls take it instead of the path.
+    #[serde(default)]
+    pub inode: String,
     /// `file`, `directory`, `link` or `special`.
     pub kind: String,
     /// `open`, `archived` or `locked`; none of what has no content.
@@ -74,8 +79,9 @@ impl Call for Ls {
     }
 }
 
+/// The file of a path. What no file has as its path may be the number of one.
 fn find(share: &Share, name: &str, path: &str) -> Outcome<Inode> {
-    share.resolve(path).map_err(|error| failed_at(name, path, error))
+    share.resolve(path).or_else(|error| share.numbered(path).ok_or(error)).map_err(|error| failed_at(name, path, error))
 }
 
 /// A failure that names the file.
@@ -92,6 +98,7 @@ fn file_view(node: &Node, share: &Share, name: String, about: &stele_file::Attri
     let now = node.archive()?.compliance_time();
     Ok(FileView {
         name,
+        inode: format!("{:016x}", about.inode.0),
         kind: match about.kind {
             FileKind::File => "file",
             FileKind::Directory => "directory",
@@ -198,7 +205,14 @@ async fn explained(
 ) -> Outcome<stele_archive::Why> {
     let share = open(node, name)?;
     let inode = find(&share, name, path)?;
-    let state = share.state(inode).map_err(|error| failed_at(name, path, error))?;
+    let state =
+        share.state(inode).map_err(|error| match (failed_at(name, path, error), share.committed_below(inode)) {
+            (failure, Ok(count @ 1..)) => failure.next(format!(
+                "{} below it, and it keeps its name until they are removed; `stele share ls` shows them",
+                counted_are(count, "committed file")
+            )),
+            (failure, _) => failure,
+        })?;
     match node.archive()?.why(&actor.caller(), name, &state.key, version).await {
         Err(stele_archive::ArchiveError::NoSuchKey { .. }) => {
             Err(Failure::missing(format!("`{name}/{path}` is not archived; nothing retains it"))
@@ -207,6 +221,14 @@ async fn explained(
         other => {
             let mut why = other?;
             why.key = format!("{path} (inode {})", state.key);
+            // The file keeps its names while any of its versions is kept.
+            if version.is_none()
+                && !why.protected
+                && let Some(reason) = share.kept(inode).await.map_err(|error| failed_at(name, path, error))?
+            {
+                (why.protected, why.deletable_from) = (true, None);
+                why.reasons.insert(0, format!("the file keeps its name: {reason}"));
+            }
             Ok(why)
         }
     }

@@ -77,6 +77,37 @@ async fn no_client_waits_for_a_share_that_is_removed() {
 }
 
 #[test]
+fn this_machine_may_use_a_share_at_its_own_address_too() {
+    let own: IpAddr = "10.1.0.5".parse().unwrap();
+    let admits = |row: &ShareRow, client: &str| {
+        let networks = networks(row, &[own]).unwrap();
+        networks.iter().any(|network| network.contains(client.parse().unwrap()))
+    };
+    for (client, expected) in
+        [("127.0.0.1", true), ("::1", true), ("10.1.0.5", true), ("::ffff:10.1.0.5", true), ("10.1.0.6", false)]
+    {
+        assert_eq!(admits(&row(), client), expected, "{client}");
+    }
+    let named = ShareRow { networks: vec!["10.2.0.0/16".to_owned()], ..row() };
+    assert!(!admits(&named, "10.1.0.5") && !admits(&named, "127.0.0.1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_the_configuration_names_is_this_machine() {
+    let mut node = Arc::into_inner(services::tests::node(&Arc::new(AtomicBool::new(false))).await).unwrap();
+    let mut own = |nfs: &str, smb: &str| -> Vec<String> {
+        let at = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
+        (node.config.nfs.listen, node.config.smb.listen) = (at(nfs), at(smb));
+        node.own_addresses().iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(own("10.1.0.5:2049", "10.1.0.5:445"), ["10.1.0.5"]);
+    assert_eq!(own("10.1.0.5:2049", "[fd00::5]:445"), ["10.1.0.5", "fd00::5"]);
+    for listen in ["127.0.0.1:2049", "0.0.0.0:2049", "[::]:2049", "[::1]:2049", ""] {
+        assert!(own(listen, "").is_empty(), "{listen}");
+    }
+}
+
+#[test]
 fn pauses_between_attempts_grow_to_a_minute() {
     let (mut attempts, start) = (Attempts::default(), Instant::now());
     let mut due = Vec::new();
