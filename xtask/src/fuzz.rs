@@ -22,11 +22,14 @@ const BRIEF: &str = "brief";
 
 pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
     let targets = targets(root);
-    let Some(target) = target.filter(|target| targets.iter().any(|name| name == target)) else {
-        let said = target.map(|name| format!("x: there is no fuzz target '{name}'; ")).unwrap_or_default();
-        eprintln!("{said}targets: {}", targets.join(", "));
-        return ExitCode::from(2);
+    let Some(target) = target else {
+        println!("{}", targets.join("\n"));
+        return ExitCode::SUCCESS;
     };
+    if !targets.iter().any(|name| name == target) {
+        eprintln!("x: there is no fuzz target '{target}'; targets: {}", targets.join(", "));
+        return ExitCode::from(2);
+    }
     if !build(root, "release", Priority::Usual).args(["--bin", target]).status().is_ok_and(|status| status.success()) {
         eprintln!("x: the fuzz target '{target}' does not build");
         return ExitCode::FAILURE;

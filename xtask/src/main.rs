@@ -55,14 +55,15 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
-    /// Measure figures beside the peer or limit of the same run: ./x bench codes.
+    /// Measure figures beside the peer or limit of the same run: ./x bench codes. Without a name it
+    /// lists the benches.
     #[command(disable_help_flag = true)]
     Bench {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
     },
     /// Run simulated machines under faults, seed after seed; a failing one prints the command that
-    /// replays it.
+    /// replays it. Other campaigns work on real processes: ./x soak --help.
     #[command(disable_help_flag = true)]
     Soak {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -122,8 +123,11 @@ enum Task {
         inside: Option<Vec<PathBuf>>,
     },
     /// Write a pool of today's formats into one compressed file, for tests of later versions.
-    #[command(after_help = "Example:\n  ./x fixture crates/stele/tests/formats/pool-2.tar.xz")]
-    Fixture { file: PathBuf },
+    #[command(after_help = "Example:\n  ./x fixture crates/stele/tests/formats/pool-4.tar.xz")]
+    Fixture {
+        /// A new file: a fixture that is kept is never made again.
+        file: PathBuf,
+    },
     /// Format every file.
     Fmt,
     /// Check the house rules that no compiler knows.
@@ -142,6 +146,10 @@ fn main() -> ExitCode {
         Task::T { name, rest } => test_crate(&root, &name, &rest),
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
+        Task::Soak { rest } if asks_for_help(&rest) => {
+            println!("{CAMPAIGNS}");
+            become_crate("stele-sim", vec!["--help".into()])
+        }
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--files") => prove(&rest, "files"),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--objects") => prove(&rest, "objects"),
@@ -158,10 +166,16 @@ fn main() -> ExitCode {
             _ => ExitCode::from(2),
         },
         Task::Package { check, built, clean, .. } => package::run(&root, check, built, clean),
-        Task::Fixture { file } => {
-            let test = ["--test", "program", "formats::the_fixture", "--", "--nocapture"];
-            hand_over(tests().args(test).env("STELE_FIXTURE", root.join(file)))
-        }
+        Task::Fixture { file } => match new_fixture(&root, &file) {
+            Ok(path) => {
+                let test = ["--test", "program", "formats::the_fixture", "--", "--nocapture"];
+                hand_over(tests().args(test).env("STELE_FIXTURE", path))
+            }
+            Err(reason) => {
+                eprintln!("x: {reason}");
+                ExitCode::from(2)
+            }
+        },
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
         Task::Tidy => {
             let faults = tidy::check(&root);
@@ -178,7 +192,8 @@ fn cargo() -> Command {
 }
 
 /// Tests of the workspace, built as `./x test` builds them: another choice of packages would
-/// rebuild all with other features. The demonstration is left out, since it has no tests.
+/// rebuild all with other features. The demonstration is left out: it alone needs the largest
+/// library, for one test (`./x t demo`).
 fn tests() -> Command {
     let mut command = cargo();
     command.args(["test", "--locked", "--release", "--workspace", "--exclude", "stele-demo"]);
@@ -191,13 +206,49 @@ fn root() -> PathBuf {
     manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
 
+/// Where a fixture is to be written. One that is there holds the formats of its time.
+fn new_fixture(root: &Path, file: &Path) -> Result<PathBuf, String> {
+    let path = root.join(file);
+    match path.exists() {
+        false => Ok(path),
+        true => Err(format!("{} is there, and a fixture is never made again: name a new file", path.display())),
+    }
+}
+
+/// The campaigns that are tests of the workspace. The help of the simulated world has the others.
+const CAMPAIGNS: &str = "\
+Campaigns on real processes, which are tests of the workspace and are built first:
+
+  ./x soak --admin [SECONDS [SEED]]   all that root's commands can do to a pool that holds records
+  ./x soak --block SECONDS            NBD with damage, missing drives, kills and power cuts; each for this time
+  ./x soak --days [N [SEED]] [--json] an operator's days: drives pulled, lost and replaced under load
+  ./x soak --files SECONDS [SEED]     a share through NFS, a mount and S3 at once, with kills and damage
+  ./x soak --objects SECONDS [SEED]   versions of a bucket through S3, with kills
+
+All other options are those of stele-sim, which ./x soak starts.
+";
+
+fn asks_for_help(rest: &[OsString]) -> bool {
+    rest.iter().any(|word| word == "--help" || word == "-h")
+}
+
+/// Whether a program starts servers, so that it needs the program `stele` beside it: with one of
+/// these words, the name of a bench or an option of the simulated world.
+fn starts_servers(package: &str, rest: &[OsString]) -> bool {
+    let words: &[&str] = match package {
+        "stele-demo" => return !asks_for_help(rest),
+        "stele-bench" => &["backup", "block", "file", "large", "s3"],
+        "stele-sim" => &["--drives"],
+        _ => &[],
+    };
+    rest.iter().any(|given| words.iter().any(|word| given == word)) && !asks_for_help(rest)
+}
+
 /// Builds a crate's binary, and `stele` beside it for crates that start it, and then becomes that
 /// binary. Cargo reports its progress on standard error, so that a first build of minutes does not
 /// look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
-    let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
-    let starts_servers = package == "stele-demo" || ["s3", "block", "file", "--drives"].contains(&first);
-    let packages: &[&str] = if starts_servers { &["stele", package] } else { &[package] };
+    let packages: &[&str] = if starts_servers(package, &rest) { &["stele", package] } else { &[package] };
     let built =
         cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["--package", name])).status();
     if !built.is_ok_and(|status| status.success()) {
@@ -324,3 +375,6 @@ fn hand_over(command: &mut Command) -> ExitCode {
     eprintln!("x: cannot start {}: {reason}", command.get_program().display());
     ExitCode::FAILURE
 }
+
+#[cfg(test)]
+mod tests;

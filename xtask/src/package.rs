@@ -31,6 +31,9 @@ const SHARED: [&str; 8] = [
     "read_pool_volumes.py",
 ];
 
+/// Folders of documents. An operator reads them without the repository, from OPERATIONS.md on.
+const DOCUMENTS: [&str; 6] = ["", "SEMANTICS", "FORMAT", "docs", "docs/decisions", "docs/runbooks"];
+
 type Done<T> = Result<T, String>;
 
 /// The built package.
@@ -162,8 +165,8 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
     for path in SHARED {
         all.push(file(root.join("contrib").join(path), &format!("usr/share/stele/{path}"), 0o644)?);
     }
-    for name in ["README.md", "OPERATIONS.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
-        all.push(file(root.join(name), &format!("usr/share/doc/stele/{name}"), 0o644)?);
+    for name in documents(root)? {
+        all.push(file(root.join(&name), &format!("usr/share/doc/stele/{name}"), 0o644)?);
     }
     for entry in fs::read_dir(folder.join("man")).map_err(|error| format!("no man pages were made: {error}"))? {
         let path = entry.map_err(|error| error.to_string())?.path();
@@ -172,6 +175,22 @@ fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
         all.push(Entry { bytes: archive::gzip(&page.bytes)?, ..page });
     }
     all.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(all)
+}
+
+/// Every document, and the licences, by their paths in the repository.
+fn documents(root: &Path) -> Done<Vec<String>> {
+    let mut all: Vec<String> = ["LICENSE-APACHE", "LICENSE-MIT", "docs/stack.svg"].map(str::to_owned).into();
+    for folder in DOCUMENTS {
+        let place = root.join(folder);
+        let entries = fs::read_dir(&place).map_err(|error| format!("cannot read {}: {error}", place.display()))?;
+        for entry in entries {
+            let name = entry.map_err(|error| error.to_string())?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".md") {
+                all.push(Path::new(folder).join(name).display().to_string());
+            }
+        }
+    }
     Ok(all)
 }
 

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use crate::step::{self, Outcome};
 
 /// The programs of the unit tests. Examples are left out, since clippy checks them and each would
-/// rebuild the archive. The demonstration is left out too: it has no tests, and it alone needs the
+/// rebuild the archive. The demonstration is left out too: it has one test, and it alone needs the
 /// largest library.
 pub const KINDS: [&str; 3] = ["--lib", "--bins", "--tests"];
 

@@ -48,6 +48,11 @@ const WHY: &str = "why, p99";
 const POLICY: &str = "policy of 20 statements, per request";
 const RECEIPT: &str = "receipt of a 4 KiB put, CPU";
 const FIND: [&str; 4] = ["find by tag", "find by class", "find by date", "find by matter"];
+/// Beside the target of a selective search, behind its name.
+const BESIDE_TARGET: &str = ", beside the target";
+/// Milliseconds of a selective search among ten million versions.
+const FIND_MAX: f64 = 1000.0;
+const FIND_TARGET: &str = "the target, with ten million versions";
 const HOLD: &str = "hold on a selection";
 const HOLD_MEMORY: &str = "hold on a selection, memory growth";
 const SCAN: &str = "expiration, versions that stay";
@@ -64,7 +69,8 @@ struct Run<'b> {
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     let all = [LOAD, LIST, WHY, POLICY, RECEIPT, HOLD, HOLD_MEMORY, SCAN, SCAN_AGAIN, EXPIRE];
-    if !all.iter().chain(&FIND).chain(&proof::CASES).any(|case| bench.wants(case)) {
+    let finds = FIND.iter().fold(false, |any, case| bench.wants_any(case, ["", BESIDE_TARGET]) || any);
+    if !bench.wants_any("", all.into_iter().chain(proof::CASES)) && !finds {
         return Ok(());
     }
     // A whole number of each group.
@@ -251,7 +257,7 @@ impl Run<'_> {
 
     fn find(&mut self, cases: &[&'static str]) -> Result<(), String> {
         for &name in cases {
-            if !self.bench.wants(name) {
+            if !self.bench.wants_any(name, ["", BESIDE_TARGET]) {
                 continue;
             }
             let mut query = FindQuery { selection: selection(""), ..FindQuery::default() };
@@ -282,6 +288,8 @@ impl Run<'_> {
                 theirs.push(self.walk()?);
             }
             self.bench.figures(name, MILLISECONDS, &ours, Some(("list of all versions", middle(&mut theirs))), None);
+            let beside = format!("{name}{BESIDE_TARGET}");
+            self.bench.figures(&beside, MILLISECONDS, &ours, Some((FIND_TARGET, FIND_MAX)), Some(1.0));
         }
         Ok(())
     }

@@ -8,17 +8,19 @@
 //! most of the time on a small machine. Writes are counted with their consequences: the bench
 //! writes six times the dirty limit, and CPU time counts until no block is dirty any more.
 //!
-//! The rounds of Stele and its peers alternate. The medians are shown, and Stele's spread. A whole
-//! run writes `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside it.
+//! The rounds of Stele and its peers alternate. The medians are shown, and Stele's spread. With
+//! `--write-docs` a whole run writes `docs/block.md`, with the tables of the paper "fc8-end-to-end"
+//! beside it.
 
 mod client;
 mod iscsi;
+mod limit;
 mod page;
 mod servers;
 
 use std::time::Duration;
 
-use crate::harness::{Bench, Unit};
+use crate::harness::{Bench, TARGET, Unit};
 use client::{FioResult, Load, cpu_time};
 use page::{Figures, Page};
 use servers::{Nbdkit, QemuNbd, SteleBlockServer};
@@ -40,10 +42,21 @@ struct Case {
     cpu_target: Option<f64>,
     /// Smallest ratio of our rate to the best peer's.
     rate_target: Option<f64>,
+    /// Largest server CPU of ours for an operation.
+    cpu_max: Option<f64>,
+    /// Smallest share of what the copy through the socket and the array alone allow.
+    limit_share: Option<f64>,
 }
 
+/// The most server CPU, in microseconds, that a write of 4 KiB is to take, its destage included.
+const SMALL_WRITE_MAX: f64 = 10.0;
+/// The same for a write of 256 KiB: half of the 170 us that one took when the target was set.
+const LARGE_WRITE_MAX: f64 = 85.0;
+/// The same for a read of 256 KiB from the drives: half of 180 us.
+const COLD_READ_MAX: f64 = 90.0;
+
 const fn case(transport: &'static str, name: &'static str, load: Load) -> Case {
-    Case { transport, name, load, cpu_target: None, rate_target: None }
+    Case { transport, name, load, cpu_target: None, rate_target: None, cpu_max: None, limit_share: None }
 }
 
 impl Case {
@@ -53,13 +66,28 @@ impl Case {
     const fn rate(self, ratio: f64) -> Case {
         Case { rate_target: Some(ratio), ..self }
     }
+    const fn cpu_max(self, microseconds: f64) -> Case {
+        Case { cpu_max: Some(microseconds), ..self }
+    }
+    const fn of_limit(self, share: f64) -> Case {
+        Case { limit_share: Some(share), ..self }
+    }
+
+    /// What stands behind its name, for each of its figures.
+    fn ends(&self) -> Vec<&'static str> {
+        let more = [(self.cpu_max, CPU_MAX_SUFFIX), (self.limit_share, LIMIT_SUFFIX)];
+        let more = more.into_iter().filter(|(target, _)| target.is_some()).map(|(_, end)| end);
+        ["", CPU_SUFFIX].into_iter().chain(more).collect()
+    }
 }
 
 const CASES: &[Case] = &[
     case("unix", "4 KiB read", Load::small("randread", "4k")).cpu(1.0).rate(1.0),
-    case("unix", "4 KiB read, 2 jobs", Load::small("randread", "4k").jobs(2)).cpu(1.0),
-    case("unix", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5),
-    case("unix", "4 KiB write, 2 jobs", Load::small("randwrite", "4k").jobs(2).total("192m")).cpu(0.5),
+    case("unix", "4 KiB read, 2 jobs", Load::small("randread", "4k").jobs(2)).cpu(1.0).rate(1.0),
+    case("unix", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5).cpu_max(SMALL_WRITE_MAX),
+    case("unix", "4 KiB write, 2 jobs", Load::small("randwrite", "4k").jobs(2).total("192m"))
+        .cpu(0.5)
+        .cpu_max(SMALL_WRITE_MAX),
     case("unix", "50/50 at 512 B", Load::small("randrw", "512")),
     case("unix", "50/50 at 4 KiB", Load::small("randrw", "4k")),
     case("unix", "50/50 at 8 KiB", Load::small("randrw", "8k")),
@@ -67,12 +95,12 @@ const CASES: &[Case] = &[
     case("unix", "50/50 at 4 KiB, 2 jobs", Load::small("randrw", "4k").jobs(2)),
     case("unix", "50/50 at 8 KiB, 2 jobs", Load::small("randrw", "8k").jobs(2)),
     case("unix", "256 KiB read", Load::large("read")).rate(1.0),
-    case("unix", "256 KiB write", Load::large("write").total("1g")),
+    case("unix", "256 KiB write", Load::large("write").total("1g")).cpu_max(LARGE_WRITE_MAX).of_limit(0.5),
     case("tcp", "4 KiB read", Load::small("randread", "4k")).cpu(1.0).rate(1.0),
-    case("tcp", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5),
+    case("tcp", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5).cpu_max(SMALL_WRITE_MAX),
     case("tcp", "50/50 at 4 KiB", Load::small("randrw", "4k")),
     case("tcp", "256 KiB read", Load::large("read")).rate(1.0),
-    case("tcp", "256 KiB write", Load::large("write").total("1g")),
+    case("tcp", "256 KiB write", Load::large("write").total("1g")).cpu_max(LARGE_WRITE_MAX),
 ];
 
 /// The workloads of the paper's first table besides the 50/50 mixes above; Stele alone, two jobs.
@@ -95,7 +123,9 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     bench
         .note("Stele: 1 GiB, mirror-2 on 12 file drives in memory, digests, write-back, a cache that holds the volume");
     bench.note("peers: nbdkit memory (1 GiB), qemu-nbd on a file in memory; client: fio nbd, depth 32 (256 KiB: 8)");
-    {
+    let transports = ["unix", "tcp"].into_iter().fold(false, |any, transport| wants(bench, transport) || any);
+    let paper = bench.wants_any("unix ", PAPER.iter().map(|(name, _)| *name));
+    if iscsi::wants(bench) || transports || paper {
         let stele = SteleBlockServer::start("mirror-2", "1536MiB")?;
         for transport in ["unix", "tcp"] {
             beside_peers(bench, &mut page, &stele, transport)?;
@@ -108,12 +138,16 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     for code in ["mirror-2", "8+2"] {
         cold(bench, &mut page, code)?;
     }
-    if bench.is_whole() {
-        let (path, text) = (page::PATH, page.text());
-        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
-        bench.note(&format!("the tables are in {path}"));
-    }
-    Ok(())
+    bench.write_page(page::PATH, &page.text())
+}
+
+/// Whether `--case` selects a case over this transport beside peers.
+fn wants(bench: &Bench, transport: &str) -> bool {
+    let cases = CASES.iter().filter(|case| case.transport == transport);
+    let names = cases.flat_map(|case| case.ends().into_iter().map(|end| format!("{}{end}", case.name)));
+    let duplex = DUPLEX.iter().flat_map(|(name, _)| DUPLEX_ENDS.map(|end| format!("{name}{end}")));
+    let names: Vec<String> = names.chain(duplex).chain([LATENCY, COPY].map(str::to_owned)).collect();
+    bench.wants_any(&format!("{transport} "), names.iter().map(String::as_str))
 }
 
 fn beside_peers(
@@ -122,13 +156,7 @@ fn beside_peers(
     stele: &SteleBlockServer,
     transport: &'static str,
 ) -> Result<(), String> {
-    let names =
-        CASES.iter().filter(|case| case.transport == transport).map(|case| format!("{transport} {}", case.name));
-    let others = DUPLEX.iter().map(|(name, _)| format!("{transport} {name}"));
-    let others = others.chain([LATENCY, COPY].map(|name| format!("{transport} {name}")));
-    let wanted =
-        names.chain(others).any(|name| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{name}{end}"))));
-    if !wanted {
+    if !wants(bench, transport) {
         return Ok(());
     }
     let trio =
@@ -179,6 +207,16 @@ impl Trio<'_> {
 }
 
 const CPU_SUFFIX: &str = ": server CPU";
+/// The same beside what it is to be at most.
+const CPU_MAX_SUFFIX: &str = ": server CPU, beside the target";
+const LIMIT_SUFFIX: &str = ", beside socket and array alone";
+
+/// Reports server CPU beside what it is to be at most.
+fn beside_most(bench: &mut Bench, name: &str, cpu: &[f64], most: Option<f64>) {
+    if let Some(most) = most {
+        bench.figures(&format!("{name}{CPU_MAX_SUFFIX}"), CPU, cpu, Some((TARGET, most)), Some(1.0));
+    }
+}
 
 fn rounds(bench: &Bench) -> u32 {
     bench.rounds().min(ROUNDS_MAX)
@@ -210,7 +248,7 @@ fn measured(
 fn compare(bench: &mut Bench, page: &mut Page, case: &Case, trio: &Trio<'_>) -> Result<(), String> {
     let name = format!("{} {}", case.transport, case.name);
     let cpu_name = format!("{name}{CPU_SUFFIX}");
-    if !bench.wants(&name) && !bench.wants(&cpu_name) {
+    if !bench.wants_any(&name, case.ends()) {
         return Ok(());
     }
     let large = case.load.is_large();
@@ -234,6 +272,11 @@ fn compare(bench: &mut Bench, page: &mut Page, case: &Case, trio: &Trio<'_>) -> 
     let best = if kit >= qemu { ("nbdkit memory", kit) } else { ("qemu-nbd", qemu) };
     bench.figures(&name, unit, &rate[0], Some(best), case.rate_target);
     bench.figures(&cpu_name, CPU, &cpu[0], Some(("nbdkit memory", median(&cpu[1]))), case.cpu_target);
+    beside_most(bench, &name, &cpu[0], case.cpu_max);
+    if let Some(share) = case.limit_share {
+        let alone = Some(("the copy through the socket and the array", limit::megabytes()?));
+        bench.figures(&format!("{name}{LIMIT_SUFFIX}"), unit, &rate[0], alone, Some(share));
+    }
     bench.note(&format!("{name}: qemu-nbd {qemu:.0} {} at {:.1} us/op", unit.name, median(&cpu[2])));
     let medians = |sides: &[Vec<f64>; 3]| [0, 1, 2].map(|side| median(&sides[side]));
     page.beside.push(Figures { name, unit: unit.name, rate: medians(&rate), cpu: Some(medians(&cpu)) });
@@ -258,6 +301,7 @@ fn alone(bench: &mut Bench, page: &mut Page, stele: &SteleBlockServer, name: &st
 
 /// Reading and writing at once at these depths, half of it each, as in the paper's second table.
 const DUPLEX: &[(&str, u32)] = &[("256 KiB full duplex at 32", 32), ("256 KiB full duplex at 160", 160)];
+const DUPLEX_ENDS: [&str; 4] = [", read", ", write", ", sum", CPU_SUFFIX];
 
 fn duplex(
     bench: &mut Bench,
@@ -268,17 +312,26 @@ fn duplex(
     depth: u32,
 ) -> Result<(), String> {
     let name = format!("{transport} {name}");
-    if !bench.wants(&name) {
+    if !bench.wants_any(&name, DUPLEX_ENDS) {
         return Ok(());
     }
     let load = |pattern| Load::large(pattern).span("512m").depth(depth / 2);
-    let mut writes = Vec::new();
+    let (mut writes, mut cpu) = (Vec::new(), Vec::new());
+    let ours = trio.stele.url(transport);
     let reads = trio.rounds(rounds(bench), transport, |url| {
-        std::thread::scope(|scope| {
+        let begun = cpu_time(trio.stele.process);
+        let (read, wrote) = std::thread::scope(|scope| {
             let reader = scope.spawn(|| client::run(url, &load("read")));
-            writes.push(client::run(url, &load("write"))?.megabytes);
-            Ok(reader.join().map_err(|_| "the reader died".to_owned())??.megabytes)
-        })
+            let wrote = client::run(url, &load("write"))?;
+            Ok::<_, String>((reader.join().map_err(|_| "the reader died".to_owned())??, wrote))
+        })?;
+        if url == ours {
+            trio.stele.settle()?;
+            let used = (cpu_time(trio.stele.process) - begun) as f64 / 1000.0;
+            cpu.push(used / (read.operations + wrote.operations).max(1.0));
+        }
+        writes.push(wrote.megabytes);
+        Ok(read.megabytes)
     })?;
     // In the order of `rounds`: the three servers in turns; the first three are thrown away.
     let wrote = |side: usize| -> Vec<f64> { writes.iter().copied().skip(3 + side).step_by(3).collect() };
@@ -288,6 +341,8 @@ fn duplex(
     bench.figures(&format!("{name}, read"), STREAM, &reads[0], kit(&reads[1]), None);
     bench.figures(&format!("{name}, write"), STREAM, &wrote(0), kit(&wrote(1)), None);
     bench.figures(&format!("{name}, sum"), STREAM, &sum(0), kit(&sum(1)), None);
+    // The first round warms up.
+    bench.figures(&format!("{name}{CPU_SUFFIX}"), CPU, &cpu[1..], None, None);
     let side = |side: usize| [median(&reads[side]), median(&wrote(side)), median(&sum(side))];
     page.duplex.push((name, [side(0), side(1), side(2)]));
     trio.stele.settle()
@@ -333,20 +388,24 @@ fn copying(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str)
 /// does that.
 fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
     let loads = [
-        ("4 KiB read", Load::small("randread", "4k")),
-        ("4 KiB write", Load::small("randwrite", "4k").total("384m")),
-        ("256 KiB read", Load::large("read")),
-        ("256 KiB write", Load::large("write").total("1g")),
+        ("4 KiB read", Load::small("randread", "4k"), None),
+        ("4 KiB write", Load::small("randwrite", "4k").total("384m"), Some(SMALL_WRITE_MAX)),
+        ("256 KiB read", Load::large("read"), Some(COLD_READ_MAX)),
+        ("256 KiB write", Load::large("write").total("1g"), Some(LARGE_WRITE_MAX)),
     ];
-    let named = loads.map(|(name, load)| (format!("{code}, small cache: {name}"), load));
-    if !named.iter().any(|(name, _)| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{name}{end}")))) {
+    let named = loads.map(|(name, load, most)| (format!("{code}, small cache: {name}"), load, most));
+    let figures = |most: &Option<f64>| ["", CPU_SUFFIX].into_iter().chain(most.map(|_| CPU_MAX_SUFFIX));
+    if !named.iter().fold(false, |any, (name, _, most)| bench.wants_any(name, figures(most)) || any) {
         return Ok(());
     }
     let stele = SteleBlockServer::start(code, "128MiB")?;
     let url = stele.url("unix");
     client::fill(&url)?;
     stele.settle()?;
-    for (name, load) in &named {
+    for (name, load, most) in &named {
+        if !bench.wants_any(name, figures(most)) {
+            continue;
+        }
         let (mut rates, mut cpu) = (Vec::new(), Vec::new());
         for _ in 0..rounds(bench) {
             let (ran, used) = measured(load, &url, stele.process, Some(&stele))?;
@@ -356,6 +415,7 @@ fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
         let unit = if load.is_large() { STREAM } else { RATE };
         bench.figures(name, unit, &rates, None, None);
         bench.figures(&format!("{name}{CPU_SUFFIX}"), CPU, &cpu, None, None);
+        beside_most(bench, name, &cpu, *most);
         page.cold.push((name.clone(), unit.name, median(&rates), median(&cpu)));
     }
     Ok(())

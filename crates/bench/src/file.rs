@@ -122,18 +122,30 @@ struct Ran {
     cpu: f64,
 }
 
+const PEAK: &str = "memory of the server after all cases";
+
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    servers::apart()?;
-    let stele = SteleFileServer::start("1GiB")?;
-    let wanted = |name: &str| bench.wants(name) || bench.wants(&format!("{name}{CPU_SUFFIX}"));
-    if CASES.iter().any(|case| wanted(case.name)) || bench.wants(PING) {
-        bench.note("Stele: cache volume with 2 copies and digests on 6 file drives in memory; Ganesha: VFS on memory");
-        beside_ganesha(bench, &stele)?;
+    // Names first: the servers take root, and seconds to start.
+    let calls = CASES.iter().map(|case| case.name).chain([PING]);
+    let calls = calls.fold(false, |any, name| bench.wants_any(name, ["", CPU_SUFFIX]) || any);
+    let few = bench.wants_any("", archiving::NAMES.into_iter().chain([PEAK])) || calls;
+    let many = million::wants(bench);
+    if !few && !many {
+        return Ok(());
     }
-    archiving::run(bench, &stele)?;
-    let peak = Usage::of(stele.process()).resident_peak_bytes as f64 / f64::from(1 << 20);
-    bench.figure("memory of the server after all cases", MEMORY, peak, None, None);
-    drop(stele);
+    servers::apart()?;
+    if few {
+        let stele = SteleFileServer::start("1GiB")?;
+        if calls {
+            bench.note(
+                "Stele: cache volume with 2 copies and digests on 6 file drives in memory; Ganesha: VFS on memory",
+            );
+            beside_ganesha(bench, &stele)?;
+        }
+        archiving::run(bench, &stele)?;
+        let peak = Usage::of(stele.process()).resident_peak_bytes as f64 / f64::from(1 << 20);
+        bench.figure(PEAK, MEMORY, peak, None, None);
+    }
     million::run(bench)
 }
 
@@ -260,7 +272,7 @@ fn beside_ganesha(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), Stri
     let mut theirs = Side::new(ganesha.mount()?, ganesha.process).map_err(|error| format!("{PEER}: {error}"))?;
     let rounds = bench.rounds().min(ROUNDS_MAX);
     let mut both = |name: &str, round: &dyn Fn(&mut Side) -> Result<Ran, String>, marks: (Option<f64>, Option<f64>)| {
-        if !bench.wants(name) && !bench.wants(&format!("{name}{CPU_SUFFIX}")) {
+        if !bench.wants_any(name, ["", CPU_SUFFIX]) {
             return Ok::<(), String>(());
         }
         let (mut our, mut their) = (Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 
 mod report;
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 pub use report::Row;
@@ -10,13 +11,20 @@ pub use report::Row;
 /// The options of the command line.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Words that a case's name must contain.
+    /// Words that a case's name must contain, in either case.
     pub pattern: String,
     pub json: bool,
     pub rounds: u32,
     /// Versions in the bench of the archive.
     pub versions: Option<u64>,
+    /// Whether a whole run writes its page of the documents.
+    pub write_docs: bool,
 }
+
+/// The name of a reference that is no peer and no limit, but the figure to reach.
+pub const TARGET: &str = "the target";
+/// Names that are shown if the pattern fits none; the rest is counted.
+const NAMES_MAX: usize = 60;
 
 /// A bench in progress.
 #[derive(Debug)]
@@ -25,6 +33,15 @@ pub struct Bench {
     options: Options,
     rows: usize,
     missed: usize,
+    names: RefCell<Names>,
+}
+
+/// What the pattern was compared with.
+#[derive(Debug, Default)]
+struct Names {
+    fits: bool,
+    /// Those that it does not fit.
+    others: Vec<String>,
 }
 
 /// The unit of a figure, and its better direction.
@@ -58,7 +75,6 @@ impl Unit {
     }
 
     /// A unit in which less is better: times, CPU, memory.
-    #[allow(dead_code)] // For benches that measure CPU or memory.
     pub const fn less(name: &'static str) -> Unit {
         Unit { name, more_is_better: false }
     }
@@ -66,12 +82,24 @@ impl Unit {
 
 impl Bench {
     pub fn new(name: &'static str, options: Options) -> Bench {
-        Bench { name, options, rows: 0, missed: 0 }
+        Bench { name, options, rows: 0, missed: 0, names: RefCell::default() }
     }
 
     /// Whether `--case` selects this case; ask before a costly set-up.
     pub fn wants(&self, case: &str) -> bool {
-        self.options.pattern.split_whitespace().all(|word| case.contains(word))
+        let lower = case.to_lowercase();
+        let fits = self.options.pattern.split_whitespace().all(|word| lower.contains(&word.to_lowercase()));
+        let mut names = self.names.borrow_mut();
+        names.fits |= fits;
+        if !fits && !names.others.iter().any(|other| other == case) {
+            names.others.push(case.to_owned());
+        }
+        fits
+    }
+
+    /// Whether `--case` selects a case whose name is one of these, each behind the same beginning.
+    pub fn wants_any<'n>(&self, begin: &str, ends: impl IntoIterator<Item = &'n str>) -> bool {
+        ends.into_iter().fold(false, |any, end| self.wants(&format!("{begin}{end}")) || any)
     }
 
     /// Whether no case is left out.
@@ -84,7 +112,6 @@ impl Bench {
     }
 
     /// Reports a figure that another case produced: without rounds and spread.
-    #[allow(dead_code)] // For benches that start servers.
     pub fn figure(&mut self, name: &str, unit: Unit, value: f64, reference: Option<(&str, f64)>, target: Option<f64>) {
         if self.wants(name) {
             let reference = reference.map(|(name, value)| (name.to_owned(), value));
@@ -125,12 +152,35 @@ impl Bench {
         }
     }
 
-    /// Number of missed targets.
-    pub fn finish(self) -> usize {
-        if self.rows == 0 {
-            eprintln!("bench: no case of {} has all the words '{}'", self.name, self.options.pattern);
+    /// Writes a page of the documents from a whole run, if the command line asks for it: a page is
+    /// tracked, and a bench changes nothing that is tracked by itself.
+    pub fn write_page(&self, path: &str, text: &str) -> Result<(), String> {
+        if !self.is_whole() {
+            return Ok(());
         }
-        self.missed
+        if !self.options.write_docs {
+            self.note(&format!("--write-docs writes these figures to {path}"));
+            return Ok(());
+        }
+        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
+        self.note(&format!("the tables are in {path}"));
+        Ok(())
+    }
+
+    /// Number of missed targets. An error if nothing was measured.
+    pub fn finish(self) -> Result<usize, String> {
+        let Names { fits, others } = self.names.into_inner();
+        match self.rows {
+            0 if fits => Err(format!("no case of {} could be measured; the notes above say why", self.name)),
+            0 => {
+                let shown = others.iter().take(NAMES_MAX).map(|name| format!("\n  {name}")).collect::<String>();
+                let more = others.len().saturating_sub(NAMES_MAX);
+                let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+                let (name, pattern) = (self.name, &self.options.pattern);
+                Err(format!("no case of {name} has all the words '{pattern}'; there are:{shown}{more}"))
+            }
+            _ => Ok(self.missed),
+        }
     }
 
     fn report(
@@ -174,7 +224,6 @@ impl<'a> Case<'a> {
     }
 
     /// Adds a figure from another place, which the name must give.
-    #[allow(dead_code)] // For peers that are not on every machine.
     pub fn against(mut self, name: impl Into<String>, value: f64) -> Case<'a> {
         self.peer = Peer::Known(name.into(), value);
         self

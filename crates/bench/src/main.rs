@@ -1,4 +1,6 @@
-//! `./x bench NAME [--case PATTERN] [--json]`: figures beside the peer or limit of the same run.
+//! `./x bench NAME [--case PATTERN] [--json]`: figures beside the peer, limit or target.
+//!
+//! docs/marks.md lists every target, with the case that shows it. No case has a softer one.
 //!
 //! # To add a bench or a case
 //!
@@ -71,16 +73,29 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("streams", "sequential streams on modelled hard drives beside their heads, in virtual time", streams::run),
 ];
 
-/// Measures Stele beside its peers and limits.
+/// The benches that can write a page of docs/.
+const WITH_PAGES: [&str; 3] = ["block", "rebuild", "streams"];
+
+const HELP: &str = "\
+Each line shows Stele's figure, the figure of a peer, a limit or a target, and the ratio of both: above 1, Stele is
+better. docs/marks.md lists the targets.
+
+Exit codes: 0 done, 1 failed or, with --check, a target was missed, 2 wrong usage or no such case.
+
+Examples:
+  ./x bench
+  ./x bench codes
+  ./x bench codes --case '8+2 64 KiB' --json
+  ./x bench block --write-docs";
+
+/// Measure Stele beside its peers and limits
 #[derive(Parser)]
-#[command(
-    name = "stele-bench",
-    after_help = "Examples:\n  ./x bench codes\n  ./x bench codes --case '8+2 64 KiB' --json"
-)]
+#[command(name = "stele-bench", bin_name = "./x bench", after_help = HELP)]
 struct Arguments {
     /// The bench to run [default: list the benches].
     name: Option<String>,
-    /// Only cases whose name contains every word of PATTERN.
+    /// Only cases whose name contains every word of PATTERN, in upper or lower case. A pattern that
+    /// fits none lists them.
     #[arg(long, value_name = "PATTERN")]
     case: Option<String>,
     /// One JSON object a line instead of a table.
@@ -95,6 +110,22 @@ struct Arguments {
     /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
+    /// Write the page of the benches block, rebuild and streams: docs/NAME.md.
+    #[arg(long, conflicts_with = "case")]
+    write_docs: bool,
+}
+
+/// Why the options do not fit the bench.
+fn misfit(name: &str, arguments: &Arguments) -> Option<String> {
+    if arguments.versions.is_some() && name != "archive" {
+        return Some(format!("--versions is for the bench archive, not for {name}"));
+    }
+    let writes = arguments.write_docs && !WITH_PAGES.contains(&name);
+    writes.then(|| format!("{name} writes no page; --write-docs is for {}", WITH_PAGES.join(", ")))
+}
+
+fn list() -> String {
+    BENCHES.iter().map(|(name, about, _)| format!("  ./x bench {name:<10} {about}\n")).collect()
 }
 
 fn main() -> ExitCode {
@@ -105,19 +136,24 @@ fn main() -> ExitCode {
         return catalog::child(path, first).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let arguments = Arguments::parse();
-    let name = arguments.name.as_deref().unwrap_or_default();
+    let Some(name) = arguments.name.as_deref() else {
+        print!("{}", list());
+        return ExitCode::SUCCESS;
+    };
     let Some((name, _, run)) = BENCHES.iter().find(|(listed, ..)| *listed == name) else {
-        if !name.is_empty() {
-            eprintln!("bench: there is no '{name}'; there are:");
-        }
-        BENCHES.iter().for_each(|(name, about, _)| eprintln!("  ./x bench {name:<10} {about}"));
+        eprint!("bench: there is no '{name}'; there are:\n{}", list());
         return ExitCode::from(2);
     };
+    if let Some(reason) = misfit(name, &arguments) {
+        eprintln!("bench: {reason}");
+        return ExitCode::from(2);
+    }
     let options = Options {
         pattern: arguments.case.unwrap_or_default(),
         json: arguments.json,
         rounds: arguments.rounds,
         versions: arguments.versions,
+        write_docs: arguments.write_docs,
     };
     let mut bench = Bench::new(name, options);
     eprintln!("{}", process::machine());
@@ -125,6 +161,14 @@ fn main() -> ExitCode {
         eprintln!("bench: {name} stopped: {reason}");
         return ExitCode::FAILURE;
     }
-    let missed = bench.finish();
-    ExitCode::from(u8::from(arguments.check && missed > 0))
+    match bench.finish() {
+        Ok(missed) => ExitCode::from(u8::from(arguments.check && missed > 0)),
+        Err(reason) => {
+            eprintln!("bench: {reason}");
+            ExitCode::from(2)
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

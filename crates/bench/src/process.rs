@@ -52,16 +52,23 @@ pub fn restart_peak() {
     drop(fs::write("/proc/self/clear_refs", "5"));
 }
 
+/// The value behind a key of a file in /proc.
+fn value(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Memory of this machine, in bytes.
+pub fn machine_memory() -> u64 {
+    let text = value("/proc/meminfo", "MemTotal").unwrap_or_default();
+    text.split(' ').next().and_then(|kibibytes| kibibytes.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
 /// One line for the head of a report: processor, CPUs, memory, kernel.
 pub fn machine() -> String {
-    let value = |path: &str, key: &str| -> Option<String> {
-        let text = fs::read_to_string(path).ok()?;
-        let line = text.lines().find(|line| line.starts_with(key))?;
-        Some(line.split_once(':')?.1.trim().to_owned())
-    };
     let processor = value("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".into());
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let memory = value("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{processor}, {cpus} CPUs, {} GiB, Linux {}", memory.unwrap_or(0) / (1 << 20), kernel.trim())
+    format!("{processor}, {cpus} CPUs, {} GiB, Linux {}", machine_memory() >> 30, kernel.trim())
 }

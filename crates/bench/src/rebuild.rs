@@ -1,7 +1,7 @@
 //! The rate of a rebuild and the critical share after two losses, against the number of drives; the
 //! rate of a scrub; and what hosts and a rebuild are to each other. The real array on modelled hard
-//! drives in virtual time, with the same digits in every run. A whole run also writes
-//! `docs/rebuild.md`.
+//! drives in virtual time, with the same digits in every run. With `--write-docs` a whole
+//! run also writes `docs/rebuild.md`.
 //!
 //! Contents are zeros, so that only time is simulated at scale. The drives hold little, spread over
 //! their whole stroke, so that hundreds fit into memory.
@@ -25,9 +25,8 @@ const DATA: u64 = 8;
 const WIDTH: u64 = 10;
 /// Drives of an enclosure.
 const SHELF: usize = 12;
+/// Numbers of drives, alone and beside hosts.
 const CASES: [usize; 4] = [12, 24, 58, 116];
-/// Numbers of drives with which a scrub, and hosts, are measured.
-const BESIDE: [usize; 3] = [12, 24, 58];
 /// The drive for which hours are computed.
 const DRIVE: f64 = 20e12;
 /// For the strips of a rebuild: what a machine of 64 GiB gives.
@@ -175,6 +174,15 @@ impl Measured {
         Ok(HELD as f64 / took)
     }
 
+    /// Bytes a second of what a drive holds that move away while it leaves, from the command to the
+    /// moment when the pool is without it.
+    fn leave(&mut self) -> Result<f64, String> {
+        let begun = self.pool.machine.now;
+        self.pool.command(Command::RemoveDrive { drive: 0 })?;
+        self.pool.until(Duration::from_millis(100), MOST, |status| !status.removed.is_empty())?;
+        Ok(HELD as f64 / self.pool.machine.now.since(begun).as_secs_f64())
+    }
+
     /// Hosts at half of the drives' highest rate, without a rebuild and beside one.
     fn beside(drives: usize) -> Result<Beside, String> {
         // Nothing is rebuilt for a minute, so that the hosts' times without that are known.
@@ -203,23 +211,45 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     let mut page = HEAD.replace("RATE", &format!("{rate:.1}"));
     for drives in CASES {
         let case = format!("{drives} drives");
-        if bench.wants(&case) {
+        if bench.wants_any(&case, LOST) {
             page.push_str(&lost(bench, &case, drives)?);
+        }
+        let leaves = format!("{case}, one leaves: moved");
+        if bench.wants(&leaves) {
+            let rate = Measured::new(drives, Duration(0))?.leave()? / MIB as f64;
+            let allowed = Some(("what the drives allow", limit(drives) / MIB as f64));
+            bench.figure(&leaves, Unit::more("MiB/s"), rate, allowed, Some(0.7));
         }
     }
     page.push_str(MIDDLE);
-    for drives in BESIDE {
+    for drives in CASES {
         let case = format!("{drives} drives beside hosts");
-        if bench.wants(&case) {
+        if bench.wants_any(&case, BESIDE_HOSTS) {
             page.push_str(&beside(bench, &case, drives)?);
         }
     }
-    if bench.is_whole() {
-        std::fs::write(PAGE, page + TAIL).map_err(|error| format!("{PAGE}: {error}"))?;
-        bench.note(&format!("the tables are in {PAGE}"));
-    }
-    Ok(())
+    bench.write_page(PAGE, &(page + TAIL))
 }
+
+/// The figures without hosts, behind the number of drives.
+const LOST: [&str; 7] = [
+    ", one lost: restored",
+    ", one lost: hours for 20 TB",
+    ", two lost: critical",
+    ", two lost: critical, if even",
+    ", two lost: critical for",
+    ", two lost: all restored",
+    ", scrub of each drive",
+];
+/// The figures beside hosts.
+const BESIDE_HOSTS: [&str; 6] = [
+    ": restored",
+    ": reads",
+    ": 99 % of reads, whole",
+    ": 99 % of reads, no rebuild yet",
+    ": 99 % of reads, rebuild",
+    ": 99 % of reads, rebuild beside the whole pool",
+];
 
 fn lost(bench: &mut Bench, case: &str, drives: usize) -> Result<String, String> {
     let mut measured = Measured::new(drives, Duration(0))?;
@@ -230,16 +260,16 @@ fn lost(bench: &mut Bench, case: &str, drives: usize) -> Result<String, String> 
     let hours = DRIVE / figures.rate / 3600.0;
     let share = scrub / drives::sequential_rate();
     let allowed = Some(("what the drives allow", limit));
-    bench.figure(&format!("{case}, one lost: restored"), Unit::more("MiB/s"), rate, allowed, Some(0.7));
-    let mut say = |what: &str, unit, value| bench.figure(&format!("{case}, {what}"), unit, value, None, None);
-    say("one lost: hours for 20 TB", Unit::less("h"), hours);
-    say("two lost: critical", Unit::less("%"), 100.0 * figures.share);
-    say("two lost: critical, if even", Unit::less("%"), 100.0 * even_share(drives));
-    say("two lost: critical for", Unit::less("s"), critical);
-    say("two lost: all restored", Unit::less("s"), two);
+    let [restored, took, share_critical, even, critical_for, all, scrubbing] = LOST.map(|end| format!("{case}{end}"));
+    bench.figure(&restored, Unit::more("MiB/s"), rate, allowed, Some(0.7));
+    bench.figure(&took, Unit::less("h"), hours, None, None);
+    bench.figure(&share_critical, Unit::less("%"), 100.0 * figures.share, None, None);
+    bench.figure(&even, Unit::less("%"), 100.0 * even_share(drives), None, None);
+    bench.figure(&critical_for, Unit::less("s"), critical, None, None);
+    bench.figure(&all, Unit::less("s"), two, None, None);
     let sequential = Some(("the sequential rate", drives::sequential_rate() / MIB as f64));
     let scrubbed = scrub / MIB as f64;
-    bench.figure(&format!("{case}, scrub of each drive"), Unit::more("MiB/s"), scrubbed, sequential, Some(0.8));
+    bench.figure(&scrubbing, Unit::more("MiB/s"), scrubbed, sequential, Some(0.8));
     Ok(format!(
         "| {drives} | {rate:.0} | {limit:.0} | {:.2} | {hours:.0} | {:.2} % | {:.2} % | {critical:.2} | {two:.2} | {scrubbed:.0} | {share:.2} |\n",
         rate / limit,
@@ -254,12 +284,16 @@ fn beside(bench: &mut Bench, case: &str, drives: usize) -> Result<String, String
     let [whole, degraded, rebuilding] =
         [figures.whole, figures.degraded, figures.rebuilding].map(|span| span.as_secs_f64() * 1e3);
     let allowed = Some(("what the drives allow without hosts", limit));
-    bench.figure(&format!("{case}: restored"), Unit::more("MiB/s"), rate, allowed, Some(0.3));
-    bench.figure(&format!("{case}: reads"), Unit::more("1/s"), figures.highest / 2.0, None, None);
-    bench.figure(&format!("{case}: 99 % of reads, whole"), Unit::less("ms"), whole, None, None);
-    bench.figure(&format!("{case}: 99 % of reads, no rebuild yet"), Unit::less("ms"), degraded, None, None);
-    let before = Some(("before the rebuild began", degraded));
-    bench.figure(&format!("{case}: 99 % of reads, rebuild"), Unit::less("ms"), rebuilding, before, Some(0.5));
+    let [restored, reads, when_whole, not_yet, now, now_and_whole] = BESIDE_HOSTS.map(|end| format!("{case}{end}"));
+    let milliseconds = Unit::less("ms");
+    bench.figure(&restored, Unit::more("MiB/s"), rate, allowed, Some(0.3));
+    bench.figure(&reads, Unit::more("1/s"), figures.highest / 2.0, None, None);
+    bench.figure(&when_whole, milliseconds, whole, None, None);
+    bench.figure(&not_yet, milliseconds, degraded, None, None);
+    // At most twice as long as without a rebuild: beside the pool that lacks a drive already, and
+    // beside the whole one.
+    bench.figure(&now, milliseconds, rebuilding, Some(("before the rebuild began", degraded)), Some(0.5));
+    bench.figure(&now_and_whole, milliseconds, rebuilding, Some(("with all drives", whole)), Some(0.5));
     Ok(format!(
         "| {drives} | {:.0} | {whole:.0} | {degraded:.0} | {rebuilding:.0} | {:.1} | {rate:.1} | {:.2} | {:.0} |\n",
         figures.highest / 2.0,
@@ -273,7 +307,7 @@ const HEAD: &str = "# Rebuild and scrub against the number of drives
 
 This page shows how fast a pool restores what a lost drive held. This command wrote it:
 
-    ./x bench rebuild
+    ./x bench rebuild --write-docs
 
 It runs the real array in virtual time, and gives the same digits on every run. The set-up:
 

@@ -110,7 +110,8 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     let mut page = String::from(HEAD);
     for drives in DRIVES {
         let case = format!("{drives} drives");
-        if !bench.wants(&case) {
+        let reads = READERS.map(|streams| format!(", read, {streams} at once"));
+        if !bench.wants_any(&case, reads.iter().map(String::as_str).chain([", write, 1 stream"])) {
             continue;
         }
         let limit = drives as f64 * one * 9.0 / 10.0;
@@ -137,11 +138,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         page.push_str(&row);
         page.push('\n');
     }
-    if bench.is_whole() {
-        std::fs::write(PAGE, page + TAIL).map_err(|error| format!("{PAGE}: {error}"))?;
-        bench.note(&format!("the table is in {PAGE}"));
-    }
-    Ok(())
+    bench.write_page(PAGE, &(page + TAIL))
 }
 
 const HEAD: &str = "# Sequential streams on hard drives
@@ -149,7 +146,7 @@ const HEAD: &str = "# Sequential streams on hard drives
 This page shows how fast sequential writers and readers of a volume are, beside what the heads of
 all drives pass over. This command wrote it:
 
-    ./x bench streams
+    ./x bench streams --write-docs
 
 It runs the real array in virtual time, and gives the same digits on every run. The set-up:
 

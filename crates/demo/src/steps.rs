@@ -27,10 +27,7 @@ pub async fn run(arguments: Arguments) -> Outcome<String> {
         Some(dir) => dir.clone(),
         None => std::env::temp_dir().join(format!("stele-demo-{}", std::process::id())),
     };
-    if dir.join("stele.toml").exists() {
-        return Err(format!("{} already holds a pool; name another directory with --dir", dir.display()));
-    }
-    std::fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+    prepare(&dir)?;
     let mut server = Server::new(&dir)?;
     let result = walk(&arguments, &dir, &mut server).await;
     let stopped = server.stop().await;
@@ -42,6 +39,23 @@ pub async fn run(arguments: Arguments) -> Outcome<String> {
     let line = result?;
     stopped?;
     Ok(line)
+}
+
+/// Makes the data directory. One that holds anything is refused: the demonstration removes the
+/// directory at its end.
+fn prepare(dir: &Path) -> Outcome<()> {
+    let cannot = |error| format!("cannot make {}: {error}", dir.display());
+    if dir.join("stele.toml").exists() {
+        return Err(format!("{} already holds a pool; name another directory with --dir", dir.display()));
+    }
+    std::fs::create_dir_all(dir).map_err(cannot)?;
+    match std::fs::read_dir(dir).map_err(cannot)?.next() {
+        None => Ok(()),
+        Some(_) => Err(format!(
+            "{} is not empty, and the demonstration removes its directory at the end; name a new one with --dir",
+            dir.display()
+        )),
+    }
 }
 
 async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome<String> {
@@ -291,3 +305,6 @@ fn print_table(lines: &[Line]) {
         println!("{:<9} {:<wide$} {rate:>10}", line.step, line.what);
     }
 }
+
+#[cfg(test)]
+mod tests;

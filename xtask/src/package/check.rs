@@ -88,6 +88,7 @@ fn security(root: &Path) -> Done<()> {
     for (unit, text, most) in [
         (with(""), "rates the unit {}", EXPOSURE_MAX),
         (unit.replace("\n[Install]", "ReadWritePaths=/mnt/heads\n[Install]"), "is a mount | {} |", EXPOSURE_MAX),
+        (with("CAP_NET_BIND_SERVICE"), "`AmbientCapabilities=CAP_NET_BIND_SERVICE` | {} |", 10.0),
         (with("CAP_SYS_RAWIO"), "`AmbientCapabilities=CAP_SYS_RAWIO` | {} |", 10.0),
         (with("CAP_SYS_RAWIO CAP_SYS_ADMIN"), "`CAP_SYS_RAWIO CAP_SYS_ADMIN` | {} |", 10.0),
     ] {
@@ -163,6 +164,7 @@ fn installed() -> Done<()> {
         ("/usr/share/stele/read-backup.py", 0o644),
         ("/usr/share/stele/read-pool.py", 0o644),
         ("/usr/share/stele/read_pool_volumes.py", 0o644),
+        ("/usr/share/doc/stele/docs/runbooks/replace-a-drive.md", 0o644),
     ] {
         let about = fs::metadata(path).map_err(|error| format!("{path} is not installed: {error}"))?;
         let found = about.permissions().mode() & 0o7777;

@@ -6,11 +6,10 @@ use std::process::Command;
 
 use clap::CommandFactory;
 
-/// Whether it is a document at the top, or one about formats, promises and decisions.
+/// Whether it is a document at the top, or one about formats and promises, or below `docs/`.
 pub fn is_one(name: &str) -> bool {
-    let folders = ["FORMAT/", "SEMANTICS/", "docs/decisions/", "docs/runbooks/"];
-    let single = ["docs/compliance.md", "docs/first-hour.md"];
-    let listed = !name.contains('/') || single.contains(&name) || folders.iter().any(|folder| name.starts_with(folder));
+    let folders = ["FORMAT/", "SEMANTICS/", "docs/"];
+    let listed = !name.contains('/') || folders.iter().any(|folder| name.starts_with(folder));
     listed && name.ends_with(".md")
 }
 

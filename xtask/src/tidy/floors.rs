@@ -65,3 +65,19 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_architecture_names_each_crate() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        let after = text.split("## Floors\n").nth(1).unwrap_or_default();
+        let part = after.split("\n## ").next().unwrap_or_default();
+        for (name, _) in FLOORS {
+            assert!(part.contains(&format!("`{name}`")), "ARCHITECTURE.md, \"Floors\", does not name {name}");
+        }
+    }
+}

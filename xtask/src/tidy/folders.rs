@@ -140,6 +140,18 @@ mod tests {
     }
 
     #[test]
+    fn the_architecture_has_a_row_for_each_folder() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../ARCHITECTURE.md");
+        let text = std::fs::read_to_string(page).unwrap();
+        for (crate_name, folders) in [("array", ARRAY), ("archive", ARCHIVE)] {
+            let after = text.split(&format!("## Folders of the {crate_name}\n")).nth(1).unwrap_or_default();
+            let part = after.split("\n## ").next().unwrap_or_default();
+            let rows = part.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+            assert_eq!(rows.collect::<Vec<_>>(), folders, "{crate_name}");
+        }
+    }
+
+    #[test]
     fn each_crate_has_folders_of_its_own() {
         for (name, text, refused) in [
             ("crates/archive/src/store/notes.rs", "use crate::state::shared::Shared;", false),

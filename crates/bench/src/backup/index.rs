@@ -13,12 +13,14 @@ use stele_backup::references::Ordinals;
 use stele_backup::segment::{ChunkEntry, Footer, SegmentId};
 use stele_ground::Dice;
 
-use crate::harness::{Bench, Unit};
+use crate::harness::{Bench, TARGET, Unit};
 use crate::process::resident;
 
 /// Chunks of an index, in millions.
 const SIZES: [u64; 3] = [1, 10, 100];
 const CHUNKS: u64 = 64;
+/// The index of so many million chunks is to take at most this many bytes.
+const BOUNDED: (u64, f64) = (100, 1e9);
 const LOOKUPS: u64 = 1_000_000;
 
 const MEMORY: Unit = Unit::less("bytes a chunk");
@@ -75,7 +77,10 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             index.add(segment(number), footer(number), Ordinals::default()).map_err(|error| error.to_string())?;
         }
         let rate = chunks as f64 / begun.elapsed().as_secs_f64();
-        bench.figures(&memory, MEMORY, &[resident().saturating_sub(before) as f64 / chunks as f64], None, None);
+        let (bounded, most) = BOUNDED;
+        let target = (millions == bounded).then_some((TARGET, most / chunks as f64));
+        let each = resident().saturating_sub(before) as f64 / chunks as f64;
+        bench.figures(&memory, MEMORY, &[each], target, target.map(|_| 1.0));
         bench.figures(&adding, ADDED, &[rate], None, None);
         let mut dice = Dice::new(millions);
         let mut lookups = |first: u64, is_there: bool| -> Result<f64, String> {

@@ -116,7 +116,7 @@ const HEAD: &str = "# Block devices over NBD and iSCSI, beside other servers and
 This page shows how fast Stele serves a block volume, beside other servers on the same machine. This
 command wrote it:
 
-    ./x bench block
+    ./x bench block --write-docs
 
 Everything is in memory and on one machine. The client, fio's nbd engine, shares that machine with
 the server. Small blocks are random over 1 GiB. The depth is 32 for small blocks and 8 for 256 KiB,

@@ -34,6 +34,11 @@ const TREES: [Tree; 2] = [
     Tree { case: "ten million files", drive: "48GiB", directories: 100, files: PART, removed: PART },
 ];
 
+/// Whether `--case` selects one of the trees.
+pub fn wants(bench: &Bench) -> bool {
+    bench.wants_any("", TREES.map(|tree| tree.case))
+}
+
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     for tree in &TREES {
         if bench.wants(tree.case) {

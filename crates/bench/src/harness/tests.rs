@@ -1,7 +1,7 @@
 use super::*;
 
 fn options(pattern: &str) -> Options {
-    Options { pattern: pattern.into(), json: true, rounds: 3, versions: None }
+    Options { pattern: pattern.into(), json: true, rounds: 3, versions: None, write_docs: false }
 }
 
 fn row(value: f64, unit: Unit, theirs: f64, target: f64) -> Row {
@@ -43,7 +43,7 @@ fn rounds_alternate_and_the_first_of_each_is_thrown_away() {
         })
         .unwrap();
     assert_eq!(order.into_inner(), "ABABABAB");
-    assert_eq!(bench.finish(), 1, "2 beside 1 misses 3");
+    assert_eq!(bench.finish(), Ok(1), "2 beside 1 misses 3");
 }
 
 #[test]
@@ -59,7 +59,40 @@ fn less_can_be_better() {
     let mut bench = Bench::new("b", options(""));
     bench.figure("time", Unit::less("ms"), 5.0, Some(("peer", 10.0)), Some(1.5));
     bench.figure("time", Unit::less("ms"), 5.0, Some(("peer", 10.0)), Some(2.5));
-    assert_eq!(bench.finish(), 1);
+    assert_eq!(bench.finish(), Ok(1));
+}
+
+#[test]
+fn a_pattern_that_fits_no_case_is_an_error_that_names_the_cases() {
+    let mut bench = Bench::new("b", options("nonsense"));
+    for name in ["put 4 KiB", "get 4 KiB", "put 4 KiB"] {
+        bench.case(name, Unit::more("1/s")).run(|| Err("must not run".into())).unwrap();
+    }
+    let said = bench.finish().unwrap_err();
+    assert_eq!(said, "no case of b has all the words 'nonsense'; there are:\n  put 4 KiB\n  get 4 KiB");
+    // A case that fits and cannot be measured on this machine is no wrong pattern.
+    let bench = Bench::new("b", options("loop"));
+    assert!(bench.wants("on loop devices"));
+    assert!(bench.finish().unwrap_err().contains("could be measured"));
+}
+
+#[test]
+fn a_pattern_fits_in_either_case_and_any_of_several_ends() {
+    let bench = Bench::new("b", options("put CPU"));
+    assert!(bench.wants("PUT 4 KiB server cpu") && !bench.wants("GET 4 KiB server CPU"));
+    assert!(bench.wants_any("PUT 4 KiB", ["", ": server CPU"]) && !bench.wants_any("GET 4 KiB", ["", ": server CPU"]));
+}
+
+#[test]
+fn a_page_is_written_by_a_whole_run_that_was_told_to() {
+    let path = std::env::temp_dir().join(format!("stele-bench-page-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    for (pattern, write_docs, is_written) in [("", false, false), ("read", true, false), ("", true, true)] {
+        let bench = Bench::new("b", Options { write_docs, ..options(pattern) });
+        bench.write_page(path, "text").unwrap();
+        assert_eq!(std::path::Path::new(path).exists(), is_written, "'{pattern}', {write_docs}");
+    }
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

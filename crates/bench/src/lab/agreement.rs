@@ -25,12 +25,19 @@ const JOBS: [(&str, Asked); 4] = [
 type Value = fn(&RoundResult) -> f64;
 const VALUES: [(&str, Value); 2] = [("accesses", |ran| ran.rate), ("mean response", |ran| ran.mean_us)];
 
+/// Behind the name of a ratio: how far it is from 1, beside the margin of its interval.
+pub const DISTANCE: &str = ", distance from fio";
+
 fn name(job: &str, value: &str) -> String {
     format!("agreement, {job}, {value}")
 }
 
+fn wants_job(bench: &Bench, job: &str) -> bool {
+    VALUES.iter().fold(false, |any, (value, _)| bench.wants_any(&name(job, value), ["", DISTANCE]) || any)
+}
+
 pub fn wants(bench: &Bench) -> bool {
-    JOBS.iter().any(|(job, _)| VALUES.iter().any(|(value, _)| bench.wants(&name(job, value))))
+    JOBS.iter().fold(false, |any, (job, _)| wants_job(bench, job) || any)
 }
 
 pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
@@ -38,7 +45,7 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
     let ready = Target::Path(path.clone()).open(opening, &mut |_, _| true).map_err(|error| error.to_string())?;
     let mut dice = Dice::new(1);
     for (job, asked) in &JOBS {
-        if !VALUES.iter().any(|(value, _)| bench.wants(&name(job, value))) {
+        if !wants_job(bench, job) {
             continue;
         }
         // Both warm up.
@@ -64,12 +71,16 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
     Ok(())
 }
 
-/// Shows the ratio of ours to fio's, with its interval, from the logarithms of the blocks.
+/// Shows the ratio of ours to fio's, with its interval, from the logarithms of the blocks. The
+/// target is an interval that contains 1: the distance from it is at most the margin.
 pub fn shown(bench: &mut Bench, name: &str, logarithms: &[f64]) {
     let ratios: Vec<f64> = logarithms.iter().map(|logarithm| logarithm.exp()).collect();
     bench.figures(name, Unit::more("of fio's"), &ratios, Some(("fio", 1.0)), None);
     let mean = logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64;
     let margin = margin_of(logarithms).unwrap_or(f64::INFINITY);
+    let percent = |logarithm: f64| (logarithm.exp() - 1.0) * 100.0;
+    let (distance, widest) = (percent(mean.abs()), ("the margin of 95 %", percent(margin)));
+    bench.figure(&format!("{name}{DISTANCE}"), Unit::less("%"), distance, Some(widest), Some(1.0));
     let (low, high) = ((mean - margin).exp(), (mean + margin).exp());
     let judged = if low <= 1.0 && high >= 1.0 { "no difference shown" } else { "they differ" };
     bench.note(&format!("ratio {:.3}, 95 % from {low:.3} to {high:.3}: {judged}", mean.exp()));

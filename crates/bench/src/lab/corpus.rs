@@ -10,7 +10,7 @@ use serde_json::Value;
 use stele_ground::Dice;
 use stele_lab::fio;
 
-use super::agreement::shown;
+use super::agreement::{DISTANCE, shown};
 use crate::harness::Bench;
 
 /// Appended to a job's own keys, which it overrides. Without `ramp_time`: fio counts the accesses
@@ -40,7 +40,7 @@ fn name(file: &Path) -> String {
 }
 
 pub fn wants(bench: &Bench) -> bool {
-    files().iter().any(|file| bench.wants(&name(file)))
+    files().iter().fold(false, |any, file| bench.wants_any(&name(file), ["", DISTANCE]) || any)
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -48,7 +48,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     bench.note("the first job of each file for 500 ms: rates of the laboratory over fio's");
     let mut dice = Dice::new(1);
     for file in files() {
-        if !bench.wants(&name(&file)) {
+        if !bench.wants_any(&name(&file), ["", DISTANCE]) {
             continue;
         }
         let text = std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;

@@ -11,9 +11,9 @@ use stele_ground::{Bytes, Dice};
 use stele_lab::live::content::Content;
 use stele_lab::live::target::{Opening, Target};
 
-use super::SIZE;
 use super::ran::{Asked, RoundResult, fio, live};
-use crate::harness::{Bench, Unit};
+use super::{NO_WORSE, SIZE};
+use crate::harness::{Bench, TARGET, Unit};
 
 const MADE: &str = "unique data, made by one core";
 /// The target, in GB/s.
@@ -38,7 +38,7 @@ pub fn wants(bench: &Bench) -> bool {
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     if bench.wants(MADE) {
         let rates: Vec<f64> = (0..=bench.rounds()).map(|_| made()).skip(1).collect();
-        bench.figures(MADE, Unit::more("GB/s"), &rates, Some(("goal", GOAL)), Some(1.0));
+        bench.figures(MADE, Unit::more("GB/s"), &rates, Some((TARGET, GOAL)), Some(1.0));
     }
     for (case, length) in WRITES {
         if wants_any(bench, case) {
@@ -93,7 +93,7 @@ fn beside(
     for ((figure, unit), of) in FIGURES.iter().zip(units).zip(values) {
         let all: Vec<f64> = ours.iter().map(of).collect();
         let reference = Some(("fio, --refill_buffers", median(&theirs, of)));
-        bench.figures(&format!("{case}, {figure}"), unit, &all, reference, Some(0.98));
+        bench.figures(&format!("{case}, {figure}"), unit, &all, reference, NO_WORSE);
     }
     Ok(())
 }

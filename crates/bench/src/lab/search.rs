@@ -12,7 +12,7 @@ use stele_papers::ds4500::profile::{Machine, profile};
 use stele_papers::published::{self, Printed};
 use stele_papers::recipe::ds4500::{RESPONSE, array_of, goal, spec_of};
 
-use crate::harness::{Bench, Unit};
+use crate::harness::{Bench, TARGET, Unit};
 
 /// Numbers of drives in the published cells of the cases: bound by drives, and by both drives and
 /// controllers.
@@ -73,7 +73,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     bench.note(&format!("{} modelled cases, each beside a sweep over all loads", found.len()));
     for ((case, value), bound) in CASES.into_iter().zip(values).zip(bounds) {
         let unit = Unit::less(if case.contains("error") { "%" } else { "probes" });
-        bench.figure(case, unit, value, bound.map(|bound| ("bound", bound)), bound.map(|_| 1.0));
+        bench.figure(case, unit, value, bound.map(|bound| (TARGET, bound)), bound.map(|_| 1.0));
     }
     for (name, _, error) in found.iter().filter(|row| row.2.abs() * 100.0 > ERROR) {
         bench.note(&format!("beyond the bound: {name}: {:+.2} %", error * 100.0));
