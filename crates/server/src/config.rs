@@ -5,6 +5,7 @@ mod archive;
 pub mod machine;
 mod mistake;
 mod notification;
+mod paths;
 mod site;
 mod size;
 
@@ -409,6 +410,10 @@ impl Config {
                 let message = format!("{}: {key} is {time} {unit}", path.display());
                 return Err(Failure::usage(message).next(format!("write {most}, a hundred years, or less")));
             }
+        }
+        if let Some(key) = config.empty_path() {
+            let message = format!("{}: {key} is empty, and names no path", path.display());
+            return Err(Failure::usage(message).next("write a path, or leave the key out"));
         }
         Ok(config)
     }

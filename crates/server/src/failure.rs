@@ -224,6 +224,7 @@ impl From<LabError> for Failure {
             LabError::Unreachable(_) => Kind::Busy,
             LabError::Failed(_) => Kind::Failed,
             LabError::Damaged(_) => Kind::Damaged,
+            LabError::Stopped(_) => Kind::Partial,
         };
         Failure::new(kind, error.to_string())
     }
@@ -241,6 +242,8 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::StorageFull => Kind::Full,
         std::io::ErrorKind::AlreadyExists => Kind::Exists,
         std::io::ErrorKind::BrokenPipe => Kind::Unread,
+        // A directory in the place of a file, or a file in the place of a directory.
+        std::io::ErrorKind::IsADirectory | std::io::ErrorKind::NotADirectory => Kind::Usage,
         _ => Kind::Failed,
     };
     let said = match kind {
@@ -250,6 +253,8 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
     let failure = Failure::new(kind, format!("cannot {what} {}: {said}", path.display()));
     match error.kind() {
         std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
+        std::io::ErrorKind::IsADirectory => failure.next("name a file there, and no directory"),
+        std::io::ErrorKind::NotADirectory => failure.next("a part of this path is a file, and no directory"),
         _ => failure,
     }
 }
@@ -292,6 +297,21 @@ mod tests {
                 (failure.kind, failure.error.as_str()),
                 (Kind::Exists, "cannot write a.key: it is there already")
             );
+        }
+    }
+
+    /// As SEMANTICS/json.md says, whatever the command.
+    #[test]
+    fn a_directory_in_place_of_a_file_is_wrong_usage() {
+        let folder = std::env::temp_dir();
+        let read = |path: &std::path::Path| {
+            let error = std::fs::read(path).unwrap_err();
+            (io_failure("read", path, &error), LabError::of(&error, "cannot be read", path))
+        };
+        for path in [folder.clone(), std::path::Path::new("/proc/self/status/x").to_owned()] {
+            let (failure, of_lab) = read(&path);
+            assert!(failure.kind == Kind::Usage && !failure.next.is_empty(), "{failure}");
+            assert_eq!(Failure::from(of_lab).kind, Kind::Usage, "{}", path.display());
         }
     }
 

@@ -211,6 +211,10 @@ fn beside(path: &Path, bytes: &[u8], access: Access) -> io::Result<PathBuf> {
     name.push(".new");
     let new = path.with_file_name(name);
     match fs::remove_file(&new) {
+        // The name is the server's own: no path that was given is the wrong one.
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            return Err(io::Error::other(format!("{} is in the way, which is a directory", new.display())));
+        }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }

@@ -8,13 +8,15 @@
 use std::io::{Result, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Lines that wait to be written. A line has at most 8 KiB.
 const WAITING_MAX: usize = 1024;
 /// Time for the last lines to be written before the process ends.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause between two attempts to find room in a queue that is full.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The log of this process, if it is a server.
 static SERVER: OnceLock<Queue> = OnceLock::new();
@@ -34,10 +36,21 @@ impl Queue {
         self.0.try_send(Entry::Line(line)).is_ok()
     }
 
-    /// Waits until the lines so far are written, but no longer than `patience`.
+    /// Waits until the lines so far are written, but no longer than `patience`. A queue that is
+    /// full has no place for the question at first.
     fn flush(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
         let (done, written) = sync_channel(1);
-        self.0.try_send(Entry::Flush(done)).is_ok() && written.recv_timeout(patience).is_ok()
+        let mut entry = Entry::Flush(done);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.0.try_send(entry) {
+                Ok(()) => return written.recv_timeout(left).is_ok(),
+                Err(TrySendError::Full(same)) if !left.is_zero() => entry = same,
+                Err(_) => return false,
+            }
+            std::thread::sleep(LOOK_EVERY.min(left));
+        }
     }
 }
 
@@ -160,6 +173,22 @@ mod tests {
         let lost = lines.iter().find(|line| line.contains("are missing here"));
         assert_eq!(lines.iter().filter(|line| line.len() < 4).count(), taken, "{lines:?}");
         assert!(lost.is_some(), "{lines:?}");
+    }
+
+    /// The last line of a server is the reason of its end.
+    #[test]
+    fn a_full_queue_is_waited_for_at_the_end() {
+        let (sender, receiver) = sync_channel(1);
+        let queue = Queue(sender);
+        assert!(queue.push(b"first\n".to_vec()) && !queue.push(b"second\n".to_vec()), "it is full");
+        let reading = std::thread::spawn(move || {
+            let mut lines = Vec::new();
+            write_all(&receiver, &mut lines, &AtomicU64::new(0));
+            lines
+        });
+        assert!(queue.flush(Duration::from_secs(60)) && queue.push(b"the end\n".to_vec()));
+        drop(queue);
+        assert_eq!(reading.join().unwrap(), b"first\nthe end\n");
     }
 
     #[test]

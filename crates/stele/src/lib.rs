@@ -8,6 +8,7 @@ mod usage;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use stele_ground::Shown;
 use stele_server::{failure, log};
@@ -15,6 +16,10 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// The longest line of the log, in bytes: a library's message may quote the request.
 const LINE_MAX: usize = 8 << 10;
+
+/// How long a process waits at its end for threads that it no longer needs: they may look up names
+/// on a network that is away, or wait for a program that asks drives.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 /// Writes each event as one line. It cuts long events, and removes all characters that would begin
 /// another line or control the terminal, whatever names and errors the event quotes.
@@ -105,6 +110,15 @@ pub fn main() -> ExitCode {
     };
     let done = runtime.block_on(commands::run(cli)).and_then(|()| output::flush());
     log::settle();
+    let status = ended(done, json);
+    // Everything that counts has ended. Dropping the runtime would wait for its threads without
+    // end.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    status
+}
+
+/// Tells a failure. Returns the exit code.
+fn ended(done: failure::Outcome<()>, json: bool) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -215,6 +215,8 @@ fn a_bucket_elsewhere_keeps_heads_and_reveals_a_pool_set_back() {
     let standing = place.json(&["pool", "status"])["standing"].to_string();
     assert!(standing.contains("/heads/first/0000"), "the head is named: {standing}");
     server.stop();
+    let recovered = place.json(&["pool", "recover"])["standing"].to_string();
+    assert!(recovered.contains("rolled-back") && recovered.contains("/heads/first/0000"), "{recovered}");
     place.refused(5, &["set back"], &["catalog", "rebuild", "--yes", "--force"]);
     // The newer state is at one with the bucket.
     std::fs::remove_dir_all(&drives).unwrap();
@@ -241,6 +243,8 @@ fn objects_of_other_people_keep_no_head_out_of_a_bucket() {
     let told = place.json(&["pool", "status"]).to_string();
     assert!(told.contains("is not a signed head"), "{told}");
     assert!(!told.contains("rolled-back"), "{told}");
+    assert!(alarms(&place).contains(&"heads".to_owned()), "it stands, and metrics and mail tell it: {told}");
+    assert!(server.plain("/metrics").text().contains("stele_alarm{alarm=\"heads\"} 1"));
     server.stop();
     assert!(names(&vault, "heads").len() > before.len() + 3, "heads still go there");
 }

@@ -106,6 +106,22 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     assert_eq!(output.status.code(), Some(4), "nothing points here: {output:?}");
 }
 
+/// The key seals records. Drives and volumes need none.
+#[test]
+fn a_pool_whose_master_key_is_lost_shows_its_drives() {
+    let place = Place::new("keyless");
+    place.pool(4);
+    std::fs::rename(place.path("master.key"), place.path("away.key")).unwrap();
+    let status = place.json(&["pool", "status"]);
+    assert_eq!(status["drives"].as_array().map(Vec::len), Some(4), "{status}");
+    assert!(status["standing"].to_string().contains("restore the exported copy"), "{status}");
+    assert_eq!(place.json(&["volume", "list"]).as_array().map(Vec::len), Some(2));
+    place.refused(5, &["the archive is not served", "restore the exported copy"], &["bucket", "list"]);
+    place.refused(4, &["master key", "exported copy"], &["serve"]);
+    std::fs::rename(place.path("away.key"), place.path("master.key")).unwrap();
+    assert!(is_whole(&place.json(&["pool", "status"])));
+}
+
 #[test]
 fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
     let place = Place::new("volumes");
@@ -176,14 +192,25 @@ fn a_pool_that_was_not_completed_leaves_its_drives_for_the_next_try() {
     // The code does not fit the drives: nothing is written.
     place.refused(2, &["8+2", "10 drives", "nothing was done"], &create(&drives, "8+2", &[]));
     let is_blank = |drive: &String| std::fs::read(drive).unwrap()[..64 << 10].iter().all(|byte| *byte == 0);
+    let is_there = |name: &str| place.0.join(name).exists();
     assert!(drives.iter().all(is_blank));
     // The drives are too small for an archive, which shows only when the pool is there.
     place.refused(6, &[], &create(&drives, "2+1", &[]));
-    assert!(drives.iter().all(is_blank) && !place.0.join("unfinished-pool").exists());
+    assert!(drives.iter().all(is_blank) && !is_there("unfinished-pool"));
+    // A key that stayed would lie where the key of another store is put.
+    assert!(!is_there("master.key"));
     // Files that the command makes are removed.
     let files: Vec<String> = (0..4).map(|number| place.path(&format!("f{number}.img"))).collect();
     place.refused(6, &[], &create(&files, "2+1", &["--size", "64MiB"]));
     assert!(!files.iter().any(|file| std::path::Path::new(file).exists()));
+    // A key of the operator stays, and a directory that the command made goes.
+    std::fs::write(place.0.join("master.key"), format!("{}\n", "0123456789abcdef".repeat(4))).unwrap();
+    place.refused(6, &[], &create(&files, "2+1", &["--size", "64MiB"]));
+    assert!(is_there("master.key"));
+    std::fs::remove_file(place.0.join("master.key")).unwrap();
+    let new = place.path("new");
+    let refused = place.command(&create(&files, "2+1", &["--size", "64MiB", "--dir", &new])).output().unwrap();
+    assert!(refused.status.code() == Some(6) && !is_there("new"), "{refused:?}");
 
     // A killed creation: the labels are there, and no configuration names the drives.
     let other = Place::new("unfinished-other");
@@ -213,6 +240,7 @@ fn a_pool_of_unusable_drives_is_refused_without_a_trace() {
     let refused = |code: i32, words: &str| {
         let said = place.refused(code, &[words], &create(&drives, "2+1", &[]));
         assert!(!said.contains("WARN") && !place.0.join("unfinished-pool").exists(), "{said}");
+        assert!(!place.0.join("master.key").exists(), "{said}");
     };
     drives.iter().for_each(|drive| device(drive, 256 << 20));
     let held = std::fs::File::open(&drives[1]).unwrap();

@@ -72,6 +72,27 @@ fn a_first_start_without_most_drives_serves_reads_and_owes_its_key() {
     server.put("/records/key", b"data");
 }
 
+/// A service manager repeats such a start every few seconds, and each would have left a key that
+/// may do everything.
+#[test]
+fn a_first_start_that_cannot_serve_makes_no_key() {
+    let place = Place::new("first-unserved");
+    place.pool(4);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (configured, address) = (place.config(), taken.local_addr().unwrap().to_string());
+    place.edit_config(|text| text.replace("127.0.0.1:9000", &address));
+    assert_ne!(place.config(), configured);
+    for _ in 0..2 {
+        place.refused(7, &["cannot listen on"], &["serve"]);
+        assert!(!place.0.join("stele.sock").exists(), "nor a socket without a server");
+    }
+    place.edit_config(|_| configured);
+    let server = place.serve();
+    assert!(!server.access_key.is_empty(), "the key is owed: {}", server.ready);
+    let keys = place.json(&["key", "list"]);
+    assert_eq!(keys.as_array().map(Vec::len), Some(1), "{keys}");
+}
+
 #[test]
 fn an_address_that_another_server_has_makes_no_pool() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

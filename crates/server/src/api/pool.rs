@@ -493,7 +493,7 @@ impl Call for AddDrives {
         // The drives belong to the pool now. A growth that fails here is tried again in the
         // background.
         if let Err(failure) = node.grow_archive(When::Added).await {
-            tracing::warn!("the archive has not grown with its pool: {failure}");
+            tracing::warn!("the archive has not grown with its pool: {}", failure.on_one_line());
         }
         Ok(Done {})
     }

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::failure::{Failure, Kind, io_failure};
+use crate::failure::{Failure, io_failure};
 
 /// What the parsers say, and what an operator needs. The types are those of the keys.
 const SAID: [(&str, &str); 8] = [
@@ -27,8 +27,9 @@ pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::NotFound => failure.next(
             "start one with `stele up --dir DIR`, make a pool with `stele pool create --dir DIR`, or name its directory with --dir or STELE_DIR",
         ),
-        ErrorKind::IsADirectory | ErrorKind::NotADirectory => Failure { kind: Kind::Usage, ..failure }
-            .next("--config names the file, and --dir the directory that has a stele.toml"),
+        ErrorKind::IsADirectory | ErrorKind::NotADirectory => {
+            failure.next("--config names the file, and --dir the directory that has a stele.toml")
+        }
         ErrorKind::InvalidData => {
             Failure::usage(format!("the configuration {} is no text in UTF-8", path.display()))
                 .next("write it anew with a text editor, or restore it")

@@ -175,6 +175,30 @@ fn a_limit_that_lets_no_client_in_is_refused() {
     std::fs::remove_file(&path).unwrap();
 }
 
+/// It would count as the data directory: heads would lie among the server's own files.
+#[test]
+fn a_path_that_is_empty_is_refused() {
+    let path = std::env::temp_dir().join(format!("stele-empty-{}.toml", std::process::id()));
+    let pool = "[pool]\ndrives = []\n";
+    for (text, key) in [
+        ("data = \"\"\n[pool]\ndrives = []\n".to_owned(), "data"),
+        (format!("{pool}[archive]\nheads = \"\"\n"), "[archive] heads"),
+        (format!("{pool}[archive]\nheads_also = [\"/mnt/vault\", \"\"]\n"), "[archive] heads_also"),
+        (format!("{pool}[archive]\nmaster_key = \"file:\"\n"), "[archive] master_key"),
+        (format!("{pool}[admin]\nsocket = \"\"\n"), "[admin] socket"),
+        (format!("{pool}[nfs]\nclient_authority = \"\"\n"), "[nfs] client_authority"),
+        (format!("{pool}[notifications.trail]\nfile = \"\"\n"), "[notifications.trail] file"),
+    ] {
+        std::fs::write(&path, &text).unwrap();
+        let failure = Config::read(&path).unwrap_err();
+        let said = format!(": {key} is empty");
+        assert!(failure.kind == Kind::Usage && failure.error.contains(&said), "{text}: {failure}");
+    }
+    std::fs::write(&path, format!("{pool}[archive]\nheads = \".\"\n")).unwrap();
+    Config::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
 /// The operator reads the line, the key and what to write; no name of a type in the program.
 #[test]
 fn a_wrong_value_is_told_with_its_key_and_what_to_write() {

@@ -67,6 +67,7 @@ pub const KINDS: &[&str] = &[
     "volume-names",
     "volume-incomplete",
     "pairing",
+    "catalog",
     "rolled-back",
     "heads",
     "rebuild",
@@ -78,6 +79,7 @@ pub const KINDS: &[&str] = &[
     "share-archiving",
     "smb",
     "table-degraded",
+    "pool-silent",
     "drive-removed",
     "growth-finished",
     "rebuild-finished",
@@ -149,7 +151,8 @@ impl Alarms {
     /// The alarms of a server, including those that an earlier server left in the file.
     pub fn of_server(dir: &Path) -> Alarms {
         let file = dir.join("alarms.jsonl");
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        // A crash may have cut the last line off within a character.
+        let text = String::from_utf8_lossy(&std::fs::read(&file).unwrap_or_default()).into_owned();
         let lines: Vec<&str> = text.lines().rev().take(KEPT).collect();
         // Skip a line that a crash cut off.
         let read = |line: &&str| serde_json::from_str::<AlarmView>(line).ok().map(|alarm| ((*line).to_owned(), alarm));

@@ -80,7 +80,18 @@ pub async fn pool(site: &Site, create: PoolWanted) -> Outcome<StatusView> {
         "none" => None,
         code => Some(code.parse::<Code>().map_err(|error| Failure::usage(error.to_string()))?),
     };
+    let is_new = !site.dir.exists();
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
+    on_given(site, given, data, create).await.inspect_err(|_| {
+        if is_new {
+            // One that holds anything stays.
+            let _ = fs::remove_dir(&site.dir);
+        }
+    })
+}
+
+/// Creates the pool with the settings of a configuration that is there already, if one is.
+async fn on_given(site: &Site, given: Option<Config>, data: Option<Code>, create: PoolWanted) -> Outcome<StatusView> {
     // Keep paths inside the data directory as given, and make others absolute: a command may run
     // from another directory.
     let mut config = given.unwrap_or_else(|| Config::new(Vec::new()));
@@ -121,25 +132,36 @@ pub struct Made {
 }
 
 /// Creates everything and leaves it open. The configuration is written last: an unfinished pool has
-/// none.
+/// none. A creation that fails leaves neither drives nor a master key that it made.
 pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
     // Before anything is written.
     check_width(made.data, config.pool.drives.len())?;
     Exports::read(&site.dir, config.block.limits())?;
-    master::make(site, &config.archive.master_key)?;
+    let key = master::make(site, &config.archive.master_key)?;
     let pool = PoolId(surroundings::random());
-    let unfinished = Unfinished::begin(site, pool, &places(site, &config))?;
+    let unfinished = match Unfinished::begin(site, pool, &places(site, &config)) {
+        Ok(unfinished) => unfinished,
+        Err(failure) => {
+            key.take_back();
+            return Err(failure);
+        }
+    };
     let mut node = match on_drives(site, config, &made, pool).await {
         Ok(node) => node,
         Err(failure) => {
             // The files that it made are removed already.
-            unfinished.take_back_labels();
+            if unfinished.take_back_labels() {
+                key.take_back();
+            }
             return Err(failure);
         }
     };
     if let Err(failure) = furnish(site, &mut node, made.data).await {
         let _ = node.close().await;
-        unfinished.take_back();
+        // The key stays with drives that stay.
+        if unfinished.take_back() {
+            key.take_back();
+        }
         return Err(failure);
     }
     let written = match site.config_path.exists() {

@@ -13,6 +13,7 @@
 //! from every place can hide that the pool was rolled back.
 
 mod bucket;
+mod findings;
 pub mod witness;
 
 use std::fs::{self, File};
@@ -33,6 +34,7 @@ use crate::files;
 use crate::witness::Countersigned;
 
 pub use bucket::HeadBucket;
+pub use findings::{HeadFinding, HeadFindings, Looking};
 use witness::WitnessClient;
 
 /// The trouble of a pool that is older than one of its own heads.
@@ -102,24 +104,27 @@ pub struct Compared {
     /// A head that the log does not contain.
     pub trouble: Option<Trouble>,
     /// Places that could not be read, and files that are not heads of this store as it writes them.
-    pub unasked: Vec<String>,
+    pub unasked: Vec<HeadFinding>,
 }
 
 /// Compares the log with the newest head of each place. The places are read at the same time, and
 /// together they have [`PATIENCE`]: a share that hangs is one that could not be read.
-pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome<Compared> {
+pub async fn compare(site: &Site, config: &Config, archive: &Archive, looking: &Looking) -> Outcome<Compared> {
     let until = Instant::now() + PATIENCE;
     let mut compared = Compared::default();
-    let directory = |place: PathBuf| (Shown::begin(&place, list), place);
+    let directory = |place: PathBuf| (Shown::begin(&place, list, looking), place);
     let mut shown: Vec<(Shown, PathBuf)> = places(site, config).into_iter().map(directory).collect();
     if let Some(bucket) = HeadBucket::of(site, config)? {
         let place = PathBuf::from(bucket.name());
-        shown.push((Shown::on_a_thread(move || bucket.found()), place));
+        shown.push((Shown::on_a_thread(looking, move || bucket.found()), place));
     }
     if let Some(witness) = WitnessClient::of(site, config)? {
         match archive.audit_head().await {
             Ok(head) => shown.push(witness.shown(head.store)),
-            Err(error) => compared.unasked.push(format!("{} was not asked: {error}", witness.name())),
+            Err(error) => {
+                let message = format!("{} was not asked: {error}", witness.name());
+                compared.unasked.push(HeadFinding::new(witness.name(), message));
+            }
         }
     }
     for (shown, place) in shown {
@@ -131,8 +136,9 @@ pub async fn compare(site: &Site, config: &Config, archive: &Archive) -> Outcome
 impl Node {
     /// Compares the log with the heads in all places, and notes what they reveal.
     pub(super) async fn compare_heads(&self, site: &Site, archive: &Archive) -> Outcome<()> {
-        let compared = compare(site, &self.config, archive).await?;
-        compared.unasked.iter().for_each(|what| self.note_alarm("heads", what));
+        let compared = compare(site, &self.config, archive, &self.head_findings.looking()).await?;
+        let news = self.head_findings.note_compared(compared.unasked);
+        news.iter().for_each(|found| self.note_alarm("heads", &found.message));
         compared.trouble.into_iter().for_each(|trouble| self.note_trouble(trouble));
         Ok(())
     }
@@ -143,6 +149,7 @@ impl Node {
         let Some(archive) = self.archive.as_ref().filter(|_| self.trouble().is_none()) else { return };
         if let Err(failure) = self.compare_heads(site, archive).await {
             // An act on drives may repair what keeps the heads from being compared.
+            self.head_findings.note_compared(vec![HeadFinding::new("archive", failure.error.clone())]);
             self.note_alarm("heads", &failure.error);
         }
         if !self.has_newest_log(archive) {
@@ -167,29 +174,30 @@ async fn judge(
             Ok(Ok(Some(found))) => found,
             Ok(Ok(None)) => break,
             Ok(Err(failure)) => {
-                compared.unasked.push(failure.error);
+                compared.unasked.push(HeadFinding::new(place.display(), failure.error));
                 break;
             }
             Err(_) => {
-                compared.unasked.push(late(place).error);
+                compared.unasked.push(HeadFinding::new(place.display(), late(place).error));
                 break;
             }
         };
         let Some(head) = head else {
-            strange.push(format!("{} is not a signed head", path.display()));
+            strange.push(HeadFinding::new(path.display(), format!("{} is not a signed head", path.display())));
             continue;
         };
         let is_named = number(&path) == Some(head.records);
         let verdict = verdict(&head)?;
         if !is_named && !matches!(verdict, HeadVerdict::Foreign(_)) {
             let records = head.records;
-            strange.push(format!("{} is a head of {records} records under another name", path.display()));
+            let message = format!("{} is a head of {records} records under another name", path.display());
+            strange.push(HeadFinding::new(path.display(), message));
         }
         let message = match verdict {
             HeadVerdict::Contained if is_named => break,
             HeadVerdict::Contained | HeadVerdict::Lost => continue,
             HeadVerdict::Foreign(finding) => {
-                strange.push(format!("{}: {finding}", path.display()));
+                strange.push(HeadFinding::new(path.display(), format!("{}: {finding}", path.display())));
                 continue;
             }
             HeadVerdict::Newer { theirs, ours } => format!(
@@ -211,7 +219,8 @@ async fn judge(
     let more = strange.len().saturating_sub(STRANGE_TOLD);
     compared.unasked.extend(strange.into_iter().take(STRANGE_TOLD));
     if more > 0 {
-        compared.unasked.push(format!("{} has {more} more files that are no heads of this store", place.display()));
+        let message = format!("{} has {more} more files that are no heads of this store", place.display());
+        compared.unasked.push(HeadFinding::new(place.display(), message));
     }
     Ok(())
 }
@@ -225,21 +234,27 @@ type Found = (Option<SignedHead>, PathBuf);
 struct Shown(mpsc::Receiver<Outcome<Option<Found>>>);
 
 impl Shown {
-    fn begin(place: &Path, list: fn(&Path) -> Outcome<Vec<PathBuf>>) -> Shown {
+    fn begin(place: &Path, list: fn(&Path) -> Outcome<Vec<PathBuf>>, looking: &Looking) -> Shown {
         let place = place.to_owned();
-        Shown::on_a_thread(move || Ok(list(&place)?.into_iter().map(|path| Ok((read(&path), path)))))
+        Shown::on_a_thread(looking, move || Ok(list(&place)?.into_iter().map(|path| Ok((read(&path), path)))))
     }
 
-    fn on_a_thread<I: Iterator<Item = Outcome<Found>>>(open: impl FnOnce() -> Outcome<I> + Send + 'static) -> Shown {
+    fn on_a_thread<I: Iterator<Item = Outcome<Found>>>(
+        looking: &Looking,
+        open: impl FnOnce() -> Outcome<I> + Send + 'static,
+    ) -> Shown {
         let (sender, receiver) = mpsc::channel(1);
-        let failed = sender.clone();
-        let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || match open() {
-            Ok(found) => {
-                let mut found = found.map(|found| found.map(Some)).chain([Ok(None)]);
-                // It ends early when the receiver is gone.
-                found.all(|found| sender.blocking_send(found).is_ok());
+        let (failed, looking) = (sender.clone(), Looking::clone(looking));
+        let reading = std::thread::Builder::new().name("stele-heads".into()).spawn(move || {
+            let _looking = looking;
+            match open() {
+                Ok(found) => {
+                    let mut found = found.map(|found| found.map(Some)).chain([Ok(None)]);
+                    // It ends early when the receiver is gone.
+                    found.all(|found| sender.blocking_send(found).is_ok());
+                }
+                Err(failure) => drop(sender.blocking_send(Err(failure))),
             }
-            Err(failure) => drop(sender.blocking_send(Err(failure))),
         });
         if let Err(error) = reading {
             let _ = failed.try_send(Err(Failure::failed(format!("no thread reads the signed heads: {error}"))));
@@ -293,7 +308,7 @@ pub fn in_time<T: Send + 'static>(places: &[PathBuf], look: fn(&Path) -> T, pati
 pub async fn newest_in_bucket(site: &Site, config: &Config) -> Outcome<Vec<SignedHead>> {
     let Some(bucket) = HeadBucket::of(site, config)? else { return Ok(Vec::new()) };
     let (name, until) = (bucket.name(), Instant::now() + PATIENCE);
-    let (mut shown, mut heads) = (Shown::on_a_thread(move || bucket.found()), Vec::new());
+    let (mut shown, mut heads) = (Shown::on_a_thread(&Looking::default(), move || bucket.found()), Vec::new());
     while heads.len() < REBUILD_HEADS {
         match timeout_at(until, shown.next()).await {
             Ok(Ok(Some((head, _)))) => heads.extend(head),

@@ -122,7 +122,7 @@ impl History {
         let text = serde_json::to_vec_pretty(&counts).unwrap_or_default();
         match files::replace(&self.path, &text) {
             Ok(()) => inner.kept = counts,
-            Err(failure) => tracing::warn!("the counters cannot be written to history.json: {failure}"),
+            Err(failure) => tracing::warn!("the counters cannot be written to history.json: {}", failure.on_one_line()),
         }
     }
 }

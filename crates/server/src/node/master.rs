@@ -5,7 +5,7 @@
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use stele_ground::Bytes;
 
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::files::create_private;
+use crate::files::{create_private, remove};
 use crate::node::surroundings::{System, own_uid};
 
 /// How long a command may take, and how often its end is looked for.
@@ -152,17 +152,30 @@ fn finish(child: &mut Child, patience: Duration) -> std::io::Result<Ended> {
     }
 }
 
+/// A key that a creation made, until the creation has ended.
+pub struct NewKey(Option<PathBuf>);
+
 /// Makes a new key if the source is a file that does not exist yet. Any other source must already
 /// have one.
-pub fn make(site: &Site, source: &str) -> Outcome<()> {
-    if let Some(("file", path)) = source.split_once(':') {
-        let path = site.path(Path::new(path));
-        if !path.exists() {
-            let key = MasterKey::generate(&System::default());
-            create_private(&path, format!("{}\n", key.to_text().as_str()).as_bytes())?;
+pub fn make(site: &Site, source: &str) -> Outcome<NewKey> {
+    let Some(("file", path)) = source.split_once(':') else { return Ok(NewKey(None)) };
+    let path = site.path(Path::new(path));
+    if path.exists() {
+        return Ok(NewKey(None));
+    }
+    let key = MasterKey::generate(&System::default());
+    create_private(&path, format!("{}\n", key.to_text().as_str()).as_bytes())?;
+    Ok(NewKey(Some(path)))
+}
+
+impl NewKey {
+    /// Removes the key: nothing that was sealed under it is left. It would lie where an operator
+    /// puts the key of a store that is to be opened here.
+    pub fn take_back(self) {
+        if let Some(Err(failure)) = self.0.map(|path| remove(&path)) {
+            tracing::warn!("the key of a pool that was not made stays: {}", failure.on_one_line());
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod master;
 pub mod membership;
 #[cfg(test)]
 mod model;
+mod opening;
 mod proofs;
 pub mod rebuild;
 mod self_test;
@@ -41,22 +42,24 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use stele_archive::mutation::{Mutation, Mutations};
 use stele_archive::{Archive, ArchiveError, Foundation, Surroundings};
 use stele_array::server::{DrivePlace, PoolServer};
-use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
+use stele_array::{Command, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::EmbeddedCatalog;
 use stele_codes::Code;
-use stele_ground::{Bytes, Duration, PoolId};
+use stele_ground::{Bytes, PoolId};
 
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
-use crate::config::{Config, Site, machine};
+use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::guard::VolumeGuard;
+use crate::node::opening::options;
 use crate::node::verification::Verification;
 use crate::node::volumes::{Found, Trouble};
 
 pub use alarms::Alarms;
+pub use opening::Opening;
 pub use self_test::RunningInterfaces;
 pub use surroundings::{own_uid, wall_clock};
 pub use waiting::blocking;
@@ -68,27 +71,6 @@ const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archiv
 /// Of an archive that had to be opened read-only.
 const READ_ONLY: &str = "read-only";
 const PAIRING: &str = "pairing";
-
-/// The mode of an opening.
-#[derive(Clone, Copy, Debug)]
-pub struct Opening {
-    pub override_quorum: bool,
-    /// Write nothing to the drives.
-    pub read_only: bool,
-    /// The archive answers reads and refuses every change.
-    pub archive_read_only: bool,
-}
-
-impl Opening {
-    pub fn for_server() -> Opening {
-        Opening { override_quorum: false, read_only: false, archive_read_only: false }
-    }
-
-    /// For a command without a server: the array is writable, the archive read-only.
-    pub fn for_command() -> Opening {
-        Opening { archive_read_only: true, ..Opening::for_server() }
-    }
-}
 
 /// The addresses at which hosts reach volumes.
 struct BlockPlaces {
@@ -113,6 +95,7 @@ pub struct Node {
     pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
+    pub head_findings: heads::HeadFindings,
     certificates: certificates::Certificates,
     pub recurring: standing::recurring::Recurring,
     /// Drives that left the pool, and their entries in the configuration.
@@ -196,6 +179,7 @@ impl Node {
             block_places,
             verification,
             noticed: standing::Noticed::default(),
+            head_findings: heads::HeadFindings::default(),
             recurring: Default::default(),
             departures: membership::Departures::of(site),
             running: std::sync::OnceLock::new(),
@@ -249,14 +233,17 @@ impl Node {
         let mut node = Node::open_pool(site, config, opening).await?;
         match node.open_archive(site, opening).await {
             Ok(()) => {}
-            // Drive commands may repair the damage, so they need the pool.
-            Err(Failure { kind: Kind::Damaged, error, next }) if opening.archive_read_only => {
+            // Drive commands may repair the damage, so they need the pool. It needs no master key.
+            Err(Failure { kind: Kind::Damaged | Kind::Missing, error, next }) if opening.archive_read_only => {
                 node.set_trouble(Some(Trouble { kind: "catalog", message: error, next }));
             }
             Err(failure) => {
                 let _ = node.close().await;
                 return Err(failure);
             }
+        }
+        if opening.compares {
+            node.compare_before_change(site).await;
         }
         if opening.override_quorum {
             let actor = Actor { uid: own_uid() };
@@ -575,23 +562,5 @@ impl Node {
         })
         .await?;
         Ok(archived?)
-    }
-}
-
-fn options(config: &Config, opening: Opening) -> OpenOptions {
-    let memory = machine::memory_here();
-    OpenOptions {
-        read_only: opening.read_only,
-        override_quorum: opening.override_quorum,
-        table_cache: config.memory.table.0,
-        block_cache: config.memory.blocks(memory),
-        dirty_limit: config.memory.dirty.0,
-        flush_high: config.memory.flush_high,
-        flush_low: config.memory.flush_low,
-        flush_age: Duration::from_secs(config.memory.flush_age),
-        background_rate: config.pool.background_rate.map(|rate| rate.0),
-        background_memory: config.memory.background(memory),
-        rebuild_after: Duration::from_secs(config.pool.rebuild_after),
-        ..OpenOptions::default()
     }
 }

@@ -173,10 +173,13 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     if report.losses.is_empty()
         && let Err(failure) = revoke_unapproved(node).await
     {
-        tracing::warn!("keys that waited for approval are not revoked, see `stele key revoke`: {failure}");
+        tracing::warn!(
+            "keys that waited for approval are not revoked, see `stele key revoke`: {}",
+            failure.on_one_line()
+        );
     }
     if let Err(failure) = tell_shares(node).await {
-        tracing::warn!("the shares whose trees are to be made anew could not be listed: {failure}");
+        tracing::warn!("the shares whose trees are to be made anew could not be listed: {}", failure.on_one_line());
     }
     let mut kept = Vec::new();
     for before in catalogs(node).await?.into_iter().filter(|before| before.id != new.id) {
@@ -261,7 +264,7 @@ async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &Volu
         }
         Ok(Paired::No(why)) => Old::Newer(why),
         Err(failure) => {
-            tracing::info!("the old catalog does not open: {failure}");
+            tracing::info!("the old catalog does not open: {}", failure.on_one_line());
             Old::Useless
         }
     };

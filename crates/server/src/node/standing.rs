@@ -83,6 +83,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     standing.extend(of_services(node));
     standing.extend(node.certificates.standing(wall_clock()));
+    standing.extend(node.head_findings.standing());
     node.noticed.date(&mut standing, wall_clock());
     standing
 }
@@ -138,6 +139,10 @@ pub fn next_of(kind: &str) -> &'static str {
         "damage" => "`stele pool scrub --wait`; if it stays, restore the version from a copy",
         "export" => "`stele export list`; `stele export remove`",
         "heads" => "see that the place for heads can be reached, and holds files of this server alone",
+        "pool-silent" => {
+            "the kernel's log (dmesg) names a drive that hangs: take it out or power it off; then start the server again if \
+             it does not answer"
+        }
         "share" => "return missing drives: `stele drive online N`; the share is tried again by itself, within a minute",
         "share-archiving" => "follow the reason: `stele bucket set NAME --quota`, `stele pool add`, or remove the file",
         "smb" => "check that smbd runs, and [smb] in stele.toml",

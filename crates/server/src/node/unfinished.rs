@@ -54,9 +54,9 @@ impl Unfinished {
         files::remove(&self.note)
     }
 
-    /// Removes what was made. No task uses the drives any more. What cannot be removed now, the
-    /// next creation removes.
-    pub fn take_back(self) {
+    /// Removes what was made, and says whether nothing is left. No task uses the drives any more.
+    /// What cannot be removed now, the next creation removes.
+    pub fn take_back(self) -> bool {
         let pool = self.pool.to_string();
         let take = |(path, is_made): &(PathBuf, bool)| match is_made {
             true => files::remove(path),
@@ -64,17 +64,21 @@ impl Unfinished {
         };
         // Each of them, whatever becomes of the others.
         let taken: Vec<Outcome<()>> = self.drives.iter().map(take).collect();
-        if let Err(failure) = taken.into_iter().collect::<Outcome<()>>().and_then(|()| self.finish()) {
-            tracing::warn!("a pool that was not completed could not be taken back: {}", failure.on_one_line());
+        match taken.into_iter().collect::<Outcome<()>>().and_then(|()| self.finish()) {
+            Ok(()) => true,
+            Err(failure) => {
+                tracing::warn!("a pool that was not completed could not be taken back: {}", failure.on_one_line());
+                false
+            }
         }
     }
 
     /// The same where the files that were made are removed already. The creation may have failed
     /// before it wrote a label, as on a drive that cannot be used.
-    pub fn take_back_labels(mut self) {
+    pub fn take_back_labels(mut self) -> bool {
         let pool = self.pool.to_string();
         self.drives.retain(|(path, is_made)| !is_made && wipe::carries_label_of(path, &pool).unwrap_or(true));
-        self.take_back();
+        self.take_back()
     }
 
     /// The pool of the configuration was opened: it is in use, even if an operator completed the

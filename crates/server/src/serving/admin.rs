@@ -4,7 +4,8 @@
 //! `[admin] officers` may connect too, for the calls that ask for an officer's key. The socket then
 //! has the mode 0666, and the kernel says who connects. A user that may not call learns that from
 //! the head of a request: no body is read from it. Each user has a bound of connections, and all
-//! users that may not call have one together. A request is at most 1 MiB.
+//! users that may not call have one together; a request beyond it is answered with that reason. A
+//! request is at most 1 MiB.
 //!
 //! A call that changes something is a task of its own, and goes on where its caller hangs up: its
 //! outcome is recorded, and what it changes in several places is changed in all. It keeps the place
@@ -20,6 +21,7 @@ use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
+use stele_ground::counted;
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
@@ -116,7 +118,7 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, stopping: watch::Rec
     let calls = Arc::new(Calls::default());
     let running = Arc::clone(&calls);
     let answer = move |user, request, place| dispatch(Arc::clone(&node), user, request, Arc::clone(&running), place);
-    http::serve_unix(listener, allow, answer, stopping).await;
+    http::serve_unix(listener, allow, turned_away, answer, stopping).await;
     calls.finish().await;
 }
 
@@ -159,6 +161,22 @@ fn allowance(user: u32, administers: bool, is_officer: bool) -> Allowance {
         (false, true) => Allowance { account: Some(user), connections: CONNECTIONS_PER_OFFICER, idle: IDLE_MAX },
         (false, false) => Allowance { account: None, connections: STRANGERS_MAX, idle: STRANGER_IDLE_MAX },
     }
+}
+
+/// The answer to a request beyond the connections of its user.
+fn turned_away(allowance: Allowance) -> Response {
+    let Some(user) = allowance.account else { return failed(stranger()) };
+    let connections = counted(allowance.connections as u64, "connection");
+    let message =
+        format!("user {user} has {connections} to the server, and no further one is served; nothing was done");
+    failed(
+        Failure::new(Kind::Busy, message)
+            .next("wait until other commands of that user have ended, or end them; `ss -xp` lists the connections"),
+    )
+}
+
+fn stranger() -> Failure {
+    Failure::new(Kind::Refused, "only root and the user the server runs as may administer it")
 }
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Outcome<Vec<u8>>> + Send + 'a>>;
@@ -307,7 +325,7 @@ async fn dispatch(
     place: Kept,
 ) -> Response {
     let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid) || node.serves_officer(*uid)) else {
-        return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
+        return failed(stranger());
     };
     let (method, uri) = (request.method().clone(), request.uri().clone());
     let name = uri.path().strip_prefix("/v1/").unwrap_or_default();
@@ -409,158 +427,4 @@ fn failed(failure: Failure) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::testing::Scene;
-
-    #[test]
-    fn changes_of_volumes_and_exports_end_although_their_clients_hang_up() {
-        let changes = ["create", "set", "resize", "snapshot", "clone", "rollback", "delete", "restore/end"];
-        let of_volumes = changes.map(|name| format!("volume/{name}"));
-        let of_exports = ["add", "remove", "set"].map(|name| format!("export/{name}"));
-        for name in of_volumes.iter().chain(&of_exports) {
-            assert!(CALLS.iter().any(|call| call.name == name && !call.reads), "{name}");
-        }
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn every_call_refuses_a_field_that_it_does_not_have() {
-        let scene = Scene::new("unknown-fields");
-        for call in CALLS {
-            let body = Bytes::from_static(br#"{"no_such_field":1}"#);
-            let refused = (call.handler)(&scene.node, Actor { uid: 0 }, body).await.unwrap_err();
-            let said = format!("{} has no field `no_such_field`", call.name);
-            assert!(refused.kind == Kind::Usage && refused.error.contains(&said), "{}: {refused}", call.name);
-        }
-    }
-
-    /// A setting that names another file or directory by mistake takes nothing away.
-    #[tokio::test]
-    async fn a_socket_replaces_sockets_alone() {
-        let dir = std::env::temp_dir().join(format!("stele-sockets-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(dir.join("stele.new/below")).unwrap();
-        let (key, socket) = (dir.join("master.key"), dir.join("stele.sock"));
-        std::fs::write(&key, "key").unwrap();
-        let refused = listen(&key, "[nbd] socket", false).unwrap_err();
-        assert!(refused.kind == Kind::Refused && refused.to_string().contains("[nbd] socket"), "{refused}");
-        assert!(listen(&dir.join("stele.new"), "[nbd] socket", false).is_err());
-        remove(&key);
-        assert_eq!(std::fs::read(&key).unwrap(), b"key");
-
-        // As a killed server leaves it.
-        drop(listen(&socket, "[admin] socket", false).unwrap());
-        let again = listen(&socket, "[admin] socket", false).unwrap();
-        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        // A socket that is served stays: both settings may name one, or one of another program.
-        let taken = listen(&socket, "[nbd] socket", false).unwrap_err();
-        assert!(taken.kind == Kind::Busy && taken.next.contains("[nbd] socket"), "{taken}");
-        assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        let nowhere = listen(&dir.join("no/such.sock"), "[nbd] socket", false).unwrap_err();
-        assert!(nowhere.to_string().contains("no/such.sock") && nowhere.next.contains("[nbd] socket"), "{nowhere}");
-        drop(again);
-        remove(&socket);
-        let mut left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["master.key", "stele.new"]);
-        assert!(dir.join("stele.new/below").is_dir());
-        std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    /// A call that runs to its end without its caller keeps the caller's place.
-    #[test]
-    fn searches_and_lists_end_with_their_clients() {
-        for name in [
-            "find",
-            "share/ls",
-            "share/why",
-            "key/list",
-            "master-key/verify",
-            "class/list",
-            "class/expiring",
-            "matter/list",
-            "matter/show",
-            "matter/versions",
-            "matter/count",
-            "approve/list",
-            "export/list",
-            "receipt/get",
-            "audit/prove",
-            "audit/show",
-            "why",
-            "bucket/list",
-            "volume/list",
-            "pool/status",
-        ] {
-            assert!(CALLS.iter().any(|call| call.name == name && call.reads), "{name}");
-        }
-    }
-
-    /// A call that says when it has begun, and goes on when it is told to.
-    #[tokio::test]
-    async fn a_call_goes_on_to_its_end_though_its_caller_hangs_up_and_keeps_its_place_meanwhile() {
-        let path = std::env::temp_dir().join(format!("stele-admin-calls-{}", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).unwrap();
-        let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
-        let (go_on, going_on) = oneshot::channel::<()>();
-        let (end, mut ended) = oneshot::channel::<()>();
-        let gates = Arc::new(Mutex::new(Some((going_on, end))));
-        let calls = Arc::new(Calls::default());
-        let running = Arc::clone(&calls);
-        let answer = move |_: Option<u32>, _: Request<Incoming>, place: Kept| {
-            let (begun, gates) = (begun.clone(), gates.lock().unwrap().take());
-            running.run(
-                async move {
-                    let _ = begun.send(());
-                    if let Some((going_on, end)) = gates {
-                        let _ = going_on.await;
-                        let _ = end.send(());
-                    }
-                    StatusCode::OK.into_response()
-                },
-                place,
-            )
-        };
-        let stop = watch::Sender::new(false);
-        let allow = |_: Option<u32>| Allowance { account: None, connections: 1, idle: IDLE_MAX };
-        let serving = tokio::spawn(http::serve_unix(listener, allow, answer, stop.subscribe()));
-        let mut caller = tokio::net::UnixStream::connect(&path).await.unwrap();
-        let request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n";
-        tokio::io::AsyncWriteExt::write_all(&mut caller, request).await.unwrap();
-        begins.recv().await.unwrap();
-        drop(caller);
-        // The place is taken still, and the next connection is closed.
-        let mut next = tokio::net::UnixStream::connect(&path).await.unwrap();
-        let read = tokio::io::AsyncReadExt::read(&mut next, &mut [0; 64]).await;
-        assert!(read.as_ref().map_or(true, |length| *length == 0), "{read:?}");
-        // All connections have ended when this returns.
-        stop.send_replace(true);
-        serving.await.unwrap();
-        assert!(ended.try_recv().is_err(), "it waits still");
-        assert!(go_on.send(()).is_ok(), "the call ended with its connection");
-        calls.finish().await;
-        assert!(ended.try_recv().is_ok(), "it came to its end");
-        let _ = std::fs::remove_file(&path);
-    }
-
-    #[test]
-    fn strangers_have_one_account_together() {
-        let strangers = [allowance(1001, false, false), allowance(1002, false, false)];
-        assert_eq!(strangers[0], strangers[1]);
-        assert_eq!((strangers[0].account, strangers[0].connections), (None, STRANGERS_MAX));
-        let officers = [allowance(1001, false, true), allowance(1002, false, true)];
-        assert!(officers.iter().all(|officer| officer.connections == CONNECTIONS_PER_OFFICER));
-        assert_eq!((officers[0].account, officers[1].account), (Some(1001), Some(1002)));
-        assert_eq!(allowance(0, true, false).connections, CONNECTIONS_MAX);
-    }
-
-    #[test]
-    fn officers_are_told_every_command_they_may_use() {
-        for call in CALLS.iter().filter(|call| call.for_officers) {
-            let command = call.name.split('/').next().unwrap_or_default();
-            let mut commands = OFFICERS_COMMANDS.split('`').filter_map(|quoted| quoted.strip_prefix("stele "));
-            assert!(commands.any(|told| told.starts_with(command)), "{}", call.name);
-        }
-    }
-}
+mod tests;

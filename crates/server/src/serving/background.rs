@@ -12,6 +12,7 @@ use stele_archive::{Archive, Caller, ScrubCursor};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
+use crate::config::Site;
 use crate::node::Node;
 use crate::node::growth::When;
 use crate::serving::head_places::HeadPlaces;
@@ -25,6 +26,10 @@ const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
 const GROW_EVERY: Duration = Duration::from_secs(10);
 const GROW_AGAIN: Duration = Duration::from_secs(3600);
+/// Time until the log is compared with its heads again, while something is wrong with them. It
+/// doubles: a place may hold the heads of many years.
+const COMPARE_AGAIN: Duration = Duration::from_secs(300);
+const COMPARE_AGAIN_MAX: Duration = Duration::from_secs(3600);
 /// Interval at which a read-only archive checks whether its drives are back.
 const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(2);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
@@ -34,7 +39,7 @@ const SCRUB_LEAST: u64 = 1 << 20;
 /// Time from the start to the first self-test.
 const SELF_TEST_FIRST: Duration = Duration::from_secs(600);
 
-pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: Arc<Mutex<HeadPlaces>>) {
+pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Arc<Mutex<HeadPlaces>>) {
     tasks.spawn(forget_removed(Arc::clone(node)));
     tasks.spawn(checkpoints::keep(Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
@@ -48,6 +53,7 @@ pub fn start(tasks: &mut JoinSet<()>, node: &Arc<Node>, places: Arc<Mutex<HeadPl
     if node.config.archive.self_test_hours > 0 {
         tasks.spawn(self_test(Arc::clone(node), node.config.archive.self_test_hours));
     }
+    tasks.spawn(compare_heads(site.clone(), Arc::clone(node)));
     tasks.spawn(export_heads(archive, places, Arc::clone(node)));
 }
 
@@ -63,7 +69,7 @@ async fn forget_removed(node: Arc<Node>) {
 /// under this one.
 pub async fn forget_removed_now(node: &Node) {
     if let Err(failure) = node.departures.forget(&node.pool).await {
-        tracing::warn!("a removed drive stays in the configuration: {failure}");
+        tracing::warn!("a removed drive stays in the configuration: {}", failure.on_one_line());
     }
 }
 
@@ -122,7 +128,7 @@ async fn grow(node: Arc<Node>) {
         let pause = match node.grow_archive(When::Quiet).await {
             Ok(()) => GROW_EVERY,
             Err(failure) => {
-                tracing::warn!("the archive has not grown with its pool: {failure}");
+                tracing::warn!("the archive has not grown with its pool: {}", failure.on_one_line());
                 GROW_AGAIN
             }
         };
@@ -139,7 +145,7 @@ async fn open_again(node: Arc<Node>) {
             Ok(false) if node.trouble().is_none() => return,
             Ok(false) => {}
             Err(failure) => {
-                let why = failure.to_string();
+                let why = failure.on_one_line();
                 if why != trouble {
                     tracing::warn!("the archive could not be opened for writing, and that is tried again: {why}");
                     trouble = why;
@@ -196,10 +202,26 @@ fn heads_every(node: &Node) -> Duration {
     Duration::from_secs(node.config.archive.heads_every.max(1))
 }
 
+/// Lets alarms about the places of heads end with their cause.
+async fn compare_heads(site: Site, node: Arc<Node>) {
+    let mut pause = COMPARE_AGAIN;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = match node.compare_heads_again(&site).await {
+            true => (2 * pause).min(COMPARE_AGAIN_MAX),
+            false => COMPARE_AGAIN,
+        };
+    }
+}
+
 async fn export_heads(archive: Archive, places: Arc<Mutex<HeadPlaces>>, node: Arc<Node>) {
     let every = heads_every(&node);
     loop {
-        places.lock().await.send(&archive, every).await.iter().for_each(|what| node.note_alarm("heads", what));
+        let mut sending = places.lock().await;
+        let told = sending.send(&archive, every).await;
+        node.head_findings.note_unsent(sending.lacking());
+        drop(sending);
+        told.iter().for_each(|what| node.note_alarm("heads", what));
         tokio::time::sleep(every).await;
     }
 }

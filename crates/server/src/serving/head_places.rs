@@ -26,7 +26,7 @@ use self::authority::{Authority, Stamped};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
 use crate::node::heads::witness::{Unsigned, WitnessClient};
-use crate::node::heads::{self, HeadBucket, Keeper};
+use crate::node::heads::{self, HeadBucket, HeadFinding, Keeper};
 use crate::serving::messages::mail::Mail;
 use crate::serving::syslog::Syslog;
 use crate::witness::Countersigned;
@@ -65,11 +65,11 @@ struct HeadPlace {
     countersignatures: Lack,
 }
 
-/// Since when something has failed, and whether an alarm told that.
+/// Since when something has failed, and the alarm about it, which stands until it works again.
 #[derive(Default)]
 struct Lack {
     since: Option<Instant>,
-    is_told: bool,
+    told: Option<String>,
 }
 
 /// All places of a configuration.
@@ -134,6 +134,16 @@ impl HeadPlaces {
         told
     }
 
+    /// What stands of the turns so far: each has been told.
+    pub fn lacking(&self) -> Vec<HeadFinding> {
+        let own = [
+            self.stamps.finding(|| "time stamps".to_owned()),
+            self.countersignatures.finding(|| "countersignatures".to_owned()),
+            self.refusals.finding(|| "witness".to_owned()),
+        ];
+        own.into_iter().flatten().chain(self.places.iter().flat_map(HeadPlace::lacking)).collect()
+    }
+
     /// Keeps what the witness signed, or tells why it signed nothing. A refusal is told at once,
     /// and again only after the witness has signed.
     async fn note_countersigned(
@@ -151,15 +161,12 @@ impl HeadPlaces {
             }
             Err(Unsigned::Silent(why)) => {
                 tracing::warn!("the audit head was not countersigned: {why}");
-                let minutes = self.countersignatures.note(every, now);
-                minutes
-                    .map(|minutes| format!("heads had no countersignature for {minutes} minutes: {why}"))
-                    .into_iter()
-                    .collect()
+                let told = |minutes| format!("heads had no countersignature for {minutes} minutes: {why}");
+                self.countersignatures.note(every, now, told).into_iter().collect()
             }
             Err(Unsigned::Refused(why)) => {
                 tracing::error!("the audit head was not countersigned: {why}");
-                self.refusals.note_at_once(now).then_some(why).into_iter().collect()
+                self.refusals.note_at_once(now, why).into_iter().collect()
             }
         }
     }
@@ -184,8 +191,8 @@ impl HeadPlaces {
             }
             Some(Err(reason)) => {
                 tracing::warn!("the audit head was not stamped: {reason}");
-                let alarm = self.stamps.note(every, now);
-                told.extend(alarm.map(|minutes| format!("heads had no time stamp for {minutes} minutes: {reason}")));
+                let says = |minutes| format!("heads had no time stamp for {minutes} minutes: {reason}");
+                told.extend(self.stamps.note(every, now, says));
             }
             None => {}
         }
@@ -217,19 +224,25 @@ impl Lack {
         *self = Lack::default();
     }
 
-    /// Notes a failure. Once two turns have passed, it returns the minutes since the first one, for
-    /// an alarm.
-    fn note(&mut self, every: Duration, now: Instant) -> Option<u64> {
-        let since = *self.since.get_or_insert(now);
-        let is_due = now.duration_since(since) >= every.saturating_mul(TURNS_MISSED) && !self.is_told;
-        self.is_told |= is_due;
-        is_due.then(|| now.duration_since(since).as_secs() / 60)
+    /// Notes a failure. Once two turns have passed since the first one, the alarm stands, with
+    /// `told` of the minutes since then. Returns it when it begins.
+    fn note(&mut self, every: Duration, now: Instant, told: impl FnOnce(u64) -> String) -> Option<String> {
+        let lasts = now.duration_since(*self.since.get_or_insert(now));
+        if lasts < every.saturating_mul(TURNS_MISSED) {
+            return None;
+        }
+        let message = told(lasts.as_secs() / 60);
+        self.told.replace(message.clone()).is_none().then_some(message)
     }
 
-    /// Notes a failure that an alarm tells at once; false: one told it already.
-    fn note_at_once(&mut self, now: Instant) -> bool {
+    /// Notes a failure whose alarm begins at once. Returns it then.
+    fn note_at_once(&mut self, now: Instant, message: String) -> Option<String> {
         self.since.get_or_insert(now);
-        !std::mem::replace(&mut self.is_told, true)
+        self.told.replace(message.clone()).is_none().then_some(message)
+    }
+
+    fn finding(&self, subject: impl FnOnce() -> String) -> Option<HeadFinding> {
+        self.told.as_ref().map(|message| HeadFinding { subject: subject(), message: message.clone() })
     }
 }
 
@@ -251,8 +264,18 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the audit head was not exported: {reason}");
-        let minutes = self.heads.note(every, now)?;
-        Some(format!("a place for signed heads took none for {minutes} minutes: {reason}"))
+        let told = |minutes| format!("a place for signed heads took none for {minutes} minutes: {reason}");
+        self.heads.note(every, now, told)
+    }
+
+    fn lacking(&self) -> impl Iterator<Item = HeadFinding> {
+        let of = |lack: &Lack, what: &str| lack.finding(|| format!("{}{what}", self.way.name()));
+        let lacks = [
+            of(&self.heads, ""),
+            of(&self.stamps, ": time stamps"),
+            of(&self.countersignatures, ": countersigned heads"),
+        ];
+        lacks.into_iter().flatten()
     }
 
     /// Keeps a countersigned head. Syslog and mail keep none.
@@ -265,8 +288,9 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the countersigned head was not kept: {reason}");
-        let minutes = self.countersignatures.note(every, now)?;
-        Some(format!("a place for signed heads took no countersigned one for {minutes} minutes: {reason}"))
+        let told =
+            |minutes| format!("a place for signed heads took no countersigned one for {minutes} minutes: {reason}");
+        self.countersignatures.note(every, now, told)
     }
 
     /// Keeps the time stamp of the head that the place has. Syslog and mail keep none.
@@ -282,12 +306,20 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the time stamp of the audit head was not kept: {reason}");
-        let minutes = self.stamps.note(every, now)?;
-        Some(format!("a place for signed heads took no time stamp for {minutes} minutes: {reason}"))
+        let told = |minutes| format!("a place for signed heads took no time stamp for {minutes} minutes: {reason}");
+        self.stamps.note(every, now, told)
     }
 }
 
 impl Way {
+    fn name(&self) -> String {
+        match self {
+            Way::Storage(storage) => storage.keeper.name(),
+            Way::Syslog(syslog) => syslog.name(),
+            Way::Mail(mail) => mail.name(),
+        }
+    }
+
     async fn take(&mut self, head: &SignedHead) -> Result<(), String> {
         match self {
             Way::Storage(storage) => storage.take(head).await,

@@ -2,11 +2,14 @@
 //! their own.
 //!
 //! Bounded: the connections of each peer, the time of a head, the idle time between requests, and
-//! the time of a body. A connection beyond its peer's bound is closed at once, so one peer takes
-//! neither the descriptors nor the memory of the server, and keeps no other peer out.
+//! the time of a body. A connection beyond its peer's bound is closed, so one peer takes neither
+//! the descriptors nor the memory of the server, and keeps no other peer out. At a Unix socket, a
+//! few of those are told the reason first, since a command would take a closed connection for a
+//! server that broke off.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -78,30 +81,58 @@ pub struct Allowance {
     pub idle: Duration,
 }
 
+/// Connections of an account beyond its bound that are told so at once. Further ones are closed
+/// without an answer.
+pub const TURNED_AWAY_MAX: usize = 16;
+/// Time for such a connection to send the head of its request.
+const TURNED_AWAY_IDLE: Duration = Duration::from_secs(5);
+
+/// The answer to a request, under way.
+type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+
 /// Serves a Unix socket until `stopping` is true. Then each connection finishes its request.
+/// `turn_away` answers a request on a connection beyond the bound of its account.
 pub async fn serve_unix<A>(
     listener: UnixListener,
     allow: impl Fn(Option<u32>) -> Allowance,
+    turn_away: impl Fn(Allowance) -> Response + Clone + Send + Sync + 'static,
     answer: impl Fn(Option<u32>, Request<Incoming>, Kept) -> A + Clone + Send + Sync + 'static,
     stopping: watch::Receiver<bool>,
 ) where
     A: Future<Output = Response> + Send + 'static,
 {
-    let places = Arc::new(Places::default());
+    let (places, turned_away) = (Arc::new(Places::default()), Arc::new(Places::default()));
     let accept = async move || listener.accept().await.map(|(stream, _)| stream);
     let serve = |stream: UnixStream| {
         let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
-        let Allowance { account, connections: most, idle } = allow(user);
-        let Some(place) = places.enter(account, most, usize::MAX) else {
+        let allowance = allow(user);
+        let Allowance { account, connections: most, idle } = allowance;
+        let entered = places.enter(account, most, usize::MAX);
+        let is_full = entered.is_none();
+        let Some(place) = entered.or_else(|| turned_away.enter(account, TURNED_AWAY_MAX, usize::MAX)) else {
             tracing::debug!(?user, "closed a connection: its user has {most}");
             return None;
         };
-        let (answer, stopping, place) = (answer.clone(), stopping.clone(), Arc::new(place));
+        let (answer, turn_away, stopping, place) =
+            (answer.clone(), turn_away.clone(), stopping.clone(), Arc::new(place));
         Some(async move {
-            converse(stream, idle, |request| answer(user, request, Arc::clone(&place)), stopping).await;
+            let idle = if is_full { idle.min(TURNED_AWAY_IDLE) } else { idle };
+            let answering = |request| -> Answering {
+                match is_full {
+                    true => Box::pin(std::future::ready(last(turn_away(allowance)))),
+                    false => Box::pin(answer(user, request, Arc::clone(&place))),
+                }
+            };
+            converse(stream, idle, answering, stopping).await;
         })
     };
     accept_each(accept, serve, stopping.clone()).await;
+}
+
+/// An answer that ends its connection.
+fn last(mut answer: Response) -> Response {
+    answer.headers_mut().insert(hyper::header::CONNECTION, hyper::header::HeaderValue::from_static("close"));
+    answer
 }
 
 /// Accepts connections until `stopping` is true, and drives each in a task of its own. Then it

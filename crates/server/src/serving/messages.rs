@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Momentary events that are bad news and do not stand.
-const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded", "heads"];
+const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded"];
 
 /// One message, in the form of webhooks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -136,10 +136,8 @@ pub fn start(site: &Site, config: &Config, archive: Option<&Archive>, tasks: &mu
 
 /// Whether the server itself uses this path, or one above it.
 fn is_own(site: &Site, config: &Config, path: &Path) -> bool {
-    let master = config.archive.master_key.strip_prefix("file:").map(Path::new);
     let drives = config.pool.drives.iter().map(|drive| drive.0.path.as_path());
-    let files = [&config.s3.tls_certificate, &config.s3.tls_key, &config.nbd.tls_certificate, &config.nbd.tls_key];
-    let named = drives.chain(master).chain(files.into_iter().flatten().map(PathBuf::as_path));
+    let named = drives.chain(config.own_files().into_iter().map(|(_, path)| path));
     let own = OWN_NAMES.iter().map(Path::new).chain(named).map(|own| site.path(own));
     // Signed heads may lie in folders that are shared with other files.
     path.extension().is_some_and(|end| end == "head")

@@ -38,8 +38,12 @@ const METRICS_LIFE_MAX: Duration = Duration::from_secs(60);
 /// chooses another address.
 pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await.map_err(|error| {
+        let right = match error.kind() == std::io::ErrorKind::PermissionDenied && address.port() < 1024 {
+            true => ", or let the server have CAP_NET_BIND_SERVICE (OPERATIONS.md, \"What the unit forbids\")",
+            false => "",
+        };
         Failure::new(unheard(error.kind()), format!("cannot listen on {address}: {error}"))
-            .next(format!("choose another address with {setting}"))
+            .next(format!("choose another address with {setting}{right}"))
     })?;
     let address =
         listener.local_addr().map_err(|error| Failure::failed(format!("the endpoint has no address: {error}")))?;

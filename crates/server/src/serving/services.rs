@@ -122,19 +122,37 @@ impl Services {
             frontend: None,
             rest: None,
         };
+        match services.serve_all(files, acceptor, listener).await {
+            Ok(()) => Ok(services),
+            Err(failure) => {
+                // No server is behind them.
+                admin::remove(&services.places.socket);
+                services.places.nbd_socket.iter().for_each(|socket| admin::remove(socket));
+                Err(failure)
+            }
+        }
+    }
+
+    async fn serve_all(
+        &mut self,
+        files: Option<TlsFiles>,
+        acceptor: Option<tokio_rustls::TlsAcceptor>,
+        listener: UnixListener,
+    ) -> Outcome<()> {
+        let node = Arc::clone(&self.node);
         let mut look = snapshot::Look::default();
-        services.latest.refresh(node, &mut look).await;
-        look.messages = MessageQueues::start(site, config, &mut services.unattended)?;
-        notifications::start(site, config, node.archive().ok(), &mut services.unattended)?;
-        services.serve_s3(files, acceptor.clone()).await?;
-        services.serve_rest(acceptor).await?;
-        services.serve_metrics().await?;
-        services.serve_commands(listener);
-        services.serve_nbd().await?;
-        services.serve_iscsi().await?;
-        services.serve_shares().await?;
-        services.work_in_background(look);
-        Ok(services)
+        self.latest.refresh(&node, &mut look).await;
+        look.messages = MessageQueues::start(&self.site, &node.config, &mut self.unattended)?;
+        notifications::start(&self.site, &node.config, node.archive().ok(), &mut self.unattended)?;
+        self.serve_s3(files, acceptor.clone()).await?;
+        self.serve_rest(acceptor).await?;
+        self.serve_metrics().await?;
+        self.serve_commands(listener);
+        self.serve_nbd().await?;
+        self.serve_iscsi().await?;
+        self.serve_shares().await?;
+        self.work_in_background(look);
+        Ok(())
     }
 
     pub fn places(&self) -> &ServerAddresses {
@@ -347,7 +365,7 @@ impl Services {
     fn work_in_background(&mut self, look: snapshot::Look) {
         let node = &self.node;
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
-        background::start(&mut self.unattended, node, Arc::clone(&self.head_places));
+        background::start(&mut self.unattended, &self.site, node, Arc::clone(&self.head_places));
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
         self.unattended.spawn(beneath::keep_looking(Arc::clone(node)));

@@ -1,8 +1,10 @@
 //! The state of the store for `/health` and `/metrics`, read from the pool once a second, so that a
 //! scrape never waits.
 //!
-//! Failure model: a pool that gives no answer within [`STATUS_PATIENCE`] is down. A state that is
-//! older than [`AGE_MAX`] is not told as the present one, whatever keeps it from being read.
+//! Failure model: a pool that gives no answer within [`STATUS_PATIENCE`] is down, and the alarm
+//! `pool-silent` tells so: mail and webhooks are sent from here, and no other place would send one.
+//! A state that is older than [`AGE_MAX`] is not told as the present one, whatever keeps it from
+//! being read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +17,7 @@ use tokio::time::timeout;
 use crate::api::pool::{DriveView, StandingView, StatusView};
 use crate::node::alarms::KINDS;
 use crate::node::standing::begun::BegunAlarms;
+use crate::node::standing::next_of;
 use crate::node::{Node, wall_clock};
 use crate::serving::messages::MessageQueues;
 
@@ -91,13 +94,13 @@ impl Latest {
                 if look.round.is_multiple_of(KEPT_EVERY) {
                     node.history.keep(&status);
                 }
+                look.silent_since = None;
                 let low = status.standing.iter().any(|alarm| alarm.kind == "space-low" && alarm.subject == "pool");
                 if low && !look.low {
                     node.exports.iscsi.threshold_reached();
                 }
                 look.low = low;
-                look.begun.look(&status.standing).into_iter().for_each(|alarm| node.note_begun(alarm));
-                look.messages.note(&status.name, &status.standing, node.alarms_kept().latest(), wall_clock());
+                look.tell(node, &status.name, &status.standing);
                 let mut whole = of(&status);
                 whole.more.extend(node.catalog_status().into_iter().flat_map(|catalog| catalog_room(&catalog)));
                 let least = if node.trouble().is_some() { Health::ReadOnly } else { Health::Healthy };
@@ -113,7 +116,8 @@ impl Latest {
                     ..whole
                 }
             }
-            Ok(Err(_)) | Err(_) => Snapshot { health: Health::Down, ..Snapshot::default() },
+            Ok(Err(failure)) => look.tell_silent(node, &failure.on_one_line()),
+            Err(_) => look.tell_silent(node, &format!("no answer within {} s", STATUS_PATIENCE.as_secs())),
         };
         let state = State { snapshot, at: Instant::now() };
         *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
@@ -148,6 +152,48 @@ pub struct Look {
     begun: BegunAlarms,
     /// The pool has little space left; initiators get a notice when this begins.
     low: bool,
+    /// The pool's name, and the alarms that stood, when it last gave a status.
+    last: (String, Vec<StandingView>),
+    /// Since when it gives none, on the machine's clock.
+    silent_since: Option<u64>,
+}
+
+impl Look {
+    /// Tells what has begun and ended since the last look.
+    fn tell(&mut self, node: &Node, name: &str, standing: &[StandingView]) {
+        self.begun.look(standing).into_iter().for_each(|alarm| node.note_begun(alarm));
+        self.messages.note(name, standing, node.alarms_kept().latest(), wall_clock());
+        self.last = (name.to_owned(), standing.to_vec());
+    }
+
+    /// Tells that the pool gives no status. Returns the state of a pool that is down.
+    fn tell_silent(&mut self, node: &Node, why: &str) -> Snapshot {
+        let standing = self.standing_silent(why, wall_clock());
+        let (name, before) = std::mem::take(&mut self.last);
+        self.tell(node, &name, &standing);
+        self.last = (name, before);
+        Snapshot {
+            health: Health::Down,
+            alarms: by_name(standing.iter().map(short).collect()),
+            alarms_came: came(node.alarms_kept().came()),
+            ..Snapshot::default()
+        }
+    }
+
+    /// What stood when the pool last gave a status, and that it gives none: nothing says that the
+    /// others have ended.
+    fn standing_silent(&mut self, why: &str, now: u64) -> Vec<StandingView> {
+        let since = *self.silent_since.get_or_insert(now);
+        let silent = StandingView {
+            kind: "pool-silent".to_owned(),
+            subject: "pool".to_owned(),
+            since,
+            message: format!("the pool gives no status: {why}"),
+            done: "it is asked again every second; requests wait for the pool, or fail".to_owned(),
+            next: next_of("pool-silent").to_owned(),
+        };
+        self.last.1.iter().cloned().chain([silent]).collect()
+    }
 }
 
 /// The content of all buckets together.

@@ -50,7 +50,7 @@ impl Syslog {
         sent.map_err(|error| Failure::failed(format!("the syslog server {} took no head: {error}", self.name())))
     }
 
-    fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Syslog::Udp(address) => format!("udp:{address}"),
             Syslog::Tcp(address) => format!("tcp:{address}"),

@@ -133,7 +133,12 @@ pub struct PoolCreate {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  stele pool recover --dir /srv/stele")]
+#[command(after_help = "\
+Example:
+  stele pool recover --dir /srv/stele
+
+The command compares the audit log with the signed heads that were sent elsewhere, as a server does, and names one that
+is newer than this pool. With --read-only it does not: the catalog stays closed.")]
 pub struct PoolRecover {
     /// Open writable even if fewer than a majority of the drives agree on the configuration, or if
     /// the end of the log cannot be read: writes acknowledged last may be lost. The audit log

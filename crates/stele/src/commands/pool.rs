@@ -81,8 +81,12 @@ async fn create(site: &Site, json: bool, create: arguments::PoolCreate) -> Outco
 async fn recover(site: &Site, json: bool, asked: arguments::PoolRecover) -> Outcome<()> {
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
-    let opening =
-        Opening { override_quorum: asked.override_quorum, read_only: asked.read_only, ..Opening::for_command() };
+    let opening = Opening {
+        override_quorum: asked.override_quorum,
+        read_only: asked.read_only,
+        compares: !asked.read_only,
+        ..Opening::for_command()
+    };
     // Opening the catalog writes. A pool that may not be written is opened without it.
     let opened = if asked.read_only {
         Node::open_pool(site, config, opening).await

@@ -88,10 +88,11 @@ impl Ready {
     }
 }
 
-/// A node, and the first key that the operator has not seen yet.
+/// A node, and the first start that owes the operator a key. The key is made once the server
+/// serves: a start that fails and is repeated would leave one behind each time.
 struct Start {
     node: Node,
-    owed: Option<(FirstStart, NewKeyView)>,
+    owed: Option<FirstStart>,
 }
 
 pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
@@ -195,13 +196,8 @@ fn is_held_by_command(failure: &Failure) -> bool {
 }
 
 async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
-    let key = match begun {
-        Ok(None) => return Ok(Start { node, owed: None }),
-        Ok(Some(begun)) => first_key(&node).await.map(|key| (begun, key)),
-        Err(failure) => Err(failure),
-    };
-    match key {
-        Ok(owed) => Ok(Start { node, owed: Some(owed) }),
+    match begun {
+        Ok(owed) => Ok(Start { node, owed }),
         Err(failure) => {
             let _ = node.close().await;
             Err(failure)
@@ -379,7 +375,7 @@ async fn serve_node(
     site: &Site,
     json: bool,
     node: &Arc<Node>,
-    owed: Option<(FirstStart, NewKeyView)>,
+    owed: Option<FirstStart>,
     generated: Option<TlsFiles>,
 ) -> Outcome<()> {
     let services = Services::start(site, node, generated).await?;
@@ -390,20 +386,16 @@ async fn serve_node(
         let keys = archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await;
         ready.other_keys = keys_in_words(true, !keys.is_ok_and(|keys| keys.is_empty()));
     }
-    let first = match owed {
-        Some((first, key)) => {
-            tell(site, &mut ready, key)?;
-            Some(first)
-        }
-        None => None,
-    };
+    if owed.is_some() {
+        tell(site, &mut ready, first_key(node).await?)?;
+    }
     // Install the handlers before the announcement: a client may stop the server as soon as it is
     // announced.
     let mut signals = Signals::new()?;
     announce(json, &ready)?;
     notify::tell("READY=1");
     // The operator has seen the key now.
-    first.map(FirstStart::finish).transpose()?;
+    owed.map(FirstStart::finish).transpose()?;
     signals.next().await;
     notify::tell("STOPPING=1");
     tokio::select! {

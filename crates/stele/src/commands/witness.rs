@@ -58,7 +58,8 @@ fn hold(home: &Path) -> Outcome<std::fs::File> {
 /// The key of the witness; a new directory gets a new one.
 fn key_in(home: &Path) -> Outcome<Ed25519KeyPair> {
     let path = home.join("witness.key");
-    let wrong = || Failure::new(Kind::Damaged, format!("{} holds no key", path.display()));
+    let next = "bring it back from a copy, or begin with a new directory";
+    let wrong = || Failure::new(Kind::Damaged, format!("{} holds no key", path.display())).next(next);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let seed = unhex(text.trim()).ok_or_else(wrong)?;
@@ -66,8 +67,7 @@ fn key_in(home: &Path) -> Outcome<Ed25519KeyPair> {
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if !signed_before(home)?.is_empty() {
-                return Err(Failure::new(Kind::Damaged, format!("{} is missing", path.display()))
-                    .next("bring it back from a copy, or begin with a new directory"));
+                return Err(Failure::new(Kind::Damaged, format!("{} is missing", path.display())).next(next));
             }
             let made = Ed25519KeyPair::generate().map_err(|_| Failure::failed("cannot make a key"))?;
             let seed = made.seed().and_then(|seed| seed.as_be_bytes().map(|bytes| hex(bytes.as_ref())));

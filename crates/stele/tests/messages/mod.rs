@@ -171,23 +171,42 @@ fn heads_of_the_audit_log_go_out_by_mail() {
     server.stop();
 }
 
+/// The search path with a `smartctl` of its own, which is this script.
+fn with_smartctl(place: &Place, script: &str) -> String {
+    let programs = place.0.join("bin");
+    std::fs::create_dir(&programs).unwrap();
+    let program = programs.join("smartctl");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+/// The server asks one drive after another, and gives each 30 seconds: twelve that hang held the
+/// end of the process up for six minutes.
+#[test]
+fn a_stop_waits_for_no_drive_that_is_asked_for_its_health() {
+    let place = Place::new("smart-hangs");
+    place.up().stop();
+    let path = with_smartctl(&place, &format!("touch {}\nexec sleep 40\n", place.path("asked")));
+    place.listen_anywhere();
+    let server = crate::support::Server::start_with(&place, &["serve"], &[("PATH", &path)]).unwrap();
+    wait_for("a drive to be asked", || place.0.join("asked").exists().then_some(()));
+    let begun = std::time::Instant::now();
+    server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
 #[test]
 fn a_drive_that_says_it_will_fail_is_told() {
     let place = Place::new("smart");
     place.up().stop();
     // It knows one drive, is slow for none, and does not know the others.
-    let programs = place.0.join("bin");
-    std::fs::create_dir(&programs).unwrap();
-    let program = programs.join("smartctl");
-    std::fs::write(
-        &program,
-        "#!/bin/sh\nfor path; do :; done\ncase $path in */e1-1.img)\n\
+    let path = with_smartctl(
+        &place,
+        "for path; do :; done\ncase $path in */e1-1.img)\n\
          echo '{\"smart_status\":{\"passed\":false},\"temperature\":{\"current\":44}}'; exit 8;; esac\n\
          echo '{\"smartctl\":{\"exit_status\":1}}'; exit 1\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    );
     place.listen_anywhere();
     let server = crate::support::Server::start_with(&place, &["serve"], &[("PATH", &path)]).unwrap();
     let status = wait_for("what drives say", || {

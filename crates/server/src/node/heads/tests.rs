@@ -67,7 +67,7 @@ fn a_head_of_another_history_is_kept_beside() {
 /// What a pool whose log ends at record 3000 finds in a place.
 async fn compared(place: &Folder) -> Compared {
     let mut compared = Compared::default();
-    let shown = Shown::begin(&place.0, list);
+    let shown = Shown::begin(&place.0, list, &Looking::default());
     let verdict = |head: &SignedHead| {
         Ok(match head.records {
             1000 => HeadVerdict::Lost,
@@ -103,7 +103,7 @@ async fn an_added_head_hides_no_newer_one() {
             let compared = compared(&place).await;
             let trouble = compared.trouble.unwrap_or_else(|| panic!("{name} hides the newest head"));
             assert!(trouble.message.contains("at record 5000"), "{name}: {}", trouble.message);
-            assert!(compared.unasked.iter().any(|message| message.contains("under another name")), "{name}");
+            assert!(compared.unasked.iter().any(|found| found.message.contains("under another name")), "{name}");
         }
     }
 }
@@ -146,7 +146,8 @@ async fn files_that_are_no_heads_are_told_and_passed_over() {
     let compared = compared(&place).await;
     assert!(compared.trouble.is_some(), "the newest head is found behind them");
     assert_eq!(compared.unasked.len(), STRANGE_TOLD + 1, "{:?}", compared.unasked);
-    assert!(compared.unasked.iter().any(|message| message.contains("has 100 more files")), "{:?}", compared.unasked);
+    let more = |found: &HeadFinding| found.message.contains("has 100 more files");
+    assert!(compared.unasked.iter().any(more), "{:?}", compared.unasked);
 }
 
 #[tokio::test]
@@ -157,10 +158,10 @@ async fn a_place_that_hangs_delays_a_comparison_for_its_time_only() {
         std::thread::park();
     };
     let mut compared = Compared::default();
-    let shown = Shown::begin(&place.0, hangs);
+    let shown = Shown::begin(&place.0, hangs, &Looking::default());
     judge(&mut compared, &place.0, shown, Instant::now(), |_| unreachable!("no head was shown")).await.unwrap();
     assert!(compared.trouble.is_none());
-    assert!(compared.unasked[0].contains("did not show its heads"), "{:?}", compared.unasked);
+    assert!(compared.unasked[0].message.contains("did not show its heads"), "{:?}", compared.unasked);
 }
 
 /// A head that this key signed at a time (FORMAT/archive.md).

@@ -11,7 +11,7 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::node::wall_clock;
 
 /// The kinds that only stand.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "audit",
     "certificate",
     "drive-smart",
@@ -20,6 +20,7 @@ const KINDS: [&str; 12] = [
     "inventory",
     "notifications",
     "officers",
+    "pool-silent",
     "rebuild",
     "refusals",
     "self-test",

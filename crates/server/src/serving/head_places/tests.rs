@@ -103,6 +103,13 @@ async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
         now += HOUR;
     }
     assert_eq!(told, [0, 0, 1, 0]);
+    // The alarm stands, with the time as it is now, until the place takes a head.
+    let standing = places.lacking();
+    assert_eq!((standing.len(), standing[0].subject.as_str()), (1, "/mnt/vault"));
+    assert!(standing[0].message.contains("took none for 180 minutes: the share is away"), "{standing:?}");
+    places.places[0].way = Way::Storage(Storage { patience: HOUR, ..storage(|_| Ok(())) });
+    assert!(places.send_head(Ok(head(5)), HOUR, now).await.is_empty());
+    assert_eq!(places.lacking(), []);
 }
 
 #[tokio::test]
@@ -117,6 +124,8 @@ async fn a_refusal_of_the_witness_is_told_once_though_a_silence_was_told_before(
     }
     assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [0, 1, 1, 0, 0], "{told:?}");
     assert_eq!(told[2], ["it has signed another log"]);
+    let standing: Vec<String> = sending.lacking().into_iter().map(|found| found.subject).collect();
+    assert_eq!(standing, ["countersignatures", "witness"], "both stand until it signs");
 }
 
 #[tokio::test]
@@ -248,6 +257,7 @@ async fn a_place_that_the_unit_shows_read_only_names_the_drop_in() {
 #[tokio::test]
 async fn the_longest_pause_between_two_turns_raises_no_alarm() {
     let mut lack = Lack::default();
-    assert_eq!(lack.note(Duration::MAX, Instant::now()), None);
-    assert_eq!(lack.note(Duration::from_secs(u64::MAX), Instant::now() + Duration::from_secs(3600)), None);
+    let told = |_| String::new();
+    assert_eq!(lack.note(Duration::MAX, Instant::now(), told), None);
+    assert_eq!(lack.note(Duration::from_secs(u64::MAX), Instant::now() + Duration::from_secs(3600), told), None);
 }

@@ -26,13 +26,14 @@ impl Server {
         let listener = UnixListener::bind(&path).unwrap();
         let stop = watch::Sender::new(false);
         let allow = move |_: Option<u32>| Allowance { account: None, connections, idle };
+        let turn_away = |_: Allowance| StatusCode::SERVICE_UNAVAILABLE.into_response();
         let answer = |_: Option<u32>, request: Request<Incoming>, _: Kept| async move {
             match body(request, 8, PATIENCE).await {
                 Ok(bytes) => bytes.into_response(),
                 Err((status, reason)) => (status, reason).into_response(),
             }
         };
-        let task = tokio::spawn(serve_unix(listener, allow, answer, stop.subscribe()));
+        let task = tokio::spawn(serve_unix(listener, allow, turn_away, answer, stop.subscribe()));
         Server { path, stop, task }
     }
 
@@ -62,19 +63,41 @@ async fn asked(stream: &mut UnixStream, body: &str) -> String {
     String::from_utf8(bytes[..length].to_vec()).unwrap()
 }
 
+/// A closed connection would look like a server that broke off.
 #[tokio::test]
-async fn a_user_beyond_its_connections_is_closed_out() {
+async fn a_user_beyond_its_connections_is_told_so() {
+    let server = Server::start("told", 1, LONG);
+    let mut first = server.connect().await;
+    assert!(asked(&mut first, "ask").await.starts_with("HTTP/1.1 200"));
+    let mut told = Vec::new();
+    for _ in 0..TURNED_AWAY_MAX {
+        let mut next = server.connect().await;
+        let said = asked(&mut next, "ask").await;
+        assert!(said.starts_with("HTTP/1.1 503") && said.contains("connection: close"), "{said}");
+        assert_eq!(rest(&mut next).await, "", "the answer ends the connection");
+        told.push(next);
+    }
+    assert!(asked(&mut first, "ask").await.starts_with("HTTP/1.1 200"), "its own connections go on");
+}
+
+#[tokio::test]
+async fn a_user_far_beyond_its_connections_is_closed_out() {
     let server = Server::start("bound", 2, LONG);
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     for stream in [&mut first, &mut second] {
         let said = asked(stream, "ask").await;
         assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("ask"), "{said}");
     }
-    let mut third = server.connect().await;
-    let _ = third.write_all(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let read = third.read(&mut [0; 64]).await;
-    assert!(read.as_ref().map_or(true, |length| *length == 0), "a third one is closed: {read:?}");
-    drop(first);
+    // They send nothing, and keep the places in which others would be told the reason.
+    let mut silent = Vec::new();
+    for _ in 0..TURNED_AWAY_MAX {
+        silent.push(server.connect().await);
+    }
+    let mut next = server.connect().await;
+    let _ = next.write_all(b"POST / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let read = next.read(&mut [0; 64]).await;
+    assert!(read.as_ref().map_or(true, |length| *length == 0), "a further one is closed: {read:?}");
+    drop((first, silent));
     // The server notices the end of the first one when it next polls it.
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -1,7 +1,8 @@
 //! A file of events: one message a line, durable before the events are deleted.
 //!
 //! A file that has grown to [`FILE_MAX`] becomes `NAME.1`, that one `NAME.2`, and so on; the oldest
-//! of [`KEPT`] goes. A line that a crash cut off is ended, and its event comes again.
+//! of [`KEPT`] goes. A line that a crash cut off is ended, and its event comes again. Another
+//! program, such as logrotate, may take the file away: the next append makes a new one.
 //!
 //! The name is the operator's, but its folder may be writable for others. A symbolic link, a name
 //! that is no regular file, and a file that does not begin as one of events are refused before
@@ -9,7 +10,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -29,8 +30,8 @@ const KEPT: u32 = 8;
 pub struct EventFile {
     path: PathBuf,
     most: u64,
-    /// The folder was forced to disk since the file had its name.
-    named: bool,
+    /// Device and number of the file whose name the folder has on disk.
+    named: Option<(u64, u64)>,
 }
 
 impl EventFile {
@@ -39,7 +40,7 @@ impl EventFile {
     }
 
     pub fn with_limit(path: PathBuf, most: u64) -> EventFile {
-        EventFile { path, most, named: false }
+        EventFile { path, most, named: None }
     }
 
     /// The names of the file and of the older ones.
@@ -54,6 +55,8 @@ impl EventFile {
             self.turn()?;
             file = self.open()?;
         }
+        let about = file.metadata()?;
+        let is_named = about.len() > 0 && self.named == Some((about.dev(), about.ino()));
         let mut text = lines.join("\n");
         text.push('\n');
         if is_cut_off(&mut file)? {
@@ -61,9 +64,9 @@ impl EventFile {
         }
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
-        if !self.named {
+        if !is_named {
             self.sync_folder()?;
-            self.named = true;
+            self.named = Some((about.dev(), about.ino()));
         }
         Ok(())
     }
@@ -97,7 +100,7 @@ impl EventFile {
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        self.named = false;
+        self.named = None;
         for number in (1..KEPT).rev() {
             let from = older(&self.path, number);
             if from.symlink_metadata().is_ok() {

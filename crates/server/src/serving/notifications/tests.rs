@@ -55,7 +55,9 @@ fn no_target_is_a_file_of_the_server() {
     let dir = std::env::temp_dir().join(format!("stele-targets-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("heads")).expect("a folder");
     let site = Site { dir: dir.clone(), config_path: dir.join("settings.toml") };
-    let config = Config::new(vec!["disks/a.img@0".parse().expect("a drive")]);
+    let mut config = Config::new(vec!["disks/a.img@0".parse().expect("a drive")]);
+    (config.nfs.tls_key, config.admin.socket) = (Some("nfs.key".into()), Some("run/admin.sock".into()));
+    (config.messages.mail_password, config.smb.include) = (Some("mail".into()), Some("smb.conf".into()));
     let judge = |file: &str| is_own(&site, &config, &whole(&site.path(Path::new(file))));
     for file in [
         "alarms.jsonl",
@@ -69,6 +71,10 @@ fn no_target_is_a_file_of_the_server() {
         "copies/1.head",
         "disks/a.img",
         "drives/e0-0.img",
+        "nfs.key",
+        "run/admin.sock",
+        "mail",
+        "smb.conf",
     ] {
         assert!(judge(file), "{file}");
     }

@@ -72,6 +72,45 @@ fn a_state_that_nobody_has_read_for_long_is_none() {
     assert!(late.more.iter().any(|(name, ..)| name == "stele_start_time_seconds"));
 }
 
+/// Nothing else tells it by mail: all other alarms come from a status.
+#[test]
+fn a_pool_without_a_status_is_an_alarm_that_begins_once() {
+    let mut look = Look::default();
+    let stood = StandingView {
+        kind: "drive-missing".to_owned(),
+        subject: "drive 1".to_owned(),
+        since: 5,
+        message: String::new(),
+        done: String::new(),
+        next: String::new(),
+    };
+    look.last = ("pool".to_owned(), vec![stood]);
+    let kinds = |standing: &[StandingView]| standing.iter().map(|alarm| alarm.kind.clone()).collect::<Vec<_>>();
+    let mut begun = 0;
+    for now in 10..13 {
+        let standing = look.standing_silent("no answer within 10 s", now);
+        assert_eq!(kinds(&standing), ["drive-missing", "pool-silent"], "what stood has not ended");
+        assert_eq!(standing[1].since, 10);
+        assert!(standing[1].message.ends_with("no answer within 10 s") && standing[1].next.contains("dmesg"));
+        begun += look.begun.look(&standing).len();
+    }
+    assert_eq!(begun, 1, "the log tells it once");
+}
+
+#[tokio::test]
+async fn a_status_ends_the_alarm_about_a_silent_pool() {
+    let scene = crate::node::testing::Scene::new("silent");
+    let (latest, mut look) = (Latest::default(), Look::default());
+    latest.refresh(&scene.node, &mut look).await;
+    let down = look.tell_silent(&scene.node, "the drives hang");
+    assert_eq!((down.health, names(&down.alarms)), (Health::Down, vec!["pool-silent"]));
+    assert_eq!(scene.node.alarms().last().map(|alarm| alarm.kind.clone()).as_deref(), Some("pool-silent"));
+    latest.refresh(&scene.node, &mut look).await;
+    let now = latest.at(Instant::now());
+    assert!(!names(&now.alarms).contains(&"pool-silent") && now.health != Health::Down, "{:?}", now.alarms);
+    assert_eq!(look.silent_since, None);
+}
+
 #[test]
 fn spare_space_that_holds_rebuilt_strips_is_not_subtracted_twice() {
     let status = StatusView { raw: 1000, used: 400, spare: 100, spare_used: 60, ..status() };

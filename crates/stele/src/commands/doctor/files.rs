@@ -189,7 +189,8 @@ pub fn heads(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let archive = &config.archive;
     let lists = [&archive.heads_syslog, &archive.heads_mail];
-    if archive.heads_also.is_empty() && archive.heads_bucket.is_none() && lists.iter().all(|list| list.is_empty()) {
+    let is_away = archive.heads_bucket.is_some() || archive.heads_witness.is_some();
+    if archive.heads_also.is_empty() && !is_away && lists.iter().all(|list| list.is_empty()) {
         findings.push(Finding::new(
             "heads",
             Verdict::Note,
@@ -197,7 +198,9 @@ pub fn heads(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
             "name a place elsewhere with [archive] heads_also or heads_bucket",
         ));
     }
-    let places: Vec<PathBuf> = heads::places(site, config).into_iter().skip(1).collect();
+    // The server makes the first place itself where it lies in the data directory.
+    let own = usize::from(site.path(&archive.heads).starts_with(&site.dir));
+    let places: Vec<PathBuf> = heads::places(site, config).into_iter().skip(own).collect();
     let is_there = |place: &Path| fs::metadata(place).is_ok_and(|about| about.is_dir());
     for (is_there, place) in heads::in_time(&places, is_there, heads::PATIENCE).into_iter().zip(&places) {
         findings.push(match is_there {
@@ -216,7 +219,7 @@ pub fn heads(machine: &Machine, site: &Site, config: &Config) -> Vec<Finding> {
                 "heads",
                 Verdict::Warning,
                 format!("signed heads are to be sent to {}, which is not there", place.display()),
-                "mount it, or take it out of [archive] heads_also",
+                "mount it, or take it out of [archive] heads and heads_also",
             ),
         });
     }

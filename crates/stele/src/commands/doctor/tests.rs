@@ -137,6 +137,14 @@ fn whatever_will_hurt_is_found() {
     fs::remove_dir(patient.0.join("data/b.img")).unwrap();
     patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\"]\n[archive]\nheads_also = [\"/nowhere/heads\"]\n");
     patient.check("heads", Verdict::Warning, "/nowhere/heads");
+    patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\"]\n[archive]\nheads = \"/nowhere/first\"\n");
+    patient.check("heads", Verdict::Warning, "/nowhere/first");
+    patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\"]\n");
+    patient.check("heads", Verdict::Note, "on this machine only");
+    // A witness knows how far the log has come.
+    let witness = "heads_witness = \"http://192.0.2.7:9120/witness\"\nheads_witness_key = \"witness.pub\"\n";
+    patient.write("data/stele.toml", &format!("[pool]\ndrives = [\"a.img@0\"]\n[archive]\n{witness}"));
+    assert!(patient.findings().iter().all(|finding| finding.check != "heads"));
     patient.write("data/stele.toml", "[pool]\ndrives = []\nspeed = 11\n");
     patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
 }

@@ -1,6 +1,7 @@
 //! The formats in the data directory: the configuration, exports, reservations, signed heads.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use stele_server::config::{Config, Site};
@@ -53,7 +54,11 @@ fn signed_heads(places: &[PathBuf]) -> Vec<FormatFinding> {
 
 fn exports(site: &Site) -> Option<FormatFinding> {
     let path = site.dir.join("exports.json");
-    let text = fs::read(&path).ok()?;
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => return Some(unread("exports", &path, &error)),
+    };
     let version = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|value| value["version"].as_u64());
     let found = version.map_or("nothing that is understood".to_owned(), |version| format!("version {version}"));
     let finding =
@@ -70,7 +75,7 @@ fn exports(site: &Site) -> Option<FormatFinding> {
 fn reservations(site: &Site) -> Outcome<Vec<FormatFinding>> {
     let folder = site.dir.join("reservations");
     let entries = match fs::read_dir(&folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(|error| io_failure("read", &folder, &error))?,
     };
     let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_none());
@@ -78,7 +83,10 @@ fn reservations(site: &Site) -> Outcome<Vec<FormatFinding>> {
 }
 
 fn of_reservations(path: &Path) -> FormatFinding {
-    let bytes = fs::read(path).unwrap_or_default();
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) => return unread("reservations", path, &error),
+    };
     let (head, own) = (bytes.get(..8).unwrap_or_default(), String::from("version 1"));
     let version = head.strip_prefix(&RESERVATIONS[..7]).and_then(|digit| digit.first());
     let found =
@@ -88,5 +96,34 @@ fn of_reservations(path: &Path) -> FormatFinding {
         Some(digit) if *digit > RESERVATIONS[7] => finding.newer(),
         Some(_) => finding,
         None => finding.is(FormatVerdict::Damaged, "stop all initiators, remove the file, and log in again"),
+    }
+}
+
+/// A file that is there and cannot be read. Nothing is known of its format, and it may be whole.
+fn unread(format: &'static str, path: &Path, error: &std::io::Error) -> FormatFinding {
+    let Failure { kind, error, .. } = io_failure("read", path, error);
+    let next = if kind == Kind::Refused { AS_SERVER } else { "keep the file, and look why it cannot be read" };
+    FormatFinding::new(format, path.display().to_string(), error, "").is(FormatVerdict::Unknown, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its advice would be to remove it.
+    #[test]
+    fn a_file_that_cannot_be_read_is_not_called_damaged() {
+        let dir = std::env::temp_dir().join(format!("stele-upgrade-unread-{}", std::process::id()));
+        let site = Site { dir: dir.clone(), config_path: dir.join("stele.toml") };
+        fs::create_dir_all(dir.join("reservations")).unwrap();
+        assert!(exports(&site).is_none() && reservations(&site).unwrap().is_empty());
+        // Not even root reads a directory as a file.
+        fs::create_dir(dir.join("exports.json")).unwrap();
+        fs::create_dir(dir.join("reservations/0123")).unwrap();
+        let found: Vec<FormatFinding> = exports(&site).into_iter().chain(reservations(&site).unwrap()).collect();
+        let verdicts: Vec<FormatVerdict> = found.iter().map(|finding| finding.verdict).collect();
+        assert_eq!(verdicts, [FormatVerdict::Unknown; 2], "{found:?}");
+        assert!(found.iter().all(|finding| finding.next.starts_with("keep the file")), "{found:?}");
+        fs::remove_dir_all(dir).unwrap();
     }
 }

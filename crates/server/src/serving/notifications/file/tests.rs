@@ -87,10 +87,31 @@ fn the_folder_is_forced_to_disk_once_and_after_each_turn() {
     // folder.
     std::fs::write(folder.join("events"), line("first") + "\n").expect("a file");
     let mut file = EventFile::with_limit(folder.join("events"), 8);
-    assert!(!file.named);
+    assert!(file.named.is_none());
     file.append(&[line("second")]).expect("a line");
-    assert!(file.named);
+    assert!(file.named.is_some());
     file.turn().expect("a turn");
-    assert!(!file.named);
+    assert!(file.named.is_none());
+    std::fs::remove_dir_all(&folder).expect("the folder goes");
+}
+
+/// The name of a new file is not on disk before its folder is: a crash would take its events, which
+/// the catalog has no more.
+#[test]
+fn a_file_that_logrotate_took_away_is_made_anew_and_named() {
+    let folder = folder("rotated");
+    let path = folder.join("events");
+    let mut file = EventFile::new(path.clone());
+    file.append(&[line("first")]).expect("a line");
+    let first = file.named;
+    std::fs::rename(&path, folder.join("events-20270115")).expect("a rotation");
+    file.append(&[line("second")]).expect("a line");
+    assert!(file.named.is_some() && file.named != first, "the folder was forced to disk for the new file");
+    assert_eq!(std::fs::read_to_string(&path).expect("the file"), line("second") + "\n");
+    // An empty file, as `create` of logrotate leaves it, is new as well, whatever its number.
+    file.named = first;
+    std::fs::File::create(&path).expect("an empty file");
+    file.append(&[line("third")]).expect("a line");
+    assert_ne!(file.named, first);
     std::fs::remove_dir_all(&folder).expect("the folder goes");
 }
