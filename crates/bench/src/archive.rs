@@ -69,7 +69,7 @@ struct Run<'b> {
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     let all = [LOAD, LIST, WHY, POLICY, RECEIPT, HOLD, HOLD_MEMORY, SCAN, SCAN_AGAIN, EXPIRE];
-    let finds = FIND.iter().fold(false, |any, case| bench.wants_any(case, ["", BESIDE_TARGET]) || any);
+    let finds = FIND.iter().fold(false, |any, case| any | bench.wants_any(case, ["", BESIDE_TARGET]));
     if !bench.wants_any("", all.into_iter().chain(proof::CASES)) && !finds {
         return Ok(());
     }

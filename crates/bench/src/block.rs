@@ -123,7 +123,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     bench
         .note("Stele: 1 GiB, mirror-2 on 12 file drives in memory, digests, write-back, a cache that holds the volume");
     bench.note("peers: nbdkit memory (1 GiB), qemu-nbd on a file in memory; client: fio nbd, depth 32 (256 KiB: 8)");
-    let transports = ["unix", "tcp"].into_iter().fold(false, |any, transport| wants(bench, transport) || any);
+    let transports = ["unix", "tcp"].into_iter().fold(false, |any, transport| any | wants(bench, transport));
     let paper = bench.wants_any("unix ", PAPER.iter().map(|(name, _)| *name));
     if iscsi::wants(bench) || transports || paper {
         let stele = SteleBlockServer::start("mirror-2", "1536MiB")?;
@@ -395,7 +395,7 @@ fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
     ];
     let named = loads.map(|(name, load, most)| (format!("{code}, small cache: {name}"), load, most));
     let figures = |most: &Option<f64>| ["", CPU_SUFFIX].into_iter().chain(most.map(|_| CPU_MAX_SUFFIX));
-    if !named.iter().fold(false, |any, (name, _, most)| bench.wants_any(name, figures(most)) || any) {
+    if !named.iter().fold(false, |any, (name, _, most)| any | bench.wants_any(name, figures(most))) {
         return Ok(());
     }
     let stele = SteleBlockServer::start(code, "128MiB")?;

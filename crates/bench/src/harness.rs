@@ -99,7 +99,7 @@ impl Bench {
 
     /// Whether `--case` selects a case whose name is one of these, each behind the same beginning.
     pub fn wants_any<'n>(&self, begin: &str, ends: impl IntoIterator<Item = &'n str>) -> bool {
-        ends.into_iter().fold(false, |any, end| self.wants(&format!("{begin}{end}")) || any)
+        ends.into_iter().fold(false, |any, end| any | self.wants(&format!("{begin}{end}")))
     }
 
     /// Whether no case is left out.

@@ -55,7 +55,7 @@ fn laid_out(document: &Document) -> Result<Layout, LabError> {
     while let Some((block, following)) = rest.split_first() {
         rest = match (block, following) {
             (Block::Chart(one), [Block::Chart(other), behind @ ..]) if are_lines(one, other) => {
-                layout.figure(Figure::Pair(one.clone(), other.clone()));
+                layout.figure(Figure::pair(one, other));
                 behind
             }
             _ => {
@@ -78,7 +78,7 @@ fn are_lines(one: &Chart, other: &Chart) -> bool {
 /// What is drawn, and has to be on one page.
 enum Figure {
     Alone(Chart),
-    Pair(Chart, Chart),
+    Pair(Box<[Chart; 2]>),
     Drawn(Drawing),
 }
 
@@ -86,6 +86,10 @@ enum Figure {
 type Placed = (Drawing, f64, f64);
 
 impl Figure {
+    fn pair(one: &Chart, other: &Chart) -> Figure {
+        Figure::Pair(Box::new([one.clone(), other.clone()]))
+    }
+
     /// The drawings, from the highest to the lowest ones that are possible.
     fn ways(&self) -> Vec<Vec<Placed>> {
         let over_all = |drawing: Drawing| {
@@ -99,14 +103,17 @@ impl Figure {
         match self {
             Figure::Drawn(drawing) => vec![over_all(drawing.clone())],
             Figure::Alone(chart) => alone(chart),
-            Figure::Pair(one, other) => match one.drawing_in(Frame::SLIM).zip(other.drawing_in(Frame::SLIM)) {
-                Some((left, right)) => {
-                    let wide = (ROOM - BETWEEN) / 2.0;
-                    let (first, second) = (wide / left.wide, wide / right.wide);
-                    vec![vec![(left, MARGIN, first), (right, MARGIN + wide + BETWEEN, second)]]
+            Figure::Pair(charts) => {
+                let [one, other] = &**charts;
+                match one.drawing_in(Frame::SLIM).zip(other.drawing_in(Frame::SLIM)) {
+                    Some((left, right)) => {
+                        let wide = (ROOM - BETWEEN) / 2.0;
+                        let (first, second) = (wide / left.wide, wide / right.wide);
+                        vec![vec![(left, MARGIN, first), (right, MARGIN + wide + BETWEEN, second)]]
+                    }
+                    None => [one, other].into_iter().flat_map(alone).collect(),
                 }
-                None => [one, other].into_iter().flat_map(alone).collect(),
-            },
+            }
         }
     }
 }
@@ -476,7 +483,7 @@ fn begins(following: &[Block]) -> f64 {
         Block::Part(_) => PART * 1.3 + 12.0 + begins(rest),
         Block::Chart(chart) => {
             let figure = match rest.first() {
-                Some(Block::Chart(other)) if are_lines(chart, other) => Figure::Pair(chart.clone(), other.clone()),
+                Some(Block::Chart(other)) if are_lines(chart, other) => Figure::pair(chart, other),
                 _ => Figure::Alone(chart.clone()),
             };
             figure.ways().iter().map(|way| high_of(way)).fold(f64::MAX, f64::min).min(BOTTOM - TOP) + FIGURE_ABOVE

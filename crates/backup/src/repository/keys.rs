@@ -26,6 +26,13 @@ pub struct ListedKey {
     pub newer: Option<String>,
 }
 
+struct Wrapped {
+    /// Those that can be read.
+    keys: Vec<(Name, WrappedKey)>,
+    /// Why the store did not give another one.
+    unread: Option<BackupError>,
+}
+
 impl Closed {
     /// The objects in the folder of the keys with their sizes, oldest first.
     fn key_objects(&self) -> Result<Vec<(Name, u64)>> {
@@ -38,8 +45,7 @@ impl Closed {
         Ok(found.into_iter().map(|(_, name, size)| (name, size)).collect())
     }
 
-    /// The keys that can be read, and why the store did not give another one.
-    fn wrapped_keys(&self) -> Result<(Vec<(Name, WrappedKey)>, Option<BackupError>)> {
+    fn wrapped_keys(&self) -> Result<Wrapped> {
         let (mut keys, mut unread) = (Vec::new(), None);
         // No key keeps the others from opening, whatever happened to it.
         for name in tried(&self.key_objects()?) {
@@ -49,7 +55,7 @@ impl Closed {
                 Err(error) => unread = unread.or(Some(error)),
             }
         }
-        Ok((keys, unread))
+        Ok(Wrapped { keys, unread })
     }
 
     /// All keys that can open the repository and the damaged ones beside them. Reads and checks
@@ -80,7 +86,7 @@ impl Closed {
 
     /// The first key that the password opens, with its secret.
     fn unwrap(&self, password: &[u8], is_tried: impl Fn(&Name) -> bool) -> Result<Secret> {
-        let (keys, unread) = self.wrapped_keys()?;
+        let Wrapped { keys, unread } = self.wrapped_keys()?;
         let mut keys = keys.into_iter().filter(|(name, _)| is_tried(name));
         let opened = keys.find_map(|(_, key)| {
             let secret = key.open(password).ok()??;

@@ -28,7 +28,7 @@ const CASES: &[Case] = &[
 
 /// Whether `--case` selects one of the cases.
 pub fn wants(bench: &Bench) -> bool {
-    CASES.iter().fold(false, |any, case| bench.wants_any(case.name, ["", CPU_SUFFIX]) || any)
+    CASES.iter().fold(false, |any, case| any | bench.wants_any(case.name, ["", CPU_SUFFIX]))
 }
 
 /// The volume already has content.

@@ -40,7 +40,7 @@ fn name(file: &Path) -> String {
 }
 
 pub fn wants(bench: &Bench) -> bool {
-    files().iter().fold(false, |any, file| bench.wants_any(&name(file), ["", DISTANCE]) || any)
+    files().iter().fold(false, |any, file| any | bench.wants_any(&name(file), ["", DISTANCE]))
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {

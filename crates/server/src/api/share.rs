@@ -456,13 +456,10 @@ impl Call for SetShare {
 /// Changes the row of a share, and the open share with it.
 async fn put_in_force(node: &Node, name: &str, before: &ShareRow, after: &ShareRow) -> Outcome<()> {
     node.registry()?.change(name, before, after).await.map_err(failed)?;
-    match node.shares.get(name) {
-        Some(share) => {
-            share.set_settings(settings(after));
-            node.offer(&share, after)?;
-            node.shares.tell_smb();
-        }
-        None => {}
+    if let Some(share) = node.shares.get(name) {
+        share.set_settings(settings(after));
+        node.offer(&share, after)?;
+        node.shares.tell_smb();
     }
     Ok(())
 }
