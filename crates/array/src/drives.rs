@@ -27,6 +27,18 @@ pub struct Seen {
     pub note: String,
 }
 
+impl Seen {
+    /// The drive with its name. One that was away when the pool was opened has no name.
+    pub fn called(&self, drive: DriveNumber) -> String {
+        called(&drive.to_string(), &self.name)
+    }
+}
+
+/// `drive 3 (/dev/sdx)`, or the number alone where no name is known.
+pub fn called(drive: &str, name: &str) -> String {
+    if name.is_empty() { drive.to_owned() } else { format!("{drive} ({name})") }
+}
+
 /// What a drive missed that was here all the time.
 struct Missed {
     /// Where it was attached then: a drive that leaves and returns is brought up to date as a

@@ -260,11 +260,11 @@ impl Engine {
             return;
         }
         let now = self.io.now();
-        let name = self.drives.change(drive, |seen| {
+        let called = self.drives.change(drive, |seen| {
             seen.missing_since = Some(now);
             seen.stale = true;
             seen.note = "does not answer; check its path and power, or replace it".into();
-            seen.name.clone()
+            seen.called(drive)
         });
         self.membership.note_loss(drive);
         self.log.drive_lost(drive);
@@ -273,7 +273,7 @@ impl Engine {
             AlarmKind::DriveMissing,
             Severity::Warning,
             Some(drive),
-            format!("{drive} ({name}) does not answer; bring it back or replace it, or it is rebuilt into spare space"),
+            format!("{called} does not answer; bring it back or replace it, or it is rebuilt into spare space"),
         );
     }
 

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use stele_ground::{BLOCK, VolumeId};
+use stele_ground::{BLOCK, Duration, VolumeId};
 use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
 use crate::durable::log::FlushUrgency;
@@ -29,6 +29,11 @@ pub mod write;
 
 /// Stripes of one zeroing or discard worked on at once.
 const STRIPES_AT_ONCE: usize = 64;
+/// Stripes that a host's operation goes over between two turns of the driver, which serves others:
+/// where nothing is mapped, none of them waits for anything.
+const TURN_STRIPES: u64 = 1024;
+/// Any wait at all gives the driver its turn.
+const TURN: Duration = Duration(1);
 
 /// How a host's operation is submitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -266,7 +271,9 @@ impl Engine {
         }
         let mut newest = Lsn(0);
         let mut here = first;
+        let mut turn = first;
         while here < last {
+            turn = self.take_turn(here, turn, volume).await;
             let mut batch = Vec::new();
             while here < last && batch.len() < STRIPES_AT_ONCE {
                 let stripe = here / volume.shape.data();
@@ -293,6 +300,16 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Lets the driver serve others where a host's operation has gone over many stripes since it
+    /// stood at `turn`. Answers where it stood last.
+    async fn take_turn(&self, here: u64, turn: u64, volume: &Volume) -> u64 {
+        if here - turn < TURN_STRIPES * volume.shape.data() {
+            return turn;
+        }
+        self.io.sleep(TURN).await;
+        here
     }
 
     async fn zero_part(
@@ -462,7 +479,9 @@ impl Engine {
         };
         let stripe_bytes = volume.shape.data();
         let (mut here, end) = (at, at + length);
+        let mut turn = at;
         while here < end {
+            turn = self.take_turn(here, turn, volume).await;
             let stripe = here / stripe_bytes;
             let to = ((stripe + 1) * stripe_bytes).min(end);
             let found = self.found(volume, stripe).await?;

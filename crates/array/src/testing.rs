@@ -7,6 +7,8 @@ use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
 use stele_media::{Buffer, Extent, MediaError, Op, Priority, Request};
 
+use crate::drives::label::ANCHOR_AT;
+use crate::durable::anchor::SLOT;
 use crate::engine::Engine;
 use crate::model::mutation::Mutations;
 use crate::model::{
@@ -361,6 +363,23 @@ impl Fixture {
             Ok(Reply::Status(status)) => *status,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// A close that fails, since no drive takes an anchor; something else happens meanwhile.
+    pub fn fail_to_close(&mut self, meanwhile: impl FnOnce(&mut Fixture)) {
+        let anchors = ANCHOR_AT..ANCHOR_AT + 2 * SLOT;
+        let moment = stele_ground::Duration::from_millis(100);
+        self.test_drives.held = Some(anchors.clone());
+        self.begin_command(Command::Close);
+        self.pass(moment);
+        assert!(self.engine().standing.is_closing(), "the close is held up");
+        meanwhile(self);
+        self.pass(moment);
+        self.test_drives.drives.iter_mut().for_each(|drive| drive.fails_at = anchors.clone());
+        self.test_drives.held = None;
+        self.pass(moment);
+        self.test_drives.drives.iter_mut().for_each(|drive| drive.fails_at = 0..0);
+        assert!(!self.engine().standing.is_closing(), "the close has failed");
     }
 
     /// The engine of the open pool.

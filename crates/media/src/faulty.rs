@@ -53,6 +53,8 @@ pub struct Faulty<D> {
     /// The error of a drive that was pulled, if it is not `Gone`.
     pulled: Option<MediaFault>,
     refuses_writes: bool,
+    /// Loses what is in the cache of the inner drive, if it has one.
+    forget: Option<fn(&mut D)>,
 }
 
 impl<D: Drive> Faulty<D> {
@@ -71,6 +73,7 @@ impl<D: Drive> Faulty<D> {
             limp: Duration(0),
             pulled: None,
             refuses_writes: false,
+            forget: None,
         }
     }
 
@@ -195,6 +198,16 @@ impl<D: Drive> Faulty<D> {
                 }
                 self.decider.record(clock, kind, 0, 0, 0);
                 self.answer(request, Ok(()));
+            }
+            FaultKind::FailedFlush => {
+                if !self.decider.permits(kind, 0, 0) {
+                    return self.inner.submit(request);
+                }
+                self.decider.record(clock, kind, 0, 0, 0);
+                if let Some(forget) = self.forget {
+                    forget(&mut self.inner);
+                }
+                self.answer(request, Err(MediaError::new(MediaFault::Retry, "the drive could not flush this time")));
             }
             FaultKind::WriteError | FaultKind::TornWrite => {
                 if !self.decider.permits(kind, at, length) {
@@ -324,6 +337,12 @@ impl<D: Drive> Faulty<D> {
 }
 
 impl Faulty<crate::simulated::SimulatedDrive> {
+    /// A flush that fails loses what is in the drive's cache.
+    pub fn forgetful(mut self) -> Self {
+        self.forget = Some(crate::simulated::SimulatedDrive::lose_cache);
+        self
+    }
+
     /// Advances the time before a submit; see the simulated drive.
     pub fn advance(&mut self, now: Instant) {
         self.clock = self.clock.max(now);

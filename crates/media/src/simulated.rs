@@ -116,6 +116,11 @@ impl SimulatedDrive {
         self.finished.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });
     }
 
+    /// Loses what is in the cache, and goes on.
+    pub fn lose_cache(&mut self) {
+        self.medium.cut(|_| 0);
+    }
+
     /// The possible results of a power cut now. Commands in service count as writes that may or may
     /// not have reached the medium. Call this before [`SimulatedDrive::power_cut_choosing`], which
     /// drops the commands in flight.

@@ -132,7 +132,7 @@ impl<S: System> Machine<S> {
         identity[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
         identity[15] = 0xD1;
         self.bays.push(Bay {
-            drive: Faulty::new(drive, plan, number),
+            drive: Faulty::new(drive, plan, number).forgetful(),
             identity: DriveId(identity),
             enclosure,
             name: format!("bay-{number}"),

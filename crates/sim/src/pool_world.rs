@@ -60,7 +60,8 @@ impl<S: System + 'static> PoolWorld<S> {
         let atlas = Atlas::new(1, Bytes(0));
         let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
         if faults {
-            for kind in FaultKind::BY_OPERATION.into_iter().filter(|kind| *kind != FaultKind::Stuck) {
+            let apart = [FaultKind::Stuck, FaultKind::FailedFlush];
+            for kind in FaultKind::BY_OPERATION.into_iter().filter(|kind| !apart.contains(kind)) {
                 if dice.one_in(3) {
                     plan = plan.rate(kind, 30 << dice.below(5));
                 }

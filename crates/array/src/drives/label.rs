@@ -140,8 +140,6 @@ struct Inner {
     configuration: RefCell<Configuration>,
     /// By drive number.
     registers: RefCell<Vec<Register>>,
-    /// Drives that were attached so far, each time they were.
-    attachments: Cell<u64>,
     committing: Mutex,
     /// An operator accepted to write without a majority.
     override_quorum: bool,
@@ -180,7 +178,7 @@ struct Register {
     caught_up: bool,
     /// The newest pair of its copies is known to be on its medium.
     flushed: bool,
-    /// How many drives had been attached by then.
+    /// [`Labels::attachments`] as it was then.
     attached: u64,
 }
 
@@ -269,7 +267,6 @@ impl Labels {
             io: io.clone(),
             configuration: RefCell::new(configuration),
             registers: RefCell::new(registers),
-            attachments: Cell::new(0),
             committing: Mutex::default(),
             override_quorum,
             next: Cell::new(next),
@@ -417,7 +414,7 @@ impl Labels {
             // before it could flush: a power cut would tear it together with the other pair.
             io.flush(index).await?;
         }
-        let sequence = before.sequence + 1;
+        let (sequence, since) = (before.sequence + 1, io.breaks());
         let bytes = Label { sequence, number, promised, complete, configuration: new.clone() }.encode();
         let rest = if whole { LABEL_SIZE as usize - bytes.len() } else { 0 };
         let mut pieces = vec![bytes];
@@ -432,6 +429,9 @@ impl Labels {
         }
         if !io.is_disabled(Mutation::LabelFlush) {
             io.flush(index).await?;
+            if !io.has_kept(index, since) {
+                return Err(MediaError::new(MediaFault::Retry, format!("another flush of {number} failed")));
+            }
         }
         // The drive may have gone and come back meanwhile: then what it came with counts.
         if let Some(register) = self.0.registers.borrow_mut().get_mut(at)

@@ -7,7 +7,7 @@
 
 use stele_ground::PoolId;
 use stele_ground::digest::crc32c;
-use stele_media::{Buffer, Priority, Shared};
+use stele_media::{Buffer, MediaError, Priority, Shared};
 
 use crate::drives::label::ANCHOR_AT;
 use crate::durable::log::LogPosition;
@@ -131,30 +131,48 @@ pub fn slot_at(sequence: u64) -> u64 {
     ANCHOR_AT + (sequence % 2) * SLOT
 }
 
-/// The whole anchors on a drive, up to two, and the formats of those of this pool that a later
-/// version may have written.
-pub async fn read(io: &Io, index: usize, pool: PoolId) -> (Vec<Anchor>, Vec<u32>) {
-    let (mut found, mut later) = (Vec::new(), Vec::new());
+/// What a drive shows in its two slots.
+#[derive(Clone, Default, Debug)]
+pub struct Shown {
+    /// The whole anchors of this pool.
+    pub anchors: Vec<Anchor>,
+    /// Formats of anchors of this pool that a later version may have written.
+    pub later: Vec<u32>,
+    /// The error of a slot that could not be read: a newer anchor may be in it.
+    pub unread: Option<String>,
+}
+
+pub async fn read(io: &Io, index: usize, pool: PoolId) -> Shown {
+    let mut shown = Shown::default();
     for slot in 0..2 {
-        let Some(bytes) = read_slot(io, index, slot_at(slot), Priority::Host).await else { continue };
+        let bytes = match read_slot(io, index, slot_at(slot), Priority::Host).await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => continue,
+            Err(error) => {
+                shown.unread = Some(error.to_string());
+                continue;
+            }
+        };
         let newer = stamp(&bytes).filter(|(format, of)| *format > FORMAT && *of == pool);
-        later.extend(newer.map(|(format, _)| format));
-        found.extend(Anchor::decode(&bytes).filter(|anchor| anchor.pool == pool));
+        shown.later.extend(newer.map(|(format, _)| format));
+        shown.anchors.extend(Anchor::decode(&bytes).filter(|anchor| anchor.pool == pool));
     }
-    (found, later)
+    shown
 }
 
 /// The anchor in one slot, and its bytes; none where there is no whole one.
 pub async fn read_at(io: &Io, index: usize, at: u64, priority: Priority) -> Option<(Anchor, Shared)> {
-    let bytes = read_slot(io, index, at, priority).await?;
+    let bytes = read_slot(io, index, at, priority).await.ok()??;
     Some((Anchor::decode(&bytes)?, bytes))
 }
 
-async fn read_slot(io: &Io, index: usize, at: u64, priority: Priority) -> Option<Shared> {
-    let head = io.read(index, at, BLOCK, priority).await.ok()?;
+/// None where no anchor begins there.
+async fn read_slot(io: &Io, index: usize, at: u64, priority: Priority) -> Result<Option<Shared>, MediaError> {
+    let head = io.read(index, at, BLOCK, priority).await?;
     let length = head.get(12..16).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
     if head.get(..8) != Some(MAGIC) || length as u64 > SLOT {
-        return None;
+        return Ok(None);
     }
-    Some(io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), priority).await.ok()?.freeze())
+    let whole = io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), priority).await?;
+    Ok(Some(whole.freeze()))
 }

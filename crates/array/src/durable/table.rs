@@ -32,6 +32,7 @@ use stele_ground::Bytes;
 use stele_media::{Buffer, Shared};
 
 use crate::drives::label::Labels;
+use crate::durable::anchor::Anchor;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::{PageId, StripCell};
@@ -116,6 +117,8 @@ struct Store {
     released: Vec<PagePlace>,
     /// A row has moved since the last anchor.
     moved: bool,
+    /// The anchor that was opened from, which is not the newest found, until it is taken up.
+    older: Option<Anchor>,
 }
 
 struct Page {

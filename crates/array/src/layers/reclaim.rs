@@ -6,27 +6,37 @@
 //! after every one of them, so this may stop anywhere and begin again. One that several layers
 //! stand on waits until one of them is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use stele_ground::{Duration, VolumeId};
 
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
+use crate::durable::table::Peek;
 use crate::engine::Engine;
 use crate::formats::map::{self, Home};
 use crate::formats::tables;
 use crate::model::ArrayError;
-use crate::model::place::StripeKey;
+use crate::model::place::{PageId, StripeKey};
 use crate::runtime::sync::join_all;
+use crate::state::standing::CLOSE_STEP;
 use crate::volumes::{LayerKind, Volume};
 
 /// Stripes worked on at once.
-const STRIPES_AT_ONCE: usize = 128;
+pub(super) const STRIPES_AT_ONCE: usize = 128;
 /// What could not be done is tried again after so long, and after twice as long each further time.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Drives that answer with errors are not asked for the same stripes more often than this.
 const AGAIN_MAX: Duration = Duration::from_secs(60);
+
+/// The stripes of a layer that are left, found a page of its map after another: a list of all would
+/// take more memory than a large volume leaves.
+pub(super) struct Left {
+    stripes: VecDeque<u64>,
+    /// The next page of the map.
+    page: u32,
+}
 
 impl Engine {
     /// Runs for the pool's life.
@@ -34,8 +44,12 @@ impl Engine {
         let (mut again, mut asked) = (AGAIN, false);
         loop {
             let wanted = self.reclaiming.wanted();
-            if self.standing.is_closing() || self.check_writable().is_err() {
+            if self.standing.is_closed() || self.check_writable().is_err() {
                 return;
+            }
+            if self.standing.is_closing() {
+                self.io.sleep(CLOSE_STEP).await;
+                continue;
             }
             let done = match self.reclaim().await {
                 // The rows that moves make for themselves are empty at first.
@@ -103,35 +117,47 @@ impl Engine {
         Some((Rc::clone(layer), standing(layer).pop()))
     }
 
-    /// Every stripe that the layer has a word for, or dirty blocks.
-    async fn stripes_of(&self, layer: &Volume) -> Result<BTreeSet<u64>, ArrayError> {
-        let mut stripes: BTreeSet<u64> = self.look(|core| core.cache.dirty_stripes_of(layer.id)).into_iter().collect();
+    /// Every stripe that the layer has dirty blocks of, or that is being changed, and then those
+    /// that it has a word for. One may come twice.
+    pub(super) fn stripes_of(&self, layer: &Volume) -> Left {
+        let mut stripes: VecDeque<u64> = self.look(|core| core.cache.dirty_stripes_of(layer.id)).into();
         stripes.extend(self.locks.held_of(layer.id));
+        Left { stripes, page: 0 }
+    }
+
+    /// The next stripes to work on at once; none at the end.
+    pub(super) async fn next_of(&self, layer: &Volume, left: &mut Left) -> Result<Vec<u64>, ArrayError> {
         let table = tables::map(layer.id);
-        for index in 0..self.table.pages(table) {
-            let id = crate::model::place::PageId { table, index };
-            if matches!(self.table.peek(id), crate::durable::table::Peek::Never) {
+        while left.stripes.len() < STRIPES_AT_ONCE && left.page < self.table.pages(table) {
+            let id = PageId { table, index: left.page };
+            let first = u64::from(left.page) * map::PER_PAGE;
+            left.page += 1;
+            if matches!(self.table.peek(id), Peek::Never) {
                 continue;
             }
             let page = self.table.page(id).await?;
-            let first = u64::from(index) * map::PER_PAGE;
             let words = (0..map::PER_PAGE).map(|word| first + word);
             page.read(|bytes| {
-                stripes.extend(words.filter(|stripe| map::get(bytes, map::locate(*stripe).1) != Home::Unmapped))
+                let mapped = words.filter(|stripe| map::get(bytes, map::locate(*stripe).1) != Home::Unmapped);
+                left.stripes.extend(mapped);
             });
         }
-        Ok(stripes)
+        let count = left.stripes.len().min(STRIPES_AT_ONCE);
+        Ok(left.stripes.drain(..count).collect())
     }
 
     /// No layer sees anything through this one.
     async fn free_all(self: &Rc<Self>, layer: &Rc<Volume>) -> Result<(), ArrayError> {
-        let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
-        for batch in stripes.chunks(STRIPES_AT_ONCE) {
+        let mut left = self.stripes_of(layer);
+        loop {
+            let batch = self.next_of(layer, &mut left).await?;
+            if batch.is_empty() {
+                return Ok(());
+            }
             for result in join_all(batch.iter().map(|stripe| self.free_one(layer, *stripe))).await {
                 result?;
             }
         }
-        Ok(())
     }
 
     async fn free_one(self: &Rc<Self>, layer: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
@@ -145,16 +171,19 @@ impl Engine {
     }
 
     async fn hand_over(self: &Rc<Self>, layer: &Rc<Volume>, heir: &Rc<Volume>) -> Result<(), ArrayError> {
-        let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
+        let mut left = self.stripes_of(layer);
         let mut done = Ok(());
-        for batch in stripes.chunks(STRIPES_AT_ONCE) {
+        loop {
+            let batch = self.next_of(layer, &mut left).await?;
+            if batch.is_empty() {
+                return done;
+            }
             // One that has to wait for drives keeps no other one waiting.
             for result in join_all(batch.iter().map(|stripe| self.hand_over_one(layer, heir, *stripe))).await {
                 done = done.and(result);
             }
             self.check_writable()?;
         }
-        done
     }
 
     async fn hand_over_one(

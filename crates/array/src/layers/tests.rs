@@ -4,10 +4,15 @@ mod changes;
 mod handed;
 mod model;
 
+use std::collections::BTreeSet;
+
+use futures_util::FutureExt;
 use stele_ground::{Bytes, VolumeId};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
+use super::reclaim::STRIPES_AT_ONCE;
 use crate::drives::label::LOG_AT;
+use crate::formats::map::PER_PAGE;
 use crate::model::{Action, ArrayError, Command, Event, Reply, VolumeDetail, VolumeSpec, VolumeStatus};
 use crate::testing::{Fixture, NoAnswer, pattern, spec};
 
@@ -84,6 +89,55 @@ fn fixture(code: &str, seed: u64) -> (Fixture, VolumeId, Vec<u8>) {
         fixture.write(volume, at as u64, &data[at..at + 4 * KIB]).expect("written");
     }
     (fixture, volume, data)
+}
+
+/// A list of all stripes of a large volume would take more memory than there is.
+#[test]
+fn a_layer_is_taken_apart_a_page_of_its_map_after_another() {
+    let mut fixture = Fixture::new(8, 8, 30);
+    let volume = fixture.create_volume(spec("large", "2+1", 1 << 30)).id;
+    let stripe = 32 * KIB as u64;
+    let page = PER_PAGE * stripe;
+    let pages = (1 << 30) / page;
+    // In every page of the map, and in the first more stripes than are worked on at once.
+    fixture.write(volume, 0, &pattern(1, 200 * stripe as usize)).expect("written");
+    for at in 1..pages {
+        fixture.write(volume, at * page, &pattern(at, stripe as usize)).expect("written");
+    }
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.write(volume, page + 7 * stripe, &pattern(3, 4 * KIB)).expect("dirty");
+    let engine = fixture.engine();
+    let layer = engine.look(|core| core.volumes.get(volume)).expect("a volume");
+    let (mut left, mut found, mut most) = (engine.stripes_of(&layer), BTreeSet::new(), 0);
+    loop {
+        let batch = engine.next_of(&layer, &mut left).now_or_never().expect("in memory").expect("readable");
+        if batch.is_empty() {
+            break;
+        }
+        most = most.max(batch.len());
+        found.extend(batch);
+    }
+    let mapped = (0..200).chain((1..pages).map(|at| at * PER_PAGE));
+    assert_eq!(found, mapped.chain([PER_PAGE + 7]).collect());
+    assert_eq!(most, STRIPES_AT_ONCE);
+    fixture.delete("large").expect("deleted");
+    fixture.idle();
+    assert_eq!((fixture.layers(), fixture.slots_used()), (0, 0));
+}
+
+#[test]
+fn a_layer_that_is_given_up_while_a_close_fails_is_taken_apart() {
+    let (mut fixture, volume, data) = fixture("2+1", 31);
+    fixture.snapshot("a", "s").expect("a snapshot");
+    fixture.write(volume, 0, &pattern(2, 64 * KIB)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.idle();
+    let (layers, slots) = (fixture.layers(), fixture.slots_used());
+    let back = || Command::RollBackVolume { volume: "a".into(), snapshot: "s".into() };
+    fixture.fail_to_close(|fixture| fixture.begin_command(back()));
+    fixture.idle();
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data, "it was rolled back");
+    assert_eq!((fixture.layers(), fixture.slots_used()), (layers, slots - 2));
 }
 
 #[test]

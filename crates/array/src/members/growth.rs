@@ -343,15 +343,15 @@ impl Engine {
         }
         self.membership.forget_loss(drive);
         self.hospital.replaced(drive);
-        let name = self.drives.change(drive, |seen| {
+        let (name, called) = self.drives.change(drive, |seen| {
             (seen.stale, seen.missing_since) = (false, None);
             seen.note.clear();
-            seen.name.clone()
+            (seen.name.clone(), seen.called(drive))
         });
-        let departed = Departed { index: index.map(|index| index as u32), name: name.clone() };
+        let departed = Departed { index: index.map(|index| index as u32), name };
         self.membership.note_departed([departed]);
         self.membership.note_change();
-        let text = format!("{drive} ({name}) is empty and has left the pool; it can be taken out");
+        let text = format!("{called} is empty and has left the pool; it can be taken out");
         self.alarm(AlarmKind::DriveRemoved, Severity::Notice, Some(drive), text);
         Ok(())
     }

@@ -221,14 +221,16 @@ impl Engine {
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.look(|core| core.space.unpromised(volume.class)) < slots {
             if !self.grow_if_roomy(volume.class).await? {
-                let room = self.look(|core| core.space.unpromised(volume.class)) * volume.shape.data();
+                let free = self.look(|core| core.space.unpromised(volume.class));
                 // The rows that it took are room for all again.
                 self.free_empty_rows().await?;
+                let [needed, free, missing] =
+                    [slots, free, slots.saturating_sub(free)].map(|slots| Bytes(slots * volume.shape.data()));
                 return Err(ArrayError::Full(format!(
-                    "volume '{}' of {} does not fit: the pool has room for {} more",
+                    "volume '{}' does not fit: it needs room for {needed} more, the pool has {free} for {}, and \
+                     {missing} are missing; ask for less, delete data, or add drives",
                     volume.name(),
-                    Bytes(volume.size()),
-                    Bytes(room)
+                    volume.class.code
                 )));
             }
         }

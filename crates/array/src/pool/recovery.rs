@@ -193,6 +193,7 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
         Ok(())
     };
     let (log, recovery) = Log::recover(&io, &labels, opened.replay, read_only, sink).await?;
+    table.settle_anchor().await?;
     let engine = Engine::new(io, log, table, Drives::new(labels), layout, options, read_only);
     name_drives(&engine, &drives);
     load_tables(&engine, &opened).await?;
@@ -273,9 +274,11 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
             }
         }
     }
-    for index in 0..engine.table.pages(VOLUMES) {
-        let page = engine.table.page(PageId { table: VOLUMES, index }).await?;
-        if let Some(volume) = page.read(|bytes| Volume::decode(VolumeId(index), bytes))? {
+    let volumes = (0..engine.table.pages(VOLUMES))
+        .map(async |index| (index, engine.table.page(PageId { table: VOLUMES, index }).await));
+    let mut volumes = stream::iter(volumes).buffered(AT_ONCE);
+    while let Some((index, page)) = volumes.next().await {
+        if let Some(volume) = page?.read(|bytes| Volume::decode(VolumeId(index), bytes))? {
             engine.step(|core| core.cache.add_volume(volume.id, volume.shape.blocks()));
             if volume.spec().fully_allocated {
                 engine.step(|core| core.space.promise(volume.class, volume.stripes() - volume.mapped()));

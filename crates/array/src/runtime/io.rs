@@ -27,6 +27,7 @@ use crate::model::mutation::{Mutation, Mutations};
 use crate::runtime::sync::Notify;
 use crate::runtime::task::{Spawner, Tasks};
 
+mod breaks;
 mod memory;
 pub mod overdue;
 pub mod service;
@@ -61,6 +62,8 @@ struct Inner {
     untimed: RefCell<Untimed>,
     /// A host asked for something last.
     last_host: Cell<Instant>,
+    /// How often a drive was attached, or a flush failed.
+    breaks: Cell<u64>,
     /// The watch flow looks after drives that do not answer, and need not be told of work.
     watching: Cell<bool>,
     busy: Notify,
@@ -88,6 +91,8 @@ struct IoState {
     gone: bool,
     /// A write completed since the last flush went out. True at first, for an earlier process.
     unflushed: bool,
+    /// `breaks` when a flush last failed.
+    broke: u64,
     flushing: Option<Rc<Round>>,
     joining: Option<Rc<Round>>,
     counters: DriveCounters,
@@ -141,6 +146,7 @@ impl Io {
             late_after: Cell::new(Duration(0)),
             untimed: RefCell::default(),
             last_host: Cell::new(NEVER),
+            breaks: Cell::new(0),
             watching: Cell::new(true),
             busy: Notify::default(),
         }))
@@ -433,6 +439,9 @@ impl Io {
             SlotState::Flush => {
                 ended.counted = Some((OpKind::Flush, 0, done));
                 state.unflushed |= !done;
+                if !done {
+                    state.broke = self.note_break();
+                }
                 flushed = state.flushing.take().map(|round| (round, completion.result));
                 slot.tenant = slot.tenant.wrapping_add(1);
                 state.free.push(index);

@@ -19,7 +19,7 @@ const IN_PART: &str = "not all shards of the pool have it: give the command that
 pub fn of_each(error: ArrayError, shards: usize) -> ArrayError {
     match error {
         ArrayError::Full(text) if shards > 1 => {
-            ArrayError::Full(format!("{text}, on each of {shards} shards, which take equal parts of it"))
+            ArrayError::Full(format!("on each of {shards} shards, which take equal parts of it: {text}"))
         }
         error => error,
     }

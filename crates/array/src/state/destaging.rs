@@ -11,6 +11,8 @@ use crate::runtime::sync::{Notify, Permit, Semaphore};
 
 /// How finely the age of records is known.
 pub const AGE_STEP: Duration = Duration::from_millis(200);
+/// Moments that are kept of one age: the longer it is, the less finely it is known.
+const AGE_MARKS: u64 = 4096;
 
 /// A stripe whose last destage failed.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +122,8 @@ impl Destaging {
     /// Records below this LSN are of that age. `next` is the LSN that comes next now.
     pub fn aged(&self, age: Duration, next: Lsn, now: Instant) -> Lsn {
         let mut marks = self.age_marks.borrow_mut();
-        if marks.back().is_none_or(|(at, _)| now.since(*at) >= AGE_STEP) {
+        let step = AGE_STEP.max(Duration(age.0 / AGE_MARKS));
+        if marks.back().is_none_or(|(at, _)| now.since(*at) >= step) {
             marks.push_back((now, next));
         }
         while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= age) {
@@ -168,5 +171,26 @@ impl Destaging {
     pub fn stuck(&self) -> Vec<StripeKey> {
         let stuck = self.stuck.borrow();
         stuck.iter().filter(|(_, stuck)| stuck.lasting).map(|(key, _)| *key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_age_of_blocks_takes_little_memory_however_old_they_may_become() {
+        const YEAR: u64 = 365 * 24 * 3600;
+        let destaging = Destaging::new(1, Instant(0));
+        let (age, step) = (Duration::from_secs(100 * YEAR), Duration::from_secs(YEAR / 365));
+        let mut now = Instant(0);
+        for day in 0..400 * 365 {
+            let old = destaging.aged(age, Lsn(day), now);
+            let expected = day.saturating_sub(100 * 365);
+            assert!(old.0 <= expected && old.0 + 30 >= expected, "day {day}: {old}, not {expected}");
+            now = now + step;
+        }
+        let marks = destaging.age_marks.borrow().len() as u64;
+        assert!(marks <= AGE_MARKS + 2, "{marks}");
     }
 }

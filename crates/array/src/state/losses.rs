@@ -10,6 +10,27 @@ use crate::model::place::{RowId, SlotId, StripeKey};
 /// Since when, and the units that were hoped for since then, as strip and unit.
 type Listed = (Instant, BTreeSet<(usize, usize)>);
 
+/// Of the stripes that too many drives are away of, so many are known one by one. Of an enclosure
+/// it may be all there are.
+const KNOWN_MAX: usize = 1 << 20;
+
+/// Stripes that too many drives are away of.
+#[derive(Default)]
+pub struct Unreadable {
+    known: BTreeMap<SlotId, StripeKey>,
+    /// Those beyond, which are only counted.
+    more: usize,
+}
+
+impl Unreadable {
+    pub fn note(&mut self, slot: SlotId, key: StripeKey) {
+        match self.known.len() < KNOWN_MAX {
+            true => drop(self.known.insert(slot, key)),
+            false => self.more += 1,
+        }
+    }
+}
+
 #[derive(Default)]
 pub struct Losses {
     /// Listed as lost, and not told of yet.
@@ -22,7 +43,7 @@ pub struct Losses {
     looks: Cell<Option<usize>>,
     listed_since: Cell<bool>,
     /// Stripes that too many drives are away of, as of the last look.
-    unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
+    unreadable: RefCell<Unreadable>,
     /// Strips that drives which are being filled lack, and that only drives which are away could
     /// tell: by slot and member.
     waiting: RefCell<BTreeMap<(SlotId, u8), StripeKey>>,
@@ -95,7 +116,7 @@ impl Losses {
         self.looked.set(false);
     }
 
-    pub fn end_look(&self, found: BTreeMap<SlotId, StripeKey>) {
+    pub fn end_look(&self, found: Unreadable) {
         self.unreadable.replace(found);
         self.looked.set(true);
     }
@@ -106,12 +127,12 @@ impl Losses {
     }
 
     pub fn is_unreadable(&self, slot: SlotId) -> bool {
-        self.unreadable.borrow().contains_key(&slot)
+        self.unreadable.borrow().known.contains_key(&slot)
     }
 
     /// No longer are more drives of the slot away than it survives.
     pub fn reachable(&self, slot: SlotId) {
-        self.unreadable.borrow_mut().remove(&slot);
+        self.unreadable.borrow_mut().known.remove(&slot);
     }
 
     /// The slot holds something else now.
@@ -141,14 +162,21 @@ impl Losses {
     /// How many stripes cannot be read while drives are away, beside these.
     pub fn unreadable_beside(&self, lost: &BTreeSet<StripeKey>) -> usize {
         let (unreadable, waiting) = (self.unreadable.borrow(), self.waiting.borrow());
-        let known: BTreeSet<&StripeKey> = unreadable.values().chain(waiting.values()).collect();
-        known.into_iter().filter(|key| !lost.contains(key)).count()
+        // No two slots hold one stripe.
+        let also_waiting: BTreeSet<&StripeKey> = waiting.values().filter(|key| !lost.contains(key)).collect();
+        let other = |key: &&StripeKey| !lost.contains(key) && !also_waiting.contains(key);
+        let known = match lost.is_empty() && also_waiting.is_empty() {
+            true => unreadable.known.len(),
+            false => unreadable.known.values().filter(other).count(),
+        };
+        known + also_waiting.len() + unreadable.more
     }
 
-    /// Stripes of the layer that cannot be read while drives are away, in order.
+    /// Stripes of the layer that cannot be read while drives are away, in order, as far as they are
+    /// known one by one.
     pub fn unreadable_of(&self, volume: VolumeId) -> Vec<u64> {
         let (unreadable, waiting) = (self.unreadable.borrow(), self.waiting.borrow());
-        let of_it = unreadable.values().chain(waiting.values()).filter(|key| key.volume == volume);
+        let of_it = unreadable.known.values().chain(waiting.values()).filter(|key| key.volume == volume);
         let stripes: BTreeSet<u64> = of_it.map(|key| key.stripe).collect();
         stripes.into_iter().collect()
     }

@@ -9,7 +9,7 @@
 //! Three drives lost at once may cost thousands of stripes. An operator is told of them together:
 //! one alarm a volume, a moment after the first, and again after a minute where more were found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use stele_codes::Strips;
@@ -23,6 +23,7 @@ use crate::formats::shape::Shape;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowKind};
+use crate::state::losses::Unreadable;
 use crate::stripe::{Columns, Stripe};
 use crate::volumes::Volume;
 
@@ -30,6 +31,8 @@ use crate::volumes::Volume;
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// From one alarm to the next.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Slots that are looked at between two turns of the driver, which serves hosts.
+const SLOTS_OF_A_TURN: u32 = 1024;
 /// From one look at the stripes that are listed as lost to the next. Errors of drives that are
 /// pulled, and soon given back, look like damage; what is whole then leaves the list. Later than
 /// that it leaves it in a scrub.
@@ -231,16 +234,20 @@ impl Engine {
         member.is_some_and(|member| lacks(member.cell.drive) || member.replacement.is_some_and(|c| lacks(c.drive)))
     }
 
-    async fn find_unreadable(&self) -> Result<BTreeMap<SlotId, StripeKey>, ArrayError> {
+    async fn find_unreadable(&self) -> Result<Unreadable, ArrayError> {
         let away = |cell: StripCell| self.drives.index(cell.drive).is_none();
         let may_lack = |row: &Row| {
             let lacking = row.members.iter().filter(|m| away(m.cell) || m.replacement.is_some_and(away)).count();
             row.class.kind == RowKind::Data && lacking > row.class.code.tolerates()
         };
         let rows: Vec<Row> = self.layout.read().rows().filter(|row| may_lack(row)).cloned().collect();
-        let mut found = BTreeMap::new();
+        let mut found = Unreadable::default();
         for row in rows {
             for index in 0..self.look(|core| core.space.slots(row.id)) {
+                if index % SLOTS_OF_A_TURN == SLOTS_OF_A_TURN - 1 {
+                    // Where the table is in memory, none of this waits for anything.
+                    self.io.sleep(Duration(1)).await;
+                }
                 let slot = SlotId { row: row.id, index };
                 let Some(shape) = self.row_shape(slot) else { break };
                 let head = self.slot_head(&shape, slot).await?;
@@ -250,7 +257,7 @@ impl Engine {
                 let places = self.places(&shape, slot, head.exceptions);
                 let lacking = places.iter().filter(|place| away(place.cell)).count();
                 if lacking > row.class.code.tolerates() {
-                    found.insert(slot, StripeKey { volume: VolumeId(head.volume), stripe: head.stripe });
+                    found.note(slot, StripeKey { volume: VolumeId(head.volume), stripe: head.stripe });
                 }
             }
         }

@@ -26,6 +26,8 @@ pub struct TestDrive {
     pub fails_reads: bool,
     /// Answers so many flushes of ten strips or more with errors.
     pub fails_flushes: u32,
+    /// A flush that fails loses what was in its cache.
+    pub forgets: bool,
     /// Its connector is loose: every read of data fails.
     pub is_loose: bool,
     /// Its controller resets: it answers so many requests with errors, whatever they are.
@@ -331,6 +333,7 @@ impl TestDrive {
             fails_writes: false,
             fails_reads: false,
             fails_flushes: 0,
+            forgets: false,
             is_loose: false,
             refuses: 0,
             retries: 0,
@@ -390,6 +393,9 @@ impl TestDrive {
         }
         if self.fails_flushes > 0 && matches!(op, Op::Flush) && self.unflushed_strips() >= 10 {
             self.fails_flushes -= 1;
+            if self.forgets {
+                self.medium.cut(|_| 0);
+            }
             return Err(MediaError::new(MediaFault::Damaged, "the drive did not flush"));
         }
         if self.wakes_at_label && matches!(op, Op::Read { at, .. } if *at < 1 << 20) {

@@ -29,6 +29,7 @@ use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::runtime::sync::join_all;
 use crate::space::layout::{RowClass, RowKind};
 use crate::state::redo::StripWrite;
+use crate::state::standing::CLOSE_STEP;
 use crate::stripe::{Columns, Stripe};
 use crate::upkeep::enclosures::cannot_spread;
 
@@ -53,8 +54,12 @@ impl Engine {
     pub async fn moving_flow(self: Rc<Self>) {
         loop {
             let (changed, crowded) = (self.membership.changed(), self.moving.crowded());
-            if self.check_writable().is_err() || self.standing.is_closing() {
+            if self.check_writable().is_err() || self.standing.is_closed() {
                 return;
+            }
+            if self.standing.is_closing() {
+                self.io.sleep(CLOSE_STEP).await;
+                continue;
             }
             let busy = self.rebuilding.is_busy();
             let step = if busy { Ok(Step::PutOff(String::new())) } else { self.moving_step().await };
@@ -70,7 +75,7 @@ impl Engine {
                     futures_util::future::select(changed, crowded).await;
                     continue;
                 }
-                _ if self.check_writable().is_err() || self.standing.is_closing() => return,
+                _ if self.check_writable().is_err() || self.standing.is_closing() => continue,
                 Ok(Step::PutOff(why)) => why,
                 Err(error) => error.to_string(),
             };

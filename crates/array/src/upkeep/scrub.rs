@@ -182,7 +182,7 @@ impl Engine {
         let (rows, others) = join(self.scrub_rows(), self.scrub_others()).await;
         self.check_writable()?;
         let mut sum = rows?;
-        for Scrubbed { repaired, trouble } in others {
+        for Scrubbed { repaired, trouble } in others? {
             sum.bad += repaired + trouble.len() as u64;
             sum.repaired += repaired;
             for error in trouble {
@@ -193,14 +193,23 @@ impl Engine {
     }
 
     /// All but the rows of data. What is beyond repair in one of them keeps the pass from none of
-    /// the others.
-    async fn scrub_others(&self) -> [Scrubbed; 4] {
+    /// the others. A close does not wait for it; where that fails, the pass is made again.
+    async fn scrub_others(&self) -> Result<[Scrubbed; 4], ArrayError> {
+        let cut_off = Cell::new(false);
+        let ends = || {
+            cut_off.set(cut_off.get() || self.standing.is_closing());
+            cut_off.get()
+        };
         let table = async {
-            let mut go_on = |_: u64, _: u64| true;
+            let mut go_on = |_: u64, _: u64| !ends();
             self.table.scrub(&mut go_on).await.into()
         };
         let anchors = async { self.table.scrub_anchors().await.into() };
-        join4(self.log.scrub(), table, anchors, self.drives.labels.scrub()).await.into()
+        let others = join4(self.log.scrub(ends), table, anchors, self.drives.labels.scrub()).await.into();
+        match cut_off.get() {
+            true => Err(ArrayError::Stopped("the pool is being closed".into())),
+            false => Ok(others),
+        }
     }
 
     async fn scrub_rows(self: &Rc<Self>) -> Result<Healed, ArrayError> {

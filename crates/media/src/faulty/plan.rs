@@ -39,6 +39,8 @@ pub enum FaultKind {
     Slow,
     /// An operation gets no answer until the owner loses patience.
     Stuck,
+    /// A flush fails, and what was in the drive's cache is lost; a later flush goes well.
+    FailedFlush,
 
     PowerCut,
     /// A drive leaves in order, with a notice of its driver.
@@ -62,7 +64,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// The faults decided for each operation.
-    pub const BY_OPERATION: [FaultKind; 12] = [
+    pub const BY_OPERATION: [FaultKind; 13] = [
         FaultKind::BitFlip,
         FaultKind::ByteFlip,
         FaultKind::TransientError,
@@ -75,6 +77,7 @@ impl FaultKind {
         FaultKind::LyingFlush,
         FaultKind::Slow,
         FaultKind::Stuck,
+        FaultKind::FailedFlush,
     ];
 
     /// The faults of a whole drive.
@@ -109,7 +112,7 @@ impl FaultKind {
         match self {
             BitFlip | ByteFlip | TransientError | LatentError | MisdirectedRead => class == Class::Read,
             WriteError | LostWrite | TornWrite | MisdirectedWrite => class == Class::Write,
-            LyingFlush => class == Class::Flush,
+            LyingFlush | FailedFlush => class == Class::Flush,
             Slow | Stuck => true,
             _ => false,
         }

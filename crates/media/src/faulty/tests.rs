@@ -200,6 +200,23 @@ fn a_lying_flush_lets_a_power_cut_take_what_it_promised() {
 }
 
 #[test]
+fn a_flush_that_fails_loses_the_cache_and_the_next_goes_well() {
+    let plan = FaultPlan::new(1).scripted(0, 0, FaultKind::FailedFlush);
+    let mut drive = Faulty::new(simulated(1), &plan, 0).forgetful();
+    let mut finished = Vec::new();
+    let ops = [(1, write(0, 3, 4096)), (2, Op::Flush), (3, write(4096, 3, 4096)), (4, Op::Flush)];
+    for (tag, op) in ops {
+        drive.submit(Request { tag, op, priority: Priority::Host, deadline: None });
+        while finished.len() < tag as usize {
+            let at = drive.next_event().expect("in flight");
+            drive.reap(at, &mut finished);
+        }
+    }
+    assert_eq!(finished.iter().map(|done| done.result.is_ok()).collect::<Vec<_>>(), [true, false, true, true]);
+    assert_eq!(drive.inner().platter().written().collect::<Vec<_>>(), [1], "what came after the failure");
+}
+
+#[test]
 fn a_stuck_operation_waits_for_release_and_a_slow_one_for_its_time() {
     let plan = FaultPlan::new(1).scripted(0, 0, FaultKind::Stuck).scripted(0, 1, FaultKind::Slow);
     let mut drive = Faulty::new(MemoryDrive::new(Bytes(MIB)), &plan, 0);

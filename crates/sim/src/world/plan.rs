@@ -12,7 +12,12 @@ pub(super) fn plan_of(dice: &mut Dice, setup: &Setup, atlas: &Atlas) -> FaultPla
     if setup.campaign == Campaign::Crashes {
         return plan;
     }
-    for kind in FaultKind::BY_OPERATION {
+    // Drawn apart, so that the histories without it stay what they are.
+    let mut apart = dice.clone().fork();
+    if apart.one_in(4) {
+        plan = plan.rate(FaultKind::FailedFlush, 4 << apart.below(5));
+    }
+    for kind in FaultKind::BY_OPERATION.into_iter().filter(|kind| *kind != FaultKind::FailedFlush) {
         if dice.one_in(3) {
             let one_in = match kind {
                 FaultKind::LyingFlush => 2 + dice.below(20),

@@ -29,15 +29,17 @@ impl Labels {
         );
     }
 
-    /// Changes with every drive that is attached.
+    /// Changes with every drive that is attached, and with every flush that fails.
     pub fn attachments(&self) -> u64 {
-        self.0.attachments.get()
+        self.0.io.breaks()
     }
 
-    /// Whether the drive has been attached without a break since `attachments` was this.
+    /// Whether the drive has been attached without a break since `attachments` was this, and none
+    /// of its flushes failed: what it took since then is in its cache, or durable.
     pub fn has_stayed(&self, drive: DriveNumber, since: u64) -> bool {
         let registers = self.0.registers.borrow();
-        registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.attached <= since)
+        let Some(register) = registers.get(usize::from(drive.0)) else { return false };
+        register.attached <= since && register.index.is_some_and(|index| self.0.io.has_kept(index, since))
     }
 
     fn attach(&self, drive: DriveNumber, register: Register) {
@@ -47,7 +49,6 @@ impl Labels {
         if registers.len() <= at {
             registers.resize(at + 1, Register::default());
         }
-        self.0.attachments.set(self.0.attachments.get() + 1);
-        registers[at] = Register { attached: self.0.attachments.get(), ..register };
+        registers[at] = Register { attached: self.0.io.note_break(), ..register };
     }
 }

@@ -6,7 +6,7 @@ use stele_ground::{Bytes, PoolId};
 use stele_media::Priority;
 
 use super::codec::{KNOWN, Label, NoLabel};
-use super::{Configuration, DriveState, LABEL_SIZE, agreement, copy_at};
+use super::{ASK_AGAIN, Configuration, DriveState, LABEL_SIZE, agreement, copies_of, copy_at};
 use crate::model::place::DriveNumber;
 use crate::model::{ArrayError, Attached};
 use crate::runtime::io::Io;
@@ -98,13 +98,26 @@ pub enum Reading {
 
 /// Places of a drive that hold its label.
 pub const LABEL_COPIES: usize = 4;
+/// A drive that does not give one of its two labels is asked so many times.
+const ATTEMPTS: u32 = 3;
 
 /// Reads the four copies on the drive at a driver index. Where one is from a later version, so is
 /// the drive: the pair beside it is what that version found, and an opening that went on from it
 /// would undo what was written since. Another format counts where two copies have it, which are
 /// written as a pair: of one alone it is damage, since no check covers that field.
+///
+/// Where neither copy of one label can be read, the drive is asked again: an error may pass, and it
+/// may be the newer one.
 pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
-    let copies = join_all((0..LABEL_COPIES).map(|copy| read_copy(io, index, size, copy))).await;
+    let read = async || join_all((0..LABEL_COPIES).map(|copy| read_copy(io, index, size, copy))).await;
+    let mut copies = read().await;
+    for _ in 1..ATTEMPTS {
+        if !hides_one(&copies) {
+            break;
+        }
+        io.sleep(ASK_AGAIN).await;
+        copies = read().await;
+    }
     let mut best: Option<Label> = None;
     let mut worst = None;
     let mut message = None;
@@ -131,6 +144,12 @@ pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
         (None, Some(NoLabel::Blank) | None, Some(message)) => Reading::Unreadable(message),
         (None, worst, _) => Reading::None(worst.unwrap_or(NoLabel::Blank)),
     }
+}
+
+/// Of the two labels of a drive, one is on copies that cannot be read.
+fn hides_one(copies: &[Result<Result<Label, NoLabel>, String>]) -> bool {
+    let is_hidden = |sequence| copies_of(sequence).into_iter().all(|copy| copies.get(copy).is_some_and(Result::is_err));
+    is_hidden(0) != is_hidden(1)
 }
 
 /// One copy; the outer error is the drive's.

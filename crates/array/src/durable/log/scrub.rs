@@ -30,12 +30,16 @@ impl Log {
     /// that come meanwhile are the next pass's, or a busy pool would never see the end. What cannot
     /// be put right keeps it from nothing else. A group that is whole nowhere is reported, since
     /// until the next checkpoint a crash would lose it, and so is a member that takes no copy.
-    pub async fn scrub(&self) -> Scrubbed {
-        let _turn = self.0.scrubbing.lock().await;
+    ///
+    /// Each group is a turn of its own: a washing, which the end of the pool may wait for, comes in
+    /// between. `ends`: no further group is looked at.
+    pub async fn scrub(&self, ends: impl Fn() -> bool) -> Scrubbed {
         let mut pass = Pass::default();
         let mut next = 0;
         let last = self.state().watermark;
-        while let Some(live) = self.pin_from(next, last) {
+        while !ends() {
+            let _turn = self.0.scrubbing.lock().await;
+            let Some(live) = self.pin_from(next, last) else { break };
             self.scrub_group(live, &mut pass).await;
             let mut state = self.change();
             state.pinned = None;

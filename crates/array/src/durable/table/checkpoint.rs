@@ -376,7 +376,7 @@ impl Checkpoint {
     async fn put(&self, writes: Vec<(PagePlace, Shared)>) -> Result<(), ArrayError> {
         let inner = &self.table.0;
         self.table.count(|counters| counters.page_writes += writes.len() as u64);
-        let slots = Semaphore::new(RUNS);
+        let (slots, since) = (Semaphore::new(RUNS), inner.labels.attachments());
         let mut runs: Vec<(PagePlace, Vec<Shared>)> = Vec::new();
         for (place, bytes) in writes {
             match runs.last_mut() {
@@ -403,7 +403,7 @@ impl Checkpoint {
         }
         let drives: BTreeSet<DriveNumber> = held.values().flatten().copied().collect();
         if !inner.io.is_disabled(Mutation::PageFlush) {
-            let flushed = join_all(drives.iter().map(|drive| self.table.flush(*drive))).await;
+            let flushed = join_all(drives.iter().map(|drive| self.table.flush(*drive, since))).await;
             for (drive, flushed) in drives.iter().zip(flushed) {
                 if !flushed {
                     held.values_mut().for_each(|held| {

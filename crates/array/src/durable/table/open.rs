@@ -1,12 +1,12 @@
 //! Opening the table: the newest anchor whose directory is whole.
 
 use futures_util::stream::{self, StreamExt};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration};
 
 use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, decode_chunk, decode_index};
 use super::{Store, Table};
-use crate::drives::label::Labels;
-use crate::durable::anchor::{self, Anchor};
+use crate::drives::label::{ASK_AGAIN, ATTACHED_PATIENCE, Labels};
+use crate::durable::anchor::{self, Anchor, Shown};
 use crate::durable::log::LogPosition;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
@@ -17,6 +17,8 @@ use crate::space::layout::SharedLayout;
 
 /// Directory pages read at once, for each drive: a hard drive serves those first that are near.
 const AT_ONCE: usize = 32;
+/// The newest checkpoint is read so many times before an older one is taken for it.
+const ATTEMPTS: u32 = 3;
 
 /// What the anchor that was opened says.
 #[derive(Clone, Debug)]
@@ -38,17 +40,54 @@ fn newer(format: u32) -> ArrayError {
     ))
 }
 
+fn absent_voters(labels: &Labels) -> usize {
+    let voters = labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
+    voters.saturating_sub(labels.usable().len())
+}
+
 /// Voters are absent, and no operator accepted to write without them.
 fn lacks_voters(labels: &Labels) -> bool {
-    let voters = labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
-    labels.usable().len() < voters && !labels.overridden()
+    absent_voters(labels) > 0 && !labels.overridden()
+}
+
+/// What the usable drives show of their anchors. The newest is on m + 1 drives. Where as many are
+/// away or do not give a slot, those that are here are asked again: an error may pass. Where as
+/// many do not give it for long, the pool is not opened: going on from an older anchor would write
+/// over the newest.
+async fn shown(io: &Io, labels: &Labels, read_only: bool) -> Result<Vec<Shown>, ArrayError> {
+    let (pool, begun) = (labels.configuration().pool, io.now());
+    loop {
+        let usable = labels.usable();
+        let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index, pool));
+        let shown = join_all(reads).await;
+        let unread = shown.iter().filter(|shown| shown.unread.is_some()).count();
+        let Some(error) = shown.iter().find_map(|shown| shown.unread.as_deref()) else { return Ok(shown) };
+        let least = labels.holders();
+        if unread + absent_voters(labels) < least {
+            return Ok(shown);
+        }
+        let patience = if unread < least { Duration(ASK_AGAIN.0 * u64::from(ATTEMPTS - 1)) } else { ATTACHED_PATIENCE };
+        if io.now() < begun + patience {
+            io.sleep(ASK_AGAIN).await;
+            continue;
+        }
+        if unread < least || read_only || labels.overridden() {
+            return Ok(shown);
+        }
+        return Err(ArrayError::Degraded(format!(
+            "{unread} of {} drives do not give an anchor ({error}), and the newest checkpoint may be on those alone; \
+             check their connections and open the pool again",
+            usable.len()
+        )));
+    }
 }
 
 impl Table {
     /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the
     /// table's own rows into the layout. Unless `read_only`, the anchor is taken up: written again
-    /// as the newest of all. `Damaged` when no drive holds a valid anchor, or a directory page is
-    /// nowhere whole; `Refused` when a later version wrote one.
+    /// as the newest of all. One that is not the newest found waits for [`Table::settle_anchor`].
+    /// `Damaged` when no drive holds a valid anchor, or a directory page is nowhere whole;
+    /// `Degraded` when drives do not say what they hold; `Refused` when a later version wrote one.
     ///
     /// The newest is that of the highest (epoch, sequence), on whichever drive it is found.
     pub async fn open(
@@ -58,29 +97,38 @@ impl Table {
         cache: Bytes,
         read_only: bool,
     ) -> Result<(Table, Opened), ArrayError> {
-        let usable = labels.usable();
-        let pool = labels.configuration().pool;
-        let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index, pool));
-        let (found, later): (Vec<_>, Vec<_>) = join_all(reads).await.into_iter().unzip();
+        let shown = shown(io, labels, read_only).await?;
         // An older one beside a newer version's is what that version went on from. A single one is
         // damage, or was cut off before anything rested on it: what counts is on a quorum.
-        let later: Vec<u32> = later.concat();
+        let later: Vec<u32> = shown.iter().flat_map(|shown| shown.later.iter().copied()).collect();
         if later.len() >= anchor::LATER_MIN {
             return Err(newer(later[0]));
         }
-        let mut found: Vec<Anchor> = found.concat();
-        found.sort_by_key(|anchor| std::cmp::Reverse((anchor.epoch, anchor.sequence)));
-        found.dedup();
         let mut problem = ArrayError::Damaged(format!(
             "none of the {} drives holds a whole anchor; return missing drives and open the pool again",
-            usable.len()
+            shown.len()
         ));
-        for anchor in found {
-            match Table::load(io, labels, layout, cache, read_only, &anchor).await {
+        let mut found: Vec<Anchor> = shown.into_iter().flat_map(|shown| shown.anchors).collect();
+        found.sort_by_key(|anchor| std::cmp::Reverse((anchor.epoch, anchor.sequence)));
+        found.dedup();
+        for (at, anchor) in found.into_iter().enumerate() {
+            let is_newest = at == 0;
+            let mut attempts = if is_newest { ATTEMPTS } else { 1 };
+            let loaded = loop {
+                attempts -= 1;
+                match Table::load(io, labels, layout, cache, read_only, &anchor).await {
+                    Err(_) if attempts > 0 => io.sleep(ASK_AGAIN).await,
+                    loaded => break loaded,
+                }
+            };
+            match loaded {
                 Ok(table) => {
                     let mut sequence = anchor.sequence;
                     if !read_only && !io.is_disabled(Mutation::AnchorSpread) {
-                        sequence = table.take_up(&anchor).await?;
+                        match is_newest {
+                            true => sequence = table.take_up(&anchor).await?,
+                            false => table.0.store.borrow_mut().older = Some(anchor.clone()),
+                        }
                     }
                     let opened = Opened { sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
                     return Ok((table, opened));
@@ -98,6 +146,16 @@ impl Table {
             }
         }
         Err(problem)
+    }
+
+    /// Takes up an older anchor that was opened from, now that the log was found to reach back to
+    /// it. Before, it would write over the newest, which another opening may be able to read.
+    pub async fn settle_anchor(&self) -> Result<(), ArrayError> {
+        let older = self.0.store.borrow_mut().older.take();
+        match older {
+            Some(anchor) => self.take_up(&anchor).await.map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Writes the anchor with the epoch of this opening and the next sequence, to the other slot of

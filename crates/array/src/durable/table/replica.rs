@@ -143,8 +143,9 @@ impl Table {
                 continue;
             }
             let Some(index) = self.0.labels.index(cell.drive) else { continue };
+            let since = self.0.labels.attachments();
             let written = self.0.io.write(index, self.at(place, cell), vec![bytes.clone()], Priority::Scrub).await;
-            if written.is_ok() && self.flush(cell.drive).await {
+            if written.is_ok() && self.flush(cell.drive, since).await {
                 repaired += 1;
             }
         }
@@ -167,12 +168,11 @@ impl Table {
         writes.into_iter().flatten().collect()
     }
 
-    /// True when the drive answered.
-    pub(super) async fn flush(&self, drive: DriveNumber) -> bool {
-        match self.0.labels.index(drive) {
-            Some(index) => self.0.io.flush(index).await.is_ok(),
-            None => false,
-        }
+    /// True when what the drive took since [`Labels::attachments`] was this is durable.
+    pub(super) async fn flush(&self, drive: DriveNumber, since: u64) -> bool {
+        let labels = &self.0.labels;
+        let Some(index) = labels.index(drive).filter(|_| labels.has_stayed(drive, since)) else { return false };
+        self.0.io.flush(index).await.is_ok() && labels.has_stayed(drive, since)
     }
 
     /// Where the replicas of a page are.
@@ -255,6 +255,7 @@ impl Table {
         let stopped = || ArrayError::Degraded(format!("{} stopped answering while it took pages over", cell.drive));
         // A drive that goes and returns has another index: it may have lost what was written.
         let index = self.0.labels.index(cell.drive).ok_or_else(stopped)?;
+        let since = self.0.labels.attachments();
         let copy = async |run: &[Named], priority: Priority| {
             let (place, bytes) = self.read_run(run, priority).await?;
             self.0.io.write(index, self.at(place, cell), vec![bytes], priority).await.map_err(|_| stopped())
@@ -273,7 +274,9 @@ impl Table {
             // Checkpoints wait for this, so it does not wait behind the runs of a rebuild.
             copy(run, Priority::Destage).await?;
         }
-        self.0.io.flush(index).await.map_err(|_| stopped())?;
+        if !self.flush(cell.drive, since).await {
+            return Err(stopped());
+        }
         self.0.filling.set(None);
         self.0.store.borrow_mut().moved = true;
         Ok(())

@@ -15,13 +15,13 @@ impl Table {
     pub(super) async fn spread_anchor(&self, sequence: u64, bytes: Shared) -> Result<(), ArrayError> {
         let inner = &self.0;
         let at = anchor::slot_at(sequence);
-        let usable = inner.labels.usable();
+        let (usable, since) = (inner.labels.usable(), inner.labels.attachments());
         let results = join_all(usable.iter().map(|drive| {
             let bytes = bytes.clone();
             async move {
                 let index = inner.labels.index(*drive)?;
                 inner.io.write(index, at, vec![bytes], Priority::Urgent).await.ok()?;
-                (inner.io.is_disabled(Mutation::AnchorFlush) || self.flush(*drive).await).then_some(())
+                (inner.io.is_disabled(Mutation::AnchorFlush) || self.flush(*drive, since).await).then_some(())
             }
         }))
         .await;

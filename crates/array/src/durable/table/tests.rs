@@ -17,6 +17,7 @@ mod faults;
 mod flow;
 mod late;
 mod moving;
+mod opening;
 
 const SIZE: Bytes = Bytes(96 * MIB);
 
@@ -182,6 +183,7 @@ impl Bench {
                 Ok(())
             })
             .await?;
+            table.settle_anchor().await?;
             Ok((table, log, opened, recovery))
         })?;
         let (table, log, opened, recovery) = match opened {

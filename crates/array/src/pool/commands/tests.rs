@@ -75,6 +75,25 @@ fn a_volume_that_does_not_fit_leaves_the_room_to_others() {
 }
 
 #[test]
+fn a_volume_that_does_not_fit_is_told_how_much_is_missing() {
+    const TIB: u64 = 1 << 40;
+    let mut fixture = Fixture::new(6, 6, 3);
+    let mut told = |command: Command| match fixture.command(command) {
+        Err(NoAnswer::Array(ArrayError::Full(text))) => text,
+        other => panic!("{other:?}"),
+    };
+    let firm = |size| VolumeSpec { fully_allocated: true, ..spec("firm", "mirror-2", size) };
+    let needed = "volume 'firm' does not fit: it needs room for 1 TiB more, the pool has ";
+    let new = told(Command::CreateVolume(firm(TIB)));
+    assert!(new.starts_with(needed) && new.contains(" MiB for mirror-2, and "), "{new}");
+    assert!(new.ends_with(" are missing; ask for less, delete data, or add drives"), "{new}");
+    // One that is there is told of what it lacks, not of what it has.
+    assert!(fixture.command(Command::CreateVolume(firm(8 << 20))).is_ok());
+    let grown = fixture.command(Command::ResizeVolume { name: "firm".into(), size: Bytes(TIB + (8 << 20)) });
+    assert!(matches!(&grown, Err(NoAnswer::Array(ArrayError::Full(text))) if text.starts_with(needed)), "{grown:?}");
+}
+
+#[test]
 fn the_room_of_a_deleted_volume_is_shown_at_once() {
     let mut fixture = Fixture::new(6, 6, 3);
     let before = fixture.status().used;

@@ -98,6 +98,31 @@ fn a_minority_never_outbids_what_a_majority_agreed() {
     assert!(histories >= 12, "{histories} histories came about");
 }
 
+/// The older label knows nothing of the log's newest epoch.
+#[test]
+fn labels_that_no_drive_gives_at_first_are_asked_for_again() {
+    let mut fixture = patient(6, 6, 3);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    fixture.crash().expect("opened");
+    let new = pattern(2, 4096);
+    fixture.write(volume, 0, &new).expect("acknowledged");
+    fixture.test_drives.cut_bare();
+    let end = fixture.test_drives.size.0;
+    let places = [0, 64 << 10, end - (128 << 10), end - (64 << 10)];
+    for drive in 0..6 {
+        let sequence = |at: u64| newest(&fixture, drive, &[at], b"STELELBL", 64);
+        let most = places.into_iter().map(sequence).max().unwrap_or(0);
+        let hidden: Vec<u64> = places.into_iter().filter(|at| sequence(*at) == most).collect();
+        assert_eq!(hidden.len(), 2, "a label has two copies");
+        fixture.test_drives.drives[drive].unreadable = hidden.into_iter().map(|at| at / 4096).collect();
+    }
+    fixture.begin_to_open();
+    fixture.run_operations(6 * places.len() as u64);
+    fixture.test_drives.drives.iter_mut().for_each(|drive| drive.unreadable.clear());
+    assert_eq!(fixture.settle(), Ok(()));
+    assert_eq!(fixture.read(volume, 0, 4096), Ok(new));
+}
+
 #[test]
 fn an_anchor_is_on_its_quorum_before_anything_rests_on_it() {
     let mut histories = 0;

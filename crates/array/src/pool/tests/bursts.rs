@@ -250,3 +250,23 @@ fn errors_during_the_way_home_cost_no_copy_in_spare_space() {
         assert_eq!(fixture.status().lost_stripes, 0, "{loose:?}");
     }
 }
+
+/// Nor does a later flush that goes well say anything of it.
+#[test]
+fn what_a_flush_that_failed_took_from_a_cache_is_written_again() {
+    let mut failed = 0;
+    for seed in 0..16 {
+        let (mut fixture, volume) = made(12, seed);
+        let drive = fixture.drives_of_a_row()[0];
+        let data = pattern(seed + 2, SIZE as usize);
+        let faulty = &mut fixture.test_drives.drives[drive];
+        (faulty.fails_flushes, faulty.forgets) = (1, true);
+        fixture.write(volume, 0, &data).expect("written");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.pass(HOUR);
+        failed += 1 - fixture.test_drives.drives[drive].fails_flushes;
+        assert_eq!(fixture.scrub(), (0, 0), "seed {seed}: what counts as written is there");
+        assert!(fixture.read(volume, 0, SIZE as usize).expect("read") == data, "seed {seed}");
+    }
+    assert!(failed > 8, "{failed} flushes failed");
+}

@@ -64,6 +64,17 @@ fn a_drive_declared_failed_is_asked_nothing_more_and_is_rebuilt() {
 }
 
 #[test]
+fn a_drive_that_is_removed_while_a_close_fails_leaves() {
+    let (mut fixture, volume) = patient(8, "2+1", 3);
+    fixture.idle();
+    fixture.fail_to_close(|fixture| fixture.begin_command(Command::RemoveDrive { drive: 1 }));
+    fixture.idle();
+    assert_eq!(state(&fixture, 1), DriveState::Retired);
+    assert!(fixture.read(volume, 0, 1 << 20).expect("read") == pattern(3, 1 << 20));
+    assert_eq!(fixture.scrub(), (0, 0));
+}
+
+#[test]
 fn a_drive_that_stripes_or_the_labels_need_is_not_declared_failed() {
     let (mut fixture, _) = patient(8, "4+2", 2);
     let away = fixture.drives_of_rows("4+2", 3);

@@ -160,6 +160,18 @@ fn an_opening_tells_which_drive_is_not_there_and_which_was_away() {
 }
 
 #[test]
+fn a_drive_of_unknown_name_is_told_by_its_number() {
+    let mut fixture = Fixture::new(6, 3, 8);
+    fixture.command(Command::Close).expect("closed");
+    fixture.test_drives.drives[2].gone = true;
+    fixture.open().expect("opened");
+    let standing = fixture.status().standing;
+    let texts: Vec<&str> = standing.iter().map(|alarm| alarm.message.as_str()).collect();
+    assert!(texts.iter().any(|text| text.starts_with("drive 2: not attached")), "{texts:?}");
+    assert!(texts.iter().all(|text| !text.contains("()")), "{texts:?}");
+}
+
+#[test]
 fn what_was_lost_is_known_after_an_opening() {
     let mut fixture = Fixture::new(6, 3, 7);
     let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;

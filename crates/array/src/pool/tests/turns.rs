@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use stele_media::Op;
+
 use crate::model::Command;
 use crate::testing::{Fixture, pattern, spec};
 
@@ -36,4 +38,17 @@ fn the_stripes_of_a_stream_lie_on_all_drives() {
         assert!(fixture.read(volume, 0, data.len()).expect("read") == data, "{drives} drives");
         assert_eq!(fixture.scrub(), (0, 0), "{drives} drives");
     }
+}
+
+/// Every other operation waits while one is worked on.
+#[test]
+fn a_long_discard_of_nothing_leaves_the_driver_its_turns() {
+    let mut fixture = Fixture::new(8, 8, 32);
+    let volume = fixture.create_volume(spec("large", "2+1", 1 << 30)).id;
+    fixture.idle();
+    let discard = vec![Op::Discard { at: 0, length: 1 << 30 }];
+    let mut first = Vec::new();
+    let (_, answers) = fixture.submit_all_and(volume, discard, |_, pool| pool.actions(&mut first));
+    assert!(first.is_empty(), "the operation goes on after its first turn: {first:?}");
+    assert!(matches!(answers[..], [Some((_, Ok(())))]), "{answers:?}");
 }

@@ -3,6 +3,7 @@
 
 use stele_ground::Instant;
 
+use crate::drives::called;
 use crate::drives::label::DriveState;
 use crate::engine::Engine;
 use crate::model::place::DriveNumber;
@@ -175,7 +176,10 @@ pub fn standing(drives: &[DriveStatus]) -> Vec<Alarm> {
     unwell
         .map(|(drive, kind)| {
             let own = kind != AlarmKind::DriveRejected;
-            let named = if own { format!("drive {} ({})", drive.index, drive.name) } else { drive.name.clone() };
+            let named = match own {
+                true => called(&format!("drive {}", drive.index), &drive.name),
+                false => drive.name.clone(),
+            };
             Alarm {
                 kind,
                 severity: kind.standing_severity(),

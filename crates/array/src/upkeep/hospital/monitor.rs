@@ -212,8 +212,8 @@ impl Engine {
             Severity::Warning,
             Some(drive),
             format!(
-                "{drive} ({}) is given up: {what}; its strips are moved into spare space",
-                self.drives.seen(drive).name
+                "{} is given up: {what}; its strips are moved into spare space",
+                self.drives.seen(drive).called(drive)
             ),
         );
         self.membership.note_change();

@@ -36,6 +36,21 @@ fn a_kill_forgets_at_most_a_day_of_the_age_of_the_last_scrub() {
     assert_eq!(fixture.status().scrubs_finished, 1);
 }
 
+/// Nor does the close wait for what it cuts off.
+#[test]
+fn a_pass_that_a_close_cuts_off_is_no_whole_pass() {
+    let mut fixture = Fixture::new(6, 6, 2);
+    let volume = fixture.create_volume(spec("a", "4+2", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(3, 4 << 20)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.idle();
+    fixture.fail_to_close(|fixture| fixture.begin_command(Command::StartScrub));
+    fixture.pass(Duration::from_secs(60));
+    assert_eq!(fixture.status().scrubs_finished, 0);
+    fixture.pass(Duration::from_secs(3600));
+    assert_eq!(fixture.status().scrubs_finished, 1, "it is made again");
+}
+
 #[test]
 fn a_pass_that_finds_damage_is_followed_by_one_more() {
     let mut fixture = Fixture::new(6, 6, 2);

@@ -284,7 +284,7 @@ fn scrub_repairs_a_damaged_replica() {
     bench.test_drives.damage(usize::from(members[0].0), LOG_AT + live.offset, 8192);
     for expected in [1, 0] {
         let log = opened.log.clone();
-        let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+        let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub(|| false).await });
         let scrubbed = scrubbed.expect("no cut");
         assert_eq!((scrubbed.repaired > 0, scrubbed.trouble), (expected > 0, Vec::new()));
     }
@@ -299,7 +299,7 @@ fn a_passing_read_error_is_no_damage_to_the_log() {
     let (members, _) = opened.log.members();
     bench.test_drives.drives[usize::from(members[1].0)].refuses = 1;
     let log = opened.log.clone();
-    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub(|| false).await });
     assert_eq!(scrubbed, Some(Scrubbed::default()));
 }
 
@@ -319,7 +319,7 @@ fn the_scrub_of_the_log_goes_on_beside_what_it_cannot_put_right_and_names_the_dr
     damage(&mut bench, members[1], &live[3]);
     bench.test_drives.drives[usize::from(members[0].0)].fails_at = LOG_AT..LOG_AT + MIB;
     let log = opened.log.clone();
-    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+    let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub(|| false).await });
     let Scrubbed { repaired, trouble } = scrubbed.expect("no cut");
     assert_eq!((repaired, trouble.len()), (1, 2), "{trouble:?}");
     assert!(trouble[0].to_string().starts_with(&format!("group {} of the log", live[1].sequence)), "{}", trouble[0]);

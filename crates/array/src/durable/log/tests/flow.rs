@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::durable::log::group::Header;
-use crate::model::Action;
+use crate::model::{Action, Scrubbed};
 use stele_ground::Duration;
 use stele_media::{Completion, Op};
 
@@ -228,6 +228,41 @@ fn no_group_departs_into_what_is_being_washed() {
         bench.test_drives.run(&opened.tasks, &opened.io);
         assert_eq!(log.durable_lsn(), lsn);
     }
+}
+
+/// The end of a server may wait for a washing.
+#[test]
+fn a_washing_waits_for_one_group_of_a_scrub_and_a_scrub_ends_when_it_is_told_to() {
+    let mut bench = Bench::new(4, MIB, 7);
+    let opened = bench.open().expect("no cut").expect("opens");
+    for _ in 0..16 {
+        bench.work(&opened, 1);
+    }
+    let groups = opened.log.state().live.len();
+    assert!(groups > 8, "{groups} groups");
+    let looked = Rc::new(Cell::new(0));
+    let (log, looks) = (opened.log.clone(), Rc::clone(&looked));
+    opened.tasks.spawn(async move {
+        let ends = || {
+            looks.set(looks.get() + 1);
+            false
+        };
+        assert_eq!(log.scrub(ends).await, Scrubbed::default());
+    });
+    let (log, looks) = (opened.log.clone(), Rc::clone(&looked));
+    let washed = async move { log.wash(&[0, 1, 2, 3]).await.map(|_| looks.get()) };
+    let washed = bench.test_drives.finish(&opened.tasks, &opened.io, washed).expect("no cut");
+    assert_eq!(washed, Ok(2), "one group was looked at, and the next waits");
+    assert!(looked.get() >= groups, "the scrub goes on afterwards: {} of {groups}", looked.get());
+    let mut reads_until = |most: usize| {
+        let (log, left, before) = (opened.log.clone(), Cell::new(most), bench.test_drives.operations);
+        let ends = move || left.replace(left.get().saturating_sub(1)) == 0;
+        let scrubbed = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub(ends).await });
+        assert_eq!(scrubbed, Some(Scrubbed::default()));
+        bench.test_drives.operations - before
+    };
+    let (none, some, all) = (reads_until(0), reads_until(2), reads_until(usize::MAX));
+    assert!(none == 0 && some > 0 && some * 3 < all, "{none}, {some} and {all} reads");
 }
 
 #[test]

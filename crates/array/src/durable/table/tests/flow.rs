@@ -122,8 +122,8 @@ fn an_anchor_survives_its_encoding_and_every_flipped_byte_is_noticed() {
     let (own, pool) = (running.io.clone(), running.labels.configuration().pool);
     let read = async move { crate::durable::anchor::read(&own, 2, pool).await };
     let anchors = bench.test_drives.finish(&running.tasks, &running.io, read).expect("no cut");
-    assert!(anchors.1.is_empty(), "of no later version");
-    for anchor in anchors.0 {
+    assert!(anchors.later.is_empty(), "of no later version");
+    for anchor in anchors.anchors {
         let bytes = anchor.encode().expect("it fits");
         assert_eq!(crate::durable::anchor::Anchor::decode(&bytes), Some(anchor.clone()));
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
