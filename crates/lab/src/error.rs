@@ -88,8 +88,9 @@ impl LabError {
 const NO_ROOM: [&str; 6] =
     ["(os error 28)", "(os error 122)", "(NFS status 28)", "(NFS status 69)", "/27/07)", "the server answers 507"];
 
-/// How they say that they may only be read (EROFS), or not by this user (EPERM, EACCES).
-const NOT_PERMITTED: [&str; 5] = ["(os error 30)", "(NFS status 30)", "(NFS status 1)", "(NFS status 13)", "/27/00)"];
+/// How they say that they may only be read (EROFS, and SCSI in several ways), or not by this user
+/// (EPERM, EACCES).
+const NOT_PERMITTED: [&str; 5] = ["(os error 30)", "(NFS status 30)", "(NFS status 1)", "(NFS status 13)", "/27/0"];
 
 /// The cause of an error in a TOML file, on one line: its place, the text there, and what is wrong.
 /// The parser's own text draws the place over several lines, which a message may not have.
@@ -177,8 +178,9 @@ mod tests {
     fn a_target_that_may_only_be_read_refuses() {
         let system = std::io::Error::from_raw_os_error(libc::EROFS).to_string();
         let unit = "data protect: it is write-protected (sense 7/27/00)";
+        let switch = "data protect: it is write-protected (sense 7/27/01)";
         let denied = "the server denies access (NFS status 13)";
-        for text in [system.as_str(), unit, denied, "it may only be read (NFS status 30)"] {
+        for text in [system.as_str(), unit, switch, denied, "it may only be read (NFS status 30)"] {
             assert_eq!(LabError::of_access(text.into()), LabError::Refused(text.into()));
         }
     }

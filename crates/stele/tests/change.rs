@@ -73,9 +73,11 @@ fn a_bucket_changes_for_what_is_stored_from_then_on() {
     }
     let locked = place.json(&["bucket", "set", "drafts", "--lock", "--retention", "governance:1d"]);
     assert_eq!((&locked["object_lock"], &locked["versioning"]), (&json!(true), &json!("enabled")));
+    server.put("/drafts/x", b"x");
     assert_eq!(server.plain("/drafts/x").status, 403);
     place.json(&["bucket", "set", "drafts", "--public-read", "yes"]);
-    assert_eq!(server.plain("/drafts/x").status, 404, "anyone may ask for it");
+    assert_eq!(server.plain("/drafts/x").status, 200, "anyone may ask for it");
+    assert_eq!(server.plain("/drafts/y").status, 403, "who may not list is not told what is missing");
     place.json(&["bucket", "set", "drafts", "--public-read", "no"]);
     assert_eq!(server.plain("/drafts/x").status, 403);
     place.refused(4, &["nowhere"], &["bucket", "set", "nowhere", "--quota", "1MiB"]);

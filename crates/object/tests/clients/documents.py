@@ -228,7 +228,7 @@ def cors():
     same("an answer to the page", (status, headers.get("access-control-allow-origin")), (200, page))
     same("... what it may read", headers.get("access-control-expose-headers"), "ETag")
     status, headers = ask("GET", "open/none", Origin=page)
-    same("a refusal to the page", (status, headers.get("access-control-allow-origin")), (404, page))
+    same("a refusal to the page", (status, headers.get("access-control-allow-origin")), (403, page))
     same("another page", ask("GET", "open/a", Origin="https://evil.org")[1].get("access-control-allow-origin"), None)
     same("every origin", ask("HEAD", "open/a", Origin="https://evil.org")[1].get("access-control-allow-origin"), "*")
     s3.delete_bucket_policy(Bucket=BUCKET)
