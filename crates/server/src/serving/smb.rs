@@ -39,6 +39,8 @@ use crate::node::surroundings::program;
 use crate::node::{Node, blocking, own_uid};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An smbd that has just begun would end by the signal to read its configuration.
+const SIGNALS_FROM: Duration = Duration::from_secs(2);
 /// Between an end of smbd and its next start: the first pause, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -54,6 +56,8 @@ struct Samba {
     mounts: BTreeMap<String, Served>,
     /// The networks of all shares, as smb.conf was written with.
     networks: BTreeMap<String, Vec<Network>>,
+    /// smbd has yet to be told of what is present. After a failure that is done again.
+    untold: bool,
     /// Shares that could not be mounted, and when they are tried again.
     refused: BTreeMap<String, Offer>,
     again: Instant,
@@ -79,6 +83,11 @@ impl Starts {
     /// Whether the present one has run so long that it counts as sound.
     fn is_settled(&self, now: Instant) -> bool {
         self.begun.is_some_and(|begun| now.saturating_duration_since(begun) >= PAUSE_MAX)
+    }
+
+    /// Whether the present one may not listen to signals yet.
+    fn is_new(&self, now: Instant) -> bool {
+        self.begun.is_some_and(|begun| now.saturating_duration_since(begun) < SIGNALS_FROM)
     }
 
     /// It ended, or did not start. Returns the pause before the next start.
@@ -140,6 +149,7 @@ pub async fn serve(site: Site, node: Arc<Node>, config: Smb, listen: SocketAddr,
         config,
         mounts: BTreeMap::new(),
         networks: BTreeMap::new(),
+        untold: false,
         refused: BTreeMap::new(),
         again: Instant::now(),
         misnamed: BTreeSet::new(),
@@ -217,11 +227,10 @@ impl Samba {
         };
         self.leave_out_misnamed(&mut present);
         self.leave_out_refused(&mut present);
-        if present == mounted && !ended && networks == self.networks {
+        if present == mounted && !ended && networks == self.networks && !self.untold {
             return Ok(());
         }
-        // Until smbd has the new ones: a failure in between is then repeated.
-        self.networks.clear();
+        self.untold = true;
         if self.smbd.is_none() {
             self.end_former();
         }
@@ -237,14 +246,16 @@ impl Samba {
             }
         }
         self.write(&networks)?;
+        self.networks = networks;
         match &self.smbd {
+            Some(_) if self.starts.is_new(Instant::now()) => return Ok(()),
             Some(smbd) => signal(smbd, Signal::HUP),
             None => {
                 self.smbd = Some(self.start()?);
                 self.starts.begin(Instant::now());
             }
         }
-        self.networks = networks;
+        self.untold = false;
         Ok(())
     }
 

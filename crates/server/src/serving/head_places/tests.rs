@@ -96,7 +96,8 @@ async fn a_share_that_hangs_keeps_no_head_from_the_others() {
 
 #[tokio::test]
 async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
-    let mut places = places(vec![directory(|_| Err(crate::failure::Failure::failed("the share is away")))]);
+    let away = storage(|_| Err(crate::failure::Failure::failed("the share is away")));
+    let mut places = places(vec![HeadPlace::new(Way::Storage(Storage { patience: HOUR, ..away }))]);
     let (mut told, mut now) = (Vec::new(), Instant::now());
     for records in 1..=4 {
         told.push(places.send_head(Ok(head(records)), HOUR, now).await.len());
