@@ -49,7 +49,7 @@ pub enum FileError {
     NotSupported,
     /// ENODATA: there is no such extended attribute.
     NoAttribute,
-    /// ERANGE: names or values of extended attributes beyond the limit.
+    /// ENOSPC: names or values of extended attributes beyond the limit.
     TooManyAttributes,
     /// EIO: stored content cannot be read. The text names the place.
     Damaged(String),

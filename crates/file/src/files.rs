@@ -159,6 +159,20 @@ pub trait Files: Send + Sync + 'static {
         stability: Stability,
     ) -> impl Future<Output = Result<(Changed, Stability)>> + Send;
 
+    /// Writes at the end of the file, wherever that is by then.
+    fn append(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> impl Future<Output = Result<(Changed, Stability)>> + Send {
+        async move {
+            let end = self.attributes(inode).await?.size;
+            self.write(caller, inode, end, data, stability).await
+        }
+    }
+
     /// Makes earlier unstable writes to the file durable.
     fn commit(&self, inode: Inode) -> impl Future<Output = Result<Attributes>> + Send;
 

@@ -2,6 +2,7 @@
 //!
 //! If a client is not installed, the test says so and passes, except in CI.
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use crate::support;
@@ -154,6 +155,33 @@ fn a_share_that_is_refused_leaves_the_bucket_and_the_pool_as_they_were() {
     let states = shown(&["share", "status"]);
     let line: Vec<&str> = states.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(line, ["big", "not", "open", "-", "-", "-", "-", "-", "-"], "{states}");
+}
+
+/// Two mounts are two clients: neither kernel learns what the other one appends.
+#[test]
+fn appends_through_two_mounts_all_stay() {
+    let place = Place::new("share-appends");
+    let server = place.up();
+    place.json(&["share", "create", "logs", "--cache", "16MiB"]);
+    let mounts = ["first", "second"].map(|name| place.path(name));
+    mounts.iter().for_each(|mount| std::fs::create_dir(mount).unwrap());
+    if !place.stele(&["share", "mount", "logs", &mounts[0]]).status.success() {
+        println!("mounting needs root and /dev/fuse; left out");
+        server.stop();
+        return;
+    }
+    place.json(&["share", "mount", "logs", &mounts[1]]);
+    let open = |mount: &String| std::fs::OpenOptions::new().append(true).create(true).open(format!("{mount}/log"));
+    let mut logs = mounts.each_ref().map(|mount| open(mount).unwrap());
+    let mut expected = String::new();
+    for number in 0..100 {
+        let line = format!("line {number}\n");
+        logs[number % 2].write_all(line.as_bytes()).unwrap();
+        expected += &line;
+    }
+    drop(logs);
+    assert_eq!(std::fs::read_to_string(format!("{}/log", mounts[0])).unwrap(), expected);
+    server.stop();
 }
 
 #[test]

@@ -349,9 +349,11 @@ impl<F: Files> Filesystem for Adapter<F> {
         // The buffer belongs to the reader of requests.
         let data = Bytes::copy_from_slice(data);
         let drops_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let appends = !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) && share.appends(flags.0);
+        let place = if appends { None } else { Some(offset) };
         self.work.start_on(inode.0, data.len(), async move {
             let length = data.len() as u32;
-            match share.write(inode, offset, data, flags.0, drops_set_ids).await {
+            match share.write(inode, place, data, flags.0, drops_set_ids).await {
                 Ok(()) => reply.written(length),
                 Err(error) => reply.error(errno(&error)),
             }
@@ -535,7 +537,7 @@ impl<F: Files> Filesystem for Adapter<F> {
 
     fn setlk(
         &self,
-        _: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         owner: LockOwner,
@@ -546,8 +548,8 @@ impl<F: Files> Filesystem for Adapter<F> {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let (wanted, share) =
-            (Wanted { inode: self.inode(inode), owner: owner.0, first, last, kind }, self.share.clone());
+        let wanted = Wanted { inode: self.inode(inode), owner: owner.0, first, last, kind };
+        let (share, waits) = (self.share.clone(), waits.then(|| request.pid()));
         self.work.start(async move {
             let Some(locking) = &share.locking else { return reply.error(Errno::ENOSYS) };
             match locking.set(handle.0, wanted, waits).await {

@@ -23,6 +23,23 @@ pub(super) fn caller(request: &Request) -> Caller {
     Caller { uid: request.uid(), gid: request.gid(), groups }
 }
 
+/// Whether a signal is there that the thread is to take, and so must not wait on. None: its status
+/// cannot be read, as that of a thread of another pid namespace, which has the number 0.
+pub(super) fn has_signal(thread: u32) -> Option<bool> {
+    fs::read_to_string(format!("/proc/{thread}/status")).ok().and_then(|status| signal(&status))
+}
+
+/// The same from the text of `/proc/PID/status`. A signal to a process of several threads is one
+/// thread's to take: the first one's, unless it blocks the signal.
+fn signal(status: &str) -> Option<bool> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let signals = |name| u64::from_str_radix(field(name)?, 16).ok();
+    let takes_all = field("Threads:")? == "1" || field("Tgid:")? == field("Pid:")?;
+    let shared = if takes_all { signals("ShdPnd:")? } else { 0 };
+    let held_back = signals("SigBlk:")? | signals("SigIgn:")?;
+    Some((signals("SigPnd:")? | shared) & !held_back != 0)
+}
+
 /// The groups in the text of `/proc/PID/status`.
 fn groups(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
@@ -31,7 +48,7 @@ fn groups(status: &str) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::groups;
+    use super::{groups, has_signal, signal};
 
     #[test]
     fn groups_are_read_from_the_status() {
@@ -44,5 +61,38 @@ mod tests {
         ] {
             assert_eq!(groups(status), expected, "{status:?}");
         }
+    }
+
+    #[test]
+    fn a_signal_is_there_if_the_thread_is_to_take_it() {
+        let status = |pid: u32, threads: u32, own: &str, shared: &str, blocked: &str| {
+            format!(
+                "Name:\tSigPnd: 4\nTgid:\t7\nPid:\t{pid}\nTracerPid:\t9\nThreads:\t{threads}\nSigQ:\t1/2\n\
+                 SigPnd:\t{own}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t0000000000001000\n"
+            )
+        };
+        let (none, interrupt) = ("0000000000000000", "0000000000000002");
+        for (pid, threads, own, shared, blocked, expected) in [
+            (7, 1, none, none, none, false),
+            (7, 1, none, interrupt, none, true),
+            (7, 1, interrupt, none, none, true),
+            (7, 1, none, interrupt, interrupt, false),
+            (7, 1, none, "0000000000001000", none, false),
+            // The first thread takes what is sent to the process; SIGKILL is sent to each thread.
+            (7, 2, none, interrupt, none, true),
+            (8, 2, none, interrupt, none, false),
+            (8, 2, "0000000000000100", none, none, true),
+        ] {
+            let status = status(pid, threads, own, shared, blocked);
+            assert_eq!(signal(&status), Some(expected), "{status}");
+        }
+        assert_eq!(signal("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn the_status_of_a_thread_is_read() {
+        let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        assert_eq!(has_signal(thread), Some(false));
+        assert_eq!(has_signal(0), None);
     }
 }

@@ -162,7 +162,9 @@ pub(super) fn errno(error: &FileError) -> Errno {
         FileError::BadCookie => libc::EINVAL,
         FileError::NotSupported => libc::ENOTSUP,
         FileError::NoAttribute => libc::ENODATA,
-        FileError::TooManyAttributes => libc::ERANGE,
+        // The kernel has refused longer names (ERANGE) and values (E2BIG): there is no room beside
+        // the others.
+        FileError::TooManyAttributes => libc::ENOSPC,
         FileError::Damaged(_) | FileError::Stopped(_) => libc::EIO,
         FileError::Retry(_) => libc::EAGAIN,
     })

@@ -25,9 +25,10 @@ use crate::{
 pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// After so long the caller gets EAGAIN: what it waits for may take long, and so may each call.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a change of read-only waits for a file that the mount has open for writing. Samba
-/// serves a client with one process, so the close that would end the wait may wait behind it. The
-/// kernel tells of a close a moment later than its caller learns of it.
+/// How long a change of read-only waits for a file that the mount has open for writing. The kernel
+/// lets no write to the file pass meanwhile. Samba serves a client with one process, so the close
+/// that would end the wait may wait behind it. The kernel tells of a close a moment later than its
+/// caller learns of it.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 /// The attribute with the state of a file, and its value while a retention keeps the file.
 const STATE: &[u8] = b"user.stele.state";
@@ -165,7 +166,9 @@ impl<F: Files> Share<F> {
                 owns(caller, &file)?;
             }
         }
-        let set = patiently!(self.files.set_attributes(caller, inode, changes.clone(), None));
+        let commits = changes.mode.is_some_and(|mode| mode & dos::WRITE_BITS == 0);
+        let patience = if commits { self.patience_to_commit(inode) } else { PATIENCE };
+        let set = patiently!(self.files.set_attributes(caller, inode, changes.clone(), None), patience);
         if matches!(set, Err(FileError::Denied)) && size && through_open_file {
             // The opener may still cut it, whatever the mode says by now.
             let file = patiently!(self.files.attributes(inode))?;
@@ -174,6 +177,11 @@ impl<F: Files> Share<F> {
             return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, cut.clone(), None))?.after);
         }
         Ok(set?.after)
+    }
+
+    /// How long a call may take that perhaps commits the file.
+    fn patience_to_commit(&self, inode: Inode) -> Duration {
+        if self.opened.has_writers(inode) { CLOSE_PATIENCE } else { PATIENCE }
     }
 
     /// Over Samba a date to come is the end of a retention, and its owner's to set or to change.
@@ -337,11 +345,20 @@ impl<F: Files> Share<F> {
         patiently!(self.files.seek(inode, offset, sought))
     }
 
-    /// `drops_set_ids`: the writer is none that keeps the set-id bits.
+    /// Whether a write goes to the end of the file, and not where the kernel says: that is the end
+    /// which it knew, and another client may have appended since. With O_DIRECT the kernel sends
+    /// the pieces of one write at the same time, and only their places tell their order. Pages that
+    /// it keeps lie where it says.
+    pub(super) fn appends(&self, flags: i32) -> bool {
+        flags & (libc::O_APPEND | libc::O_DIRECT) == libc::O_APPEND && self.cache.is_zero()
+    }
+
+    /// `place`: None is the end of the file. `drops_set_ids`: the writer is none that keeps the
+    /// set-id bits.
     pub(super) async fn write(
         &self,
         inode: Inode,
-        offset: u64,
+        place: Option<u64>,
         data: Bytes,
         flags: i32,
         drops_set_ids: bool,
@@ -363,7 +380,14 @@ impl<F: Files> Share<F> {
         if stability == Stability::Unstable {
             self.opened.note_write(inode, self.files.verifier());
         }
-        patiently!(self.files.write(&Caller::ROOT, inode, offset, vec![data.clone()], stability))?;
+        match place {
+            Some(offset) => {
+                patiently!(self.files.write(&Caller::ROOT, inode, offset, vec![data.clone()], stability))?;
+            }
+            None => {
+                patiently!(self.files.append(&Caller::ROOT, inode, vec![data.clone()], stability))?;
+            }
+        }
         Ok(())
     }
 
@@ -445,7 +469,7 @@ impl<F: Files> Share<F> {
         // Last, because it may commit the file.
         if let Some(mode) = new_mode(&file) {
             let changes = Changes { mode: Some(mode), ..Changes::default() };
-            let patience = if self.opened.has_writers(inode) { CLOSE_PATIENCE } else { PATIENCE };
+            let patience = self.patience_to_commit(inode);
             patiently!(self.files.set_attributes(caller, inode, changes.clone(), None), patience)?;
         }
         Ok(())

@@ -88,7 +88,20 @@ impl Files for Share {
     ) -> Result<(Changed, Stability)> {
         let length = data.iter().map(Bytes::len).sum::<usize>() as u64;
         self.warm(Wanted::Content(inode, offset, length)).await;
-        self.write_content(caller, inode, offset, data, stability).await
+        self.write_content(caller, inode, Some(offset), data, stability).await
+    }
+
+    async fn append(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        data: Vec<Bytes>,
+        stability: Stability,
+    ) -> Result<(Changed, Stability)> {
+        let end = self.attributes(inode).await?.size;
+        let length = data.iter().map(Bytes::len).sum::<usize>() as u64;
+        self.warm(Wanted::Content(inode, end, length)).await;
+        self.write_content(caller, inode, None, data, stability).await
     }
 
     async fn commit(&self, inode: Inode) -> Result<Attributes> {

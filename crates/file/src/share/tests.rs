@@ -2,6 +2,7 @@
 //! cache, an archive behind it, retention, and power cuts.
 
 mod append_only;
+mod appending;
 mod archiving;
 mod autocommit;
 mod behind;

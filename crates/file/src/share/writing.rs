@@ -1,8 +1,9 @@
 //! Writing content: into slots of the cache volume, in place.
 //!
-//! A write of whole blocks shares the file's gate with others; one that changes a block in part has
-//! it alone, since it reads the block before. Bytes behind the end of a file are never seen: the
-//! block that holds the end is padded with zeros whenever the file grows past it.
+//! A write of whole blocks shares the file's gate with others. One that changes a block in part has
+//! it alone, since it reads the block before, and so has one that goes to the end of the file.
+//! Bytes behind the end of a file are never seen: the block that holds the end is padded with zeros
+//! whenever the file grows past it.
 //!
 //! Crash points of an unstable write:
 //! 1. before the slot's record is saved: the slot is free again, the file is as it was;
@@ -89,22 +90,29 @@ pub(super) const BEHIND_MAX: usize = 128;
 const ATTEMPTS: usize = 64;
 
 impl Share {
+    /// `place`: where the data goes; None is the end that the file has under its gate.
     pub(super) async fn write_content(
         &self,
         caller: &Caller,
         inode: Inode,
-        mut offset: u64,
+        place: Option<u64>,
         mut data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-        let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
+        let end_from = |offset: u64| offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
+        let (appends, mut offset) = (place.is_none(), place.unwrap_or_default());
+        let mut end = end_from(offset);
         let forced = stability != Stability::Unstable || self.bypasses();
         let (mut waiting, mut attempts) = (Waiting::default(), 0);
         while attempts < ATTEMPTS {
             attempts += 1;
             // Where a caller went away, a row may look open whose transaction failed.
             self.refresh().await?;
+            if appends {
+                offset = self.step(|core| Ok(core.living(inode)?.size))?;
+                end = end_from(offset);
+            }
             if end != Some(offset)
                 && let Some(archived) = self.step(|core| core.repeated(inode.0, offset))?
             {
@@ -154,13 +162,19 @@ impl Share {
             // A file whose end is within a block that is not written over grows past bytes that may
             // be no zeros.
             let clean = size.is_multiple_of(BLOCK) || offset <= size / BLOCK * BLOCK || end <= size;
-            let held = match whole && clean {
+            let held = match whole && clean && !appends {
                 true => Held::Shared { _gate: gate.read_owned().await },
                 false => Held::Alone { _gate: gate.write_owned().await },
             };
             // Looked at again under the gate: it may have been archived, truncated or committed
             // meanwhile.
+            let mut range = (offset, end);
             let place = self.step(|core| {
+                if appends {
+                    let at = core.living(inode)?.size;
+                    range = (at, end_from(at).ok_or(FileError::TooLarge)?);
+                }
+                let (offset, end) = range;
                 if core.repeated(inode.0, offset)?.is_some() {
                     return Ok(Place::Other);
                 }
@@ -186,6 +200,7 @@ impl Share {
                 let landed = Arc::clone(&core.content(inode.0)?.1.landed);
                 Ok(Place::Here { size_now, pads, answer, landed })
             })?;
+            let (offset, end) = range;
             let (size_now, pads, answer, landed) = match place {
                 Place::Here { size_now, pads, answer, landed } => (size_now, pads, answer, landed),
                 Place::Other => continue,

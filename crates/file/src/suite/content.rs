@@ -13,6 +13,7 @@ pub(super) async fn all<F: Files>(make: &mut impl AsyncFnMut() -> Arc<F>) -> usi
         make,
         what_was_written_is_read,
         a_write_may_come_in_pieces,
+        an_append_goes_to_the_end,
         holes_read_as_zeros,
         a_cut_forgets_what_was_behind_it,
         the_end_is_announced,
@@ -57,6 +58,24 @@ async fn a_write_may_come_in_pieces<F: Files>(t: &World<F>) {
     t.ok("it is written", t.files.write(&owner(), inode, 77, pieces, Stability::Data).await);
     t.same("the pieces follow each other", t.read(inode, 77, u32::MAX).await, data.to_vec());
     t.same("nothing came before them", t.read(inode, 0, 77).await, vec![0; 77]);
+}
+
+async fn an_append_goes_to_the_end<F: Files>(t: &World<F>) {
+    let inode = t.file(t.root(), "f", 0o644).await;
+    let mut expected = Vec::new();
+    for length in [10, 4086, 4096, 8192, 1, 70_000] {
+        if length == 8192 {
+            t.ok("it is cut", t.set(&owner(), inode, size(4096)).await);
+            expected.truncate(4096);
+        }
+        let data = pattern(length as u64, length);
+        expected.extend_from_slice(&data);
+        let appended = t.files.append(&owner(), inode, vec![Bytes::from(data)], Stability::Data).await;
+        t.same("the size is the end", t.ok("it is appended", appended).0.after.size, expected.len() as u64);
+        t.same("all of it is read", t.read(inode, 0, u32::MAX).await, expected.clone());
+    }
+    let theirs = t.files.append(&stranger(), inode, vec![Bytes::from_static(b"x")], Stability::Data).await;
+    t.fails("the mode counts", theirs, FileError::Denied);
 }
 
 async fn holes_read_as_zeros<F: Files>(t: &World<F>) {

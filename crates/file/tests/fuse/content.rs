@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use stele_ground::Dice;
 
-use super::each_way;
+use super::{Share, able, each_way, ways};
 
 const SIZE_MAX: u64 = 3 << 20;
 const LENGTH_MAX: u64 = 1 << 18;
@@ -108,4 +108,39 @@ fn appends_follow_each_other() {
         });
         assert_eq!(fs::read(&path).expect("it is read"), b"a line\n".repeat(800));
     });
+}
+
+/// The kernel says where an append goes: to the end that it knows.
+#[test]
+fn an_append_goes_behind_what_another_client_appended() {
+    use std::io::Write;
+
+    use bytes::Bytes;
+    use stele_file::{Caller, Changes, Files, Stability};
+    if !able() {
+        return;
+    }
+    for (number, way) in ways().iter().filter(|way| way.options.cache.is_zero()).enumerate() {
+        eprintln!("{way:?}");
+        let share = Share::new(&format!("others-{number}"), way);
+        let path = share.path("log");
+        let mut log = OpenOptions::new().append(true).create_new(true).open(&path).expect("it is opened");
+        log.write_all(b"one\n").expect("it is written");
+        let inode = share.found("log").inode;
+        let theirs = vec![Bytes::from_static(b"theirs\n")];
+        let written = share.runtime.block_on(share.files.write(&Caller::ROOT, inode, 4, theirs, Stability::File));
+        written.expect("another client appends");
+        log.write_all(b"two\n").expect("it is written");
+        log.write_all(b"three\n").expect("it is written");
+        assert_eq!(fs::read(&path).expect("it is read"), b"one\ntheirs\ntwo\nthree\n", "{way:?}");
+        let cut = Changes { size: Some(0), ..Changes::default() };
+        let cut = share.runtime.block_on(share.files.set_attributes(&Caller::ROOT, inode, cut, None));
+        cut.expect("another client empties it");
+        // Longer than one request.
+        let long = vec![b'l'; 3 << 20];
+        log.write_all(&long).expect("it is written");
+        assert!(fs::read(&path).expect("it is read") == long, "{way:?}: it begins with what was appended then");
+        assert!(OpenOptions::new().write(true).open(&path).is_ok_and(|file| file.write_all_at(b"L", 1).is_ok()));
+        assert_eq!(fs::read(&path).expect("it is read")[..3], *b"lLl", "{way:?}");
+    }
 }

@@ -218,6 +218,11 @@ fn extended_attributes_are_kept() {
         assert_eq!(&names[..length], b"user.a\0user.b\0");
         rustix::fs::removexattr(&path, "user.a").expect("it is removed");
         refused("gone", rustix::fs::removexattr(&path, "user.a"), Errno::NODATA);
+        // Each fits by itself, and both do not.
+        let large = vec![1; 40_000];
+        rustix::fs::setxattr(&path, "user.c", &large, XattrFlags::empty()).expect("it has room");
+        let second = rustix::fs::setxattr(&path, "user.d", &large, XattrFlags::empty());
+        refused("no room", second, Errno::NOSPC);
     });
 }
 

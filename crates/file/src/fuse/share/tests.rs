@@ -67,6 +67,20 @@ async fn samba_does_not_wait_for_a_close_that_may_wait_for_it() {
     assert_eq!(share.mode(inode).await, 0o444);
 }
 
+/// The kernel holds writes to the file back while a call on its attributes is under way.
+#[tokio::test(start_paused = true)]
+async fn a_commit_does_not_hold_a_writer_up_for_long() {
+    let (share, inode) = scene(0o644).await;
+    share.open(&user(5), inode, Opening::of(libc::O_RDWR)).await.expect("it is open");
+    share.files.modes_wait.store(true, Ordering::Relaxed);
+    for (mode, is_short) in [(0o444, true), (0o640, false)] {
+        let (began, changes) = (Instant::now(), Changes { mode: Some(mode), ..Changes::default() });
+        let refused = share.set_attributes(&user(5), inode, changes, false).await;
+        assert!(matches!(refused, Err(FileError::Retry(_))), "{refused:?}");
+        assert_eq!(began.elapsed() < Duration::from_secs(5), is_short, "{mode:o} took {:?}", began.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_owner_clears_what_the_owner_set() {
     let (share, inode) = scene(0o644).await;
@@ -161,7 +175,7 @@ async fn a_mount_that_becomes_read_only_refuses_every_change() {
     share.open(user, inode, writing).await.expect("it is open for writing");
     share.read_only.store(true, Ordering::Relaxed);
     let results = [
-        share.write(inode, 0, Bytes::from_static(b"x"), 0, false).await,
+        share.write(inode, Some(0), Bytes::from_static(b"x"), 0, false).await,
         share.set_attributes(user, inode, mode.clone(), false).await.map(drop),
         share.open(user, inode, writing).await,
         share.open(user, inode, Opening::of(libc::O_RDONLY | libc::O_TRUNC)).await,
@@ -184,7 +198,7 @@ async fn a_mount_that_becomes_read_only_refuses_every_change() {
     share.open(user, inode, reading).await.expect("reading");
     share.create(user, root, b"a", 0o644, reading).await.expect("what is there");
     share.read_only.store(false, Ordering::Relaxed);
-    share.write(inode, 0, Bytes::from_static(b"x"), 0, false).await.expect("it takes changes again");
+    share.write(inode, Some(0), Bytes::from_static(b"x"), 0, false).await.expect("it takes changes again");
 }
 
 #[tokio::test(start_paused = true)]

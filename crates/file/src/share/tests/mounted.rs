@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::stage::Stage;
-use crate::fuse::{MountOptions, Mounted, mount};
+use crate::fuse::{LockTable, MountOptions, Mounted, mount};
+use crate::locks::{LockClient, LockOwner, LockProtocol, LockRange, LockedFile, Locks};
 use crate::share::{Caching, Share};
 
 const FSX: &str = include_str!("mounted/fsx.py");
 const NAMES: &str = include_str!("mounted/names.py");
+const LOCKS: &str = include_str!("mounted/locks.py");
 /// The most bytes of a file.
 const MOST: u64 = 2 << 20;
 /// For what the kernel does in the background, such as the last steps of a close.
@@ -29,6 +31,10 @@ struct Place {
 
 impl Place {
     async fn new(name: &str, stage: Stage, cache: Duration) -> Option<Place> {
+        Place::with_locks(name, stage, cache, None).await
+    }
+
+    async fn with_locks(name: &str, stage: Stage, cache: Duration, locks: Option<LockTable>) -> Option<Place> {
         let able = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
         if !able {
             assert!(std::env::var_os("CI").is_none(), "CI needs /dev/fuse and root");
@@ -39,7 +45,7 @@ impl Place {
         let directory = std::env::temp_dir().join(format!("stele-share-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory is made");
         let options = MountOptions { cache, ..MountOptions::default() };
-        let mounted = mount(Arc::clone(&share), &directory, &options, None, tokio::runtime::Handle::current());
+        let mounted = mount(Arc::clone(&share), &directory, &options, locks, tokio::runtime::Handle::current());
         let mounted = Some(mounted.expect("it is mounted"));
         Some(Place { stage, share, directory, mounted })
     }
@@ -149,4 +155,27 @@ async fn names_directories_and_users_follow_posix() {
         assert!(checks > 55, "{checks} checks ran");
         place.archive().await;
     }
+}
+
+/// The kernel holds the signals of a process back while it waits for an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_wait_for_a_lock() {
+    let table = LockTable { locks: Arc::new(Locks::default()), share: 1 };
+    let place = Place::with_locks("locks", Stage::new(8), Duration::ZERO, Some(table.clone())).await;
+    let Some(place) = place else { return };
+    std::fs::write(place.directory.join("f"), b"").expect("it is written");
+    let client = LockClient { protocol: LockProtocol::Nlm, name: bytes::Bytes::from_static(b"10.0.0.1/a") };
+    let file = LockedFile { share: 1, inode: place.share.resolve("f").expect("the file") };
+    let owner = LockOwner { client: client.clone(), handle: bytes::Bytes::from_static(b"7") };
+    table.locks.lock(file, &owner, LockRange::ALL, true).expect("nothing else is locked");
+    let path = place.directory.join("f");
+    let mut script = Script::new(LOCKS, &[path.to_str().expect("a path")]);
+    for how in ["alarm", "kill", "alarm among threads"] {
+        let began = Instant::now();
+        assert_eq!(script.does(how), "ended\n", "{how}");
+        assert!(began.elapsed() < PATIENCE, "{how}: after {:?}", began.elapsed());
+    }
+    // It was no more than a wait.
+    table.locks.release(&client);
+    assert_eq!(script.does("lock"), "locked\n");
 }
