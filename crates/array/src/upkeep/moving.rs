@@ -11,6 +11,7 @@
 //! Rebuilds come first: nothing moves while one is under way. What cannot move now is put off and
 //! said once.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -33,8 +34,8 @@ use crate::state::standing::CLOSE_STEP;
 use crate::stripe::{Columns, Stripe};
 use crate::upkeep::enclosures::cannot_spread;
 
-/// Stripes moved at once.
-const MOVES: usize = 8;
+/// Stripes of a row moved at once while hosts are active: each of them waits for its lock.
+const MOVES_BESIDE_HOSTS: usize = 8;
 /// What was allocated in a row before it was closed is written, or given up, in so long.
 const WRITERS_MAX: Duration = Duration::from_secs(60);
 /// Before what could not be moved is tried again.
@@ -91,9 +92,9 @@ impl Engine {
 
     async fn moving_step(self: &Rc<Self>) -> Result<Step, ArrayError> {
         let leaving = self.leaving();
-        if let Some(row) = self.row_on(&leaving) {
+        if let Some(first) = self.rows_of_volumes(&leaving).into_iter().next() {
             self.moving.work.expect(self.bytes_on(&leaving), self.io.now());
-            return self.empty_row(row).await;
+            return self.empty_rows_on(&leaving, first).await;
         }
         if let Some(drive) = leaving.first() {
             self.retire(*drive).await?;
@@ -125,9 +126,44 @@ impl Engine {
         self.empty_row(row).await
     }
 
-    /// The first row of volumes with a strip on one of the drives.
-    fn row_on(&self, drives: &[DriveNumber]) -> Option<RowId> {
-        self.rows_of_volumes(drives).into_iter().next()
+    /// Empties the first of the rows on the drives that leave, and others beside it while hosts are
+    /// idle: a row keeps its own drives busy and no others.
+    async fn empty_rows_on(self: &Rc<Self>, leaving: &[DriveNumber], first: RowId) -> Result<Step, ArrayError> {
+        let taken = RefCell::new(BTreeSet::from([first]));
+        let next = || self.rows_of_volumes(leaving).into_iter().find(|row| taken.borrow_mut().insert(*row));
+        let goes_on = || {
+            let waits = self.hosts_wait() || self.rebuilding.is_busy() || self.standing.is_closing();
+            !waits && self.leaving() == leaving
+        };
+        let beside = async |_| -> Result<(), ArrayError> {
+            while goes_on()
+                && let Some(row) = next()
+            {
+                if !self.empty_row_beside(row).await? {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let others = join_all((1..self.breadth(first).rows).map(beside));
+        let (emptied, others) = futures_util::join!(self.empty_row(first), others);
+        others.into_iter().collect::<Result<(), _>>()?;
+        emptied
+    }
+
+    /// Moves every stripe of a row elsewhere, if there is room without cells of the reserve. True
+    /// if all of it has moved.
+    async fn empty_row_beside(self: &Rc<Self>, row: RowId) -> Result<bool, ArrayError> {
+        let Some(class) = self.look(|core| core.space.row_class(row)) else { return Ok(true) };
+        while !self.step(|core| core.space.close(row, true)) {
+            if self.look(|core| core.space.row_class(row)).is_none() {
+                return Ok(true);
+            }
+            if !self.grow(class, None).await? {
+                return Ok(false);
+            }
+        }
+        Ok(matches!(self.empty_closed_or_open(row).await?, Step::Moved))
     }
 
     fn rows_of_volumes(&self, drives: &[DriveNumber]) -> BTreeSet<RowId> {
@@ -155,6 +191,11 @@ impl Engine {
                 )));
             }
         }
+        self.empty_closed_or_open(row).await
+    }
+
+    /// Empties a closed row. One that keeps stripes takes others again.
+    async fn empty_closed_or_open(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         let emptied = self.empty_closed(row).await;
         if !matches!(emptied, Ok(Step::Moved)) {
             self.step(|core| core.space.close(row, false));
@@ -234,7 +275,7 @@ impl Engine {
             if !head.is_free() {
                 batch.push((VolumeId(head.volume), head.stripe));
             }
-            if batch.len() < MOVES && index + 1 < slots {
+            if batch.len() < self.moves_now(row) && index + 1 < slots {
                 continue;
             }
             let bytes = (batch.len() * shape.strip * shape.width()) as u64;
@@ -253,6 +294,14 @@ impl Engine {
             self.moving.work.advance(bytes);
         }
         Ok(None)
+    }
+
+    /// Stripes of the row to be moved at once: as many as a run has while hosts are idle.
+    fn moves_now(&self, row: RowId) -> usize {
+        match self.hosts_wait() {
+            true => MOVES_BESIDE_HOSTS,
+            false => MOVES_BESIDE_HOSTS.max(self.breadth(row).run as usize),
+        }
     }
 
     /// Moves a stripe out of the row. Some: not now, and why.
