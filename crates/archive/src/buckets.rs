@@ -15,8 +15,8 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_tags;
 use crate::model::bucket::{
-    AnonymousAccess, BucketChange, BucketInfo, ExpiryAction, NewBucket, ObjectLock, Protection, Usage, Versioning,
-    check_bucket_name,
+    AnonymousAccess, BucketChange, BucketInfo, ExpiryAction, NewBucket, ObjectLock, Period, Protection, Usage,
+    Versioning, check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
 use crate::model::inventory::{INVENTORIES_MAX, Inventory};
@@ -34,6 +34,8 @@ use crate::store::Archive;
 use crate::store::uploads::{Upload, parts_of_bucket};
 
 const TAGS_MAX: usize = 50;
+/// The longest default retention.
+const PERIOD_MAX: Period = Period::Years(100);
 /// Bytes of all settings of a bucket: its row is one value of the catalog. The rest is for what
 /// changes of the row itself add.
 const SETTINGS_MAX: usize = VALUE_MAX - 1024;
@@ -466,7 +468,7 @@ fn nameless(row: &BucketRow) -> ArchiveError {
 
 fn check_lock(lock: Option<&ObjectLock>) -> Result<()> {
     match lock.and_then(|lock| lock.default).map(|default| default.period.days()) {
-        Some(days) if !(1..=36_500).contains(&days) => {
+        Some(days) if !(1..=PERIOD_MAX.days()).contains(&days) => {
             Err(ArchiveError::InvalidArgument("a default retention period is 1 day to 100 years".into()))
         }
         _ => Ok(()),

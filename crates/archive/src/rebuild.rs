@@ -14,7 +14,9 @@
 //! An unreadable place may hold a note. Then the newest readable note of a thing is not proven to
 //! be its newest. A rebuild refuses such a volume unless losses are accepted; in that case
 //! everything that exists is held (see `retention::doubt`). A record that a crash tore is no loss:
-//! it was never acknowledged, and unlike bytes that drives lost it is readable.
+//! it was never acknowledged, and unlike bytes that drives lost it is readable. A version of whose
+//! content a crash tore a piece is dropped. Where the content of a version is missing and its note
+//! is among the last before a crash, it is kept as damaged, which is no loss either.
 //!
 //! A rebuild has two halves. The first fills an empty catalog with everything except the store's
 //! identity, so an unfinished catalog is never taken for a finished one. The second verifies it and
@@ -151,7 +153,8 @@ impl Archive {
             buckets.insert(*number, bucket);
         }
         survey.walk(&foundation.data, &superblock, &note_key, Some(&buckets)).await?;
-        survey.report_missing_pieces();
+        survey.drop_torn(&rebuild.losses);
+        survey.report_missing_pieces(&superblock);
         survey.losses.extend(rebuild.losses);
         let reached = survey.reached(foundation, &superblock, &rebuild.heads)?;
         if survey.without.has(Mutation::Losses) {

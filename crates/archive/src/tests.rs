@@ -9,6 +9,7 @@ mod beside;
 mod budget;
 mod cancel;
 mod classes;
+mod clock;
 mod closing;
 mod counting;
 mod disposals;

@@ -35,7 +35,7 @@ pub enum Versioning {
 pub enum Period {
     #[n(0)]
     Days(#[n(0)] u32),
-    /// Of 365 days.
+    /// Of 365 days, and of a leap day for each four of them that have begun.
     #[n(1)]
     Years(#[n(0)] u32),
 }
@@ -44,7 +44,8 @@ impl Period {
     pub fn days(self) -> u64 {
         match self {
             Period::Days(days) => days.into(),
-            Period::Years(years) => u64::from(years) * 365,
+            // Never fewer than in the calendar: of years in a row, no more have a leap day.
+            Period::Years(years) => u64::from(years) * 365 + u64::from(years).div_ceil(4),
         }
     }
 }

@@ -88,7 +88,7 @@ impl Archive {
                     condition.judge(lookup::newest(&*snapshot, &bucket, &request.key)?.as_ref())?;
                 }
                 drop(snapshot);
-                store.add_marker(caller, &bucket, &request.key, None, lock).await
+                store.add_marker(caller, &bucket, &request.key, None, Transaction::new(), lock).await
             }
             (version, _) => {
                 let found = lookup::version(&*snapshot, &bucket, &request.key, version)?;
@@ -132,12 +132,14 @@ impl Archive {
 impl Store {
     /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where
     /// versioning is suspended the marker replaces the null version, and the removal judges that.
+    /// `required`: what the marker's transaction requires besides.
     pub(crate) async fn add_marker(
         self: &Arc<Store>,
         caller: &Caller,
         bucket: &Arc<Bucket>,
         key: &str,
         detail: Option<String>,
+        required: Transaction,
         lock: KeyLock,
     ) -> Result<Deleted> {
         let store = self;
@@ -183,7 +185,7 @@ impl Store {
             left: Vec::new(),
             alongside: None,
         };
-        let info = install.plain(store, row, None, lease, Transaction::new()).await?;
+        let info = install.plain(store, row, None, lease, required).await?;
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true, logged: info.logged })
     }
 }

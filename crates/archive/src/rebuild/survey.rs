@@ -1,6 +1,6 @@
 //! The survey: everything that can be read from the data volume.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -29,10 +29,16 @@ use crate::space::frames::content_length;
 use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind};
 use crate::space::keytable::{ENTRY, Entry, FIRST};
 use crate::space::superblock::{Superblock, segments_on};
-use crate::space::walk::{Walk, is_damage};
+use crate::space::walk::{Walk, is_damage, is_torn};
 use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
 use crate::store::signing::Signing;
+
+/// Where the numbers of two records of a segment differ by more, the store was opened in between:
+/// an opening goes on at a bound that was stored before.
+const SKIPPED: u64 = 1 << 16;
+/// Bytes of records between a note and the end of its session while its content is on the way.
+const ON_THE_WAY: u32 = 4 << 20;
 
 /// The extent of the piece in a record with so many sealed bytes.
 fn piece_at(place: Place, sealed: u32) -> Extent {
@@ -56,6 +62,11 @@ pub(super) struct Survey {
     pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
     /// Object, stream, first frame: the piece.
     pub pieces: BTreeMap<(u64, u64, u32), Extent>,
+    /// The same for pieces that a crash tore.
+    pub torn: BTreeSet<(u64, u64, u32)>,
+    /// By segment: where the records of a session end that was not closed in order (false), or
+    /// where a crash left out records (true).
+    pub ends: BTreeMap<u32, Vec<(u32, bool)>>,
     /// By version: the sequence of the note, and the certificate.
     pub tombstones: BTreeMap<Bytes, (u64, TombstoneRow)>,
     /// By number: the sequence of the note, and the record.
@@ -193,7 +204,13 @@ impl Survey {
             .collect();
         for (segment, incarnation) in segments {
             let start = u64::from(segment) * u64::from(superblock.segment);
+            let end = start + u64::from(superblock.segment - BLOCK);
+            let footer = volume.read(end, BLOCK as usize).await.ok();
+            let footer = footer.and_then(|block| SegmentFooter::decode(&block, incarnation));
             let mut walk = Walk::new(volume.clone(), start, superblock.segment, incarnation);
+            // An orderly close ends with a note of the identity.
+            let (mut ends, mut newest, mut last) = (Vec::new(), 0, Kind::Identity);
+            let mut recent = Vec::new();
             while let Some((at, header)) = walk.next().await? {
                 let place = Place { segment, at, length: header.length() };
                 self.scopes = self.scopes.max(header.scope);
@@ -206,6 +223,19 @@ impl Survey {
                     Some(_) => header.scope != 0 || header.kind == Kind::Piece,
                 };
                 self.records += u64::from(mine);
+                if newest > 0 && header.sequence > newest + SKIPPED {
+                    if last != Kind::Identity {
+                        ends.push((at, false));
+                        self.find_torn(&mut walk, at, &recent).await?;
+                    }
+                    recent.clear();
+                }
+                if header.sequence >= newest {
+                    (newest, last) = (header.sequence, header.kind);
+                }
+                if mine && header.kind == Kind::Piece {
+                    recent.push((place, header.clone()));
+                }
                 if mine && let Err(found) = self.take(&mut walk, place, &header, note_key, buckets).await? {
                     match found {
                         RecordFault::Torn(what) => {
@@ -216,9 +246,6 @@ impl Survey {
                 }
             }
             if buckets.is_some() {
-                let end = start + u64::from(superblock.segment - BLOCK);
-                let footer = volume.read(end, BLOCK as usize).await.ok();
-                let footer = footer.and_then(|block| SegmentFooter::decode(&block, incarnation));
                 let used = self.segments.get(&segment).map_or(0, |row| row.used);
                 if let Some(footer) = footer
                     && crate::space::align_up(used, BLOCK) < footer.used
@@ -226,9 +253,32 @@ impl Survey {
                     self.losses
                         .push(format!("segment {segment}: records between {used} and {} are missing", footer.used));
                 }
+                if footer.is_none() && last != Kind::Identity {
+                    ends.push((used, false));
+                    self.find_torn(&mut walk, used, &recent).await?;
+                }
+                ends.extend(walk.holes.iter().map(|hole| (hole.start, true)));
+                self.ends.insert(segment, ends);
                 for at in &walk.unreadable {
                     self.losses.push(format!("segment {segment}: 4096 bytes at {at} cannot be read"));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the pieces that may have been on the way when a crash ended the records here.
+    async fn find_torn(&mut self, walk: &mut Walk, end: u32, recent: &[(Place, RecordHeader)]) -> Result<()> {
+        for (place, header) in recent.iter().filter(|(place, _)| end - place.at <= ON_THE_WAY) {
+            let key = (header.object, header.stream, header.first_frame);
+            if let Some(payload) = walk.payload(place.at, header).await?
+                && stele_ground::digest::crc32c(&payload) != header.check
+                && is_torn(place.at, &payload)
+            {
+                if self.pieces.get(&key).is_some_and(|piece| (piece.segment, piece.at) == (place.segment, place.at)) {
+                    self.pieces.remove(&key);
+                }
+                self.torn.insert(key);
             }
         }
         Ok(())
@@ -245,7 +295,7 @@ impl Survey {
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
             // A copy that reclamation was about to make may be torn, and its original is whole.
-            // Only then pieces are read.
+            // Only then, and before a crash, pieces are read.
             if self.pieces.contains_key(&key) {
                 let copy = walk.payload(place.at, header).await?;
                 if copy.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
@@ -399,19 +449,61 @@ impl Survey {
         Ok(Reached { records: sent.max(superblock.witness.map_or(0, |witness| witness.records)), signed })
     }
 
-    /// Missing content of existing versions is a loss too.
-    pub fn report_missing_pieces(&mut self) {
-        let mut missing = Vec::new();
+    /// A version of whose content a crash tore a piece was never acknowledged, even where its note
+    /// is whole: both are under way at once. If something is lost, a whole copy of the piece may
+    /// be.
+    pub fn drop_torn(&mut self, losses: &[String]) {
+        let torn = std::mem::take(&mut self.torn).into_iter().filter(|key| !self.pieces.contains_key(key));
+        let torn: BTreeSet<(u64, u64)> = torn.map(|(object, stream, _)| (object, stream)).collect();
+        if torn.is_empty() || !self.losses.is_empty() || !losses.is_empty() {
+            return;
+        }
+        let mut dropped = Vec::new();
         for (object, (_, note, _)) in self.versions.iter().filter(|(_, (_, note, _))| exists(self, note)) {
-            let whole = match &note.row.content {
-                Content::None => true,
-                Content::Stream(stream) => self.stream(*object, stream).is_some(),
-                Content::Parts => note.layout.iter().flat_map(|layout| &layout.parts).all(|part| {
-                    let found = self.part_notes.get(&(*object, part.stream));
-                    found.is_some_and(|(_, part, _)| self.stream(*object, &part.row.stream).is_some())
-                }),
-            };
-            if !whole {
+            if let Content::Stream(stream) = &note.row.content
+                && torn.contains(&(*object, stream.number))
+            {
+                dropped.push((*object, note.at.key.clone()));
+            }
+        }
+        for (object, key) in dropped {
+            self.versions.remove(&object);
+            let what = "its content is torn or damaged, and its write was never acknowledged";
+            self.findings.push(format!("object {object} (`{key}`): {what}; it is dropped"));
+        }
+    }
+
+    /// Whether a crash came just after this note of a version. Its content was on the way then. A
+    /// copy that reclamation made is in a later segment than its number, and says nothing.
+    fn is_cut_off(&self, superblock: &Superblock, sequence: u64, place: &Place) -> bool {
+        let Some(row) = self.segments.get(&place.segment) else { return false };
+        let first = crate::space::incarnation(&superblock.store, row.incarnation);
+        let mut ends = self.ends.get(&place.segment).into_iter().flatten();
+        let near =
+            |(end, is_hole): &(u32, bool)| (*is_hole || *end > place.at) && place.at.abs_diff(*end) <= ON_THE_WAY;
+        first < sequence && ends.any(near)
+    }
+
+    fn is_whole(&self, object: u64, note: &VersionNote) -> bool {
+        match &note.row.content {
+            Content::None => true,
+            Content::Stream(stream) => self.stream(object, stream).is_some(),
+            Content::Parts => note.layout.iter().flat_map(|layout| &layout.parts).all(|part| {
+                let found = self.part_notes.get(&(object, part.stream));
+                found.is_some_and(|(_, part, _)| self.stream(object, &part.row.stream).is_some())
+            }),
+        }
+    }
+
+    /// Missing content of existing versions is a loss too, unless a crash explains it: then it was
+    /// never acknowledged, and the version is kept without it.
+    pub fn report_missing_pieces(&mut self, superblock: &Superblock) {
+        let mut missing = Vec::new();
+        let existing = self.versions.iter().filter(|(_, (_, note, _))| exists(self, note));
+        for (object, (sequence, note, place)) in existing {
+            let is_cut_off =
+                || matches!(note.row.content, Content::Stream(_)) && self.is_cut_off(superblock, *sequence, place);
+            if !self.is_whole(*object, note) && !is_cut_off() {
                 missing.push(format!("object {object} (`{}`): pieces of its content are missing", note.at.key));
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use stele_catalog::{Catalog, Head, Transaction, link};
+use stele_catalog::{Catalog, CatalogError, Head, Transaction, link};
 
 use super::survey::{Reached, Survey, exists};
 use super::{Filled, RebuildReport};
@@ -58,11 +58,28 @@ impl Writer<'_> {
     async fn flush(&mut self, all: bool) -> Result<()> {
         let full = self.bytes > BATCH || self.transaction.mutations.len() > BATCH_STEPS;
         if (all || full) && !self.transaction.mutations.is_empty() {
-            self.catalog.commit(std::mem::take(&mut self.transaction)).await?;
             self.bytes = 0;
+            commit_in_parts(self.catalog, std::mem::take(&mut self.transaction)).await?;
         }
         Ok(())
     }
+}
+
+/// Divides what finds no room in one transaction. A transaction counts at its worst case, far above
+/// the room that most of its records take.
+async fn commit_in_parts(catalog: &dyn Catalog, transaction: Transaction) -> Result<()> {
+    let mut parts = vec![transaction];
+    while let Some(mut part) = parts.pop() {
+        match catalog.commit(part.clone()).await {
+            Err(CatalogError::Full(_)) if part.mutations.len() > 1 => {
+                let mut rest = Transaction::new();
+                rest.mutations = part.mutations.split_off(part.mutations.len() / 2);
+                parts.extend([rest, part]);
+            }
+            answer => drop(answer?),
+        }
+    }
+    Ok(())
 }
 
 /// A catalog being filled from a survey, with one function for each table.
@@ -129,15 +146,30 @@ impl<'a> Filling<'a> {
     async fn put_buckets(&mut self) -> Result<()> {
         let existing = self.survey.versions.values().filter(|(_, note, _)| exists(&self.survey, note));
         let filled: BTreeSet<u32> = existing.map(|(_, note, _)| note.at.bucket).collect();
-        for (number, (_, row, place)) in &self.survey.buckets {
+        let live = self.survey.buckets.values().filter(|(_, row, _)| row.deleted.is_none());
+        let mut names: BTreeSet<String> = live.map(|(_, row, _)| row.name.clone()).collect();
+        let mut found = Vec::new();
+        for (number, (_, row, place)) in self.survey.buckets.iter().rev() {
             self.live.push(*place);
             self.report.buckets += 1;
             // A deletion is noted before its commit, which fails if a version was stored in
             // between.
             let deleted = row.deleted.filter(|_| !filled.contains(number));
-            let row = BucketRow { note: *place, deleted, ..row.clone() };
+            let comes_back = row.deleted.is_some() && deleted.is_none();
+            let mut row = BucketRow { note: *place, deleted, ..row.clone() };
+            if comes_back {
+                // A newer bucket may have its name.
+                let former = row.name.clone();
+                while !names.insert(row.name.clone()) {
+                    row.name = format!("{}.{number}", row.name);
+                }
+                if row.name != former {
+                    found.push(format!("a deleted bucket `{former}` holds versions; it is there as `{}`", row.name));
+                }
+            }
             self.out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
         }
+        self.survey.findings.append(&mut found);
         Ok(())
     }
 

@@ -83,18 +83,18 @@ impl Store {
         Ok(())
     }
 
-    /// Records a clock alarm that has not been reported, and returns it.
+    /// Records a clock alarm that has not been reported, and returns it. One whose record is
+    /// refused, as by a busy catalog, is recorded at the next call.
     pub(crate) async fn alarm_clock(self: &Arc<Store>) -> Result<Option<Alarm>> {
         let _turn = self.clock_turn().await;
-        let alarm = self.clock().step(ComplianceClock::take_alarm);
-        if let Some(alarm) = &alarm {
-            tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
-            let event = Event::new(&Caller::system("clock"), Action::ClockAlarm).detail(alarm.clone());
-            let row = self.clock_row();
-            let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
-            self.record(transaction, event).await?;
-            self.note_identity().await?;
-        }
-        Ok(alarm.map(|reason| Alarm::new(AlarmKind::Clock, reason)))
+        let Some(alarm) = self.clock().look(ComplianceClock::alarm) else { return Ok(None) };
+        tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
+        let event = Event::new(&Caller::system("clock"), Action::ClockAlarm).detail(alarm.clone());
+        let row = self.clock_row();
+        let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
+        self.record(transaction, event).await?;
+        self.clock().step(|clock| clock.reported(&alarm));
+        self.note_identity().await?;
+        Ok(Some(Alarm::new(AlarmKind::Clock, alarm)))
     }
 }

@@ -1,6 +1,8 @@
 //! Walks a segment record by record, over gaps and damage: for opening, reclamation, scrub and
 //! rebuild.
 
+use std::ops::Range;
+
 use stele_media::{Buffer, Handle};
 
 use crate::model::error::Result;
@@ -29,6 +31,12 @@ pub(crate) struct Walk {
     incarnation: u64,
     at: u32,
     window: Option<(u32, Buffer)>,
+    /// Where the blocks without a record before the next one begin, and whether the first is
+    /// unwritten.
+    gap: Option<(u32, bool)>,
+    /// What lies before a record and begins with an unwritten block: a kill or a power cut came
+    /// before the record that was to be there was written.
+    pub holes: Vec<Range<u32>>,
     /// Blocks that could not be read, from the segment's start.
     pub unreadable: Vec<u32>,
     /// Bytes at a possible start of a record are no record: the rest of a write that a power cut
@@ -38,7 +46,18 @@ pub(crate) struct Walk {
 
 impl Walk {
     pub fn new(volume: Handle, start: u64, size: u32, incarnation: u64) -> Walk {
-        Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new(), doubtful: false }
+        Walk {
+            volume,
+            start,
+            size,
+            incarnation,
+            at: BLOCK,
+            window: None,
+            gap: None,
+            holes: Vec::new(),
+            unreadable: Vec::new(),
+            doubtful: false,
+        }
     }
 
     /// The next record's offset in the segment, and its header. Where no record begins, the walk
@@ -54,6 +73,9 @@ impl Walk {
             match RecordHeader::decode(bytes, incarnation) {
                 Some(header) if at + header.length() <= size => {
                     self.at = at + header.length();
+                    if let Some((from, true)) = self.gap.take() {
+                        self.holes.push(from..at);
+                    }
                     return Ok(Some((at, header)));
                 }
                 _ => {
@@ -61,7 +83,11 @@ impl Walk {
                     // header, a record begins there.
                     let next = align_up(at + 1, BLOCK);
                     let mut here = bytes.iter().take((next - at) as usize);
+                    let is_unwritten = bytes.iter().all(|byte| *byte == 0);
                     self.doubtful |= here.any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
+                    if at.is_multiple_of(BLOCK) && self.gap.is_none() {
+                        self.gap = Some((at, is_unwritten));
+                    }
                     self.at = next;
                 }
             }

@@ -151,8 +151,12 @@ impl ComplianceClock {
         }
     }
 
-    /// Moves the clock to a reading.
+    /// Moves the clock to a reading. Requests read the clocks beside each other: a reading that
+    /// comes after a later one says nothing new, and the time between them must not count again.
     pub fn advance(&mut self, now: Reading) {
+        if now.monotonic < self.last.monotonic {
+            return;
+        }
         let elapsed = now.monotonic.since(self.last.monotonic).0;
         self.open = self.open.saturating_add(elapsed);
         let span = now.monotonic.since(self.base.monotonic).0 / MILLISECOND;
@@ -185,8 +189,13 @@ impl ComplianceClock {
     }
 
     /// A freeze that has not been reported.
-    pub fn take_alarm(&mut self) -> Option<String> {
-        self.alarm.take()
+    pub fn alarm(&self) -> Option<String> {
+        self.alarm.clone()
+    }
+
+    /// That freeze is reported. One that came since is not.
+    pub fn reported(&mut self, alarm: &str) {
+        self.alarm.take_if(|unreported| *unreported == alarm);
     }
 
     /// A retention officer accepts the alarms with these words. Expiration continues, unless

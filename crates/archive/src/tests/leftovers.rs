@@ -104,6 +104,42 @@ async fn a_torn_copy_of_a_piece_does_not_replace_it() {
     assert!(get(&archive, "plain", "key").await.unwrap() == content(1, 300_000));
 }
 
+/// A kill comes after the note of a version was written, and before its content was: a block of it
+/// is not there, or nothing.
+#[tokio::test]
+async fn a_write_that_a_kill_tore_is_no_loss() {
+    for nothing in [false, true] {
+        let world = World::new(6);
+        let archive = world.create().await;
+        let versioning = NewBucket { versioning: true, ..NewBucket::default() };
+        archive.create_bucket(&admin(), "plain", versioning).await.unwrap();
+        let first = put(&archive, "plain", "key", &content(1, 300_000)).await.unwrap();
+        put(&archive, "plain", "key", &content(2, 300_000)).await.unwrap();
+        let (segment, at, header) = records(&world, &archive, Kind::Piece).await.pop().unwrap();
+        assert_eq!(at % BLOCK, 0, "a long record begins on a block");
+        let (from, to) = if nothing { (at, at + header.length()) } else { (at + 8 * BLOCK, at + 9 * BLOCK) };
+        let start = archive.store().segments().start(segment);
+        for block in (from..to).step_by(BLOCK as usize) {
+            let unwritten = vec![vec![0u8; BLOCK as usize].into()];
+            archive.store().volume().write(start + u64::from(block), unwritten, true).await.unwrap();
+        }
+        drop(archive);
+        let (_world, archive, report) = rebuilt(world).await;
+        assert!(report.losses.is_empty(), "{report:?}");
+        let [finding] = report.findings.as_slice() else { panic!("{report:?}") };
+        if nothing {
+            assert!(finding.contains("pieces of its content are missing"), "{finding}");
+            let request = GetRequest { bucket: "plain".into(), key: "key".into(), ..GetRequest::default() };
+            assert!(archive.get(&admin(), GetRequest { version: Some(first.version), ..request }).await.is_ok());
+        } else {
+            // It does not come back.
+            assert!(finding.contains("(`key`): its content is torn or damaged"), "{finding}");
+            assert!(get(&archive, "plain", "key").await.unwrap() == content(1, 300_000));
+        }
+        assert_eq!(report.versions, 1 + u64::from(nothing), "{report:?}");
+    }
+}
+
 /// A store with an acknowledged object, and an upload of one part to the same key.
 async fn upload(versioning: bool) -> (World, Arc<Refusing>, Archive, CompleteRequest) {
     let mut world = World::new(3);

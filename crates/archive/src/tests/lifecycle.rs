@@ -361,3 +361,59 @@ async fn an_object_of_a_client_ends_whatever_its_key() {
     world.stage.pass(11 * DAY);
     assert_eq!(settle(&archive).await, 1);
 }
+
+/// The rule waits for the lock of the key while a pause, or a freeze of the clock, comes. What was
+/// answered stands: the rule ends nothing from then on.
+#[tokio::test]
+async fn what_comes_while_a_rule_waits_for_a_key_holds_for_it() {
+    let suspended = async |archive: &Archive| {
+        let change = BucketChange::Versioning(Versioning::Suspended);
+        archive.change_bucket(&admin(), "aging", change).await.unwrap();
+    };
+    for (new, suspends) in [(NewBucket::default(), false), (versioned(false), false), (versioned(false), true)] {
+        for freezes in [false, true] {
+            let world = World::new(22);
+            let ends = LifecycleRule { expiration: Some(Expiration::Days(1)), abort_days: Some(1), ..rule("all") };
+            let archive = bucket(&world, new.clone(), vec![ends]).await;
+            if suspends {
+                suspended(&archive).await;
+            }
+            put(&archive, "aging", "key", b"1").await.unwrap();
+            let upload = NewUpload { bucket: "aging".into(), key: "key".into(), ..NewUpload::default() };
+            archive.create_upload(&admin(), upload).await.unwrap();
+            let uploads = async || {
+                let request = ListUploadsRequest { bucket: "aging".into(), limit: 10, ..ListUploadsRequest::default() };
+                archive.list_uploads(&admin(), request).await.unwrap().uploads.len()
+            };
+            let stored = versions(&archive).await;
+            world.stage.pass(5 * DAY);
+            let number = archive.store().buckets().by_name("aging").unwrap().number;
+            // The first step comes to the version, the second one to the upload.
+            for _ in 0..2 {
+                let lock = archive.store().lock(number, "key").await.unwrap();
+                let mut step = std::pin::pin!(archive.step());
+                assert!(poll!(step.as_mut()).is_pending());
+                match freezes {
+                    true => world.stage.set_wall(Timestamp(world.stage.now().wall.0 + DAY)),
+                    false => archive.pause_expiration(&admin(), "an audit").await.map(drop).unwrap(),
+                }
+                drop(lock);
+                assert_eq!(step.await.unwrap().expired, 0, "suspended: {suspends}, frozen: {freezes}");
+                assert_eq!((versions(&archive).await, uploads().await), (stored.clone(), 1));
+                match freezes {
+                    true => {
+                        archive.step().await.unwrap();
+                        archive.accept_clock(&admin()).await.unwrap();
+                    }
+                    false => archive.resume_expiration(&admin()).await.map(drop).unwrap(),
+                }
+            }
+            // This pass comes to its end, and the next one ends both.
+            assert_eq!(settle(&archive).await, 0);
+            world.stage.pass(2 * 3_600_000);
+            assert!(settle(&archive).await >= 2);
+            assert_eq!(uploads().await, 0);
+            assert_ne!(versions(&archive).await, stored);
+        }
+    }
+}

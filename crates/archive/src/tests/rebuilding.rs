@@ -1,5 +1,8 @@
 //! Rebuilds while something is missing, and catalogs that do not belong to their data volume.
 
+mod names;
+mod room;
+
 use std::sync::Arc;
 
 use stele_catalog::{Catalog, Direction, KeyRange, MemoryCatalog, Table, Transaction};

@@ -230,6 +230,12 @@ impl Store {
             Ended::Noncurrent(found, newer) => (found, false, *newer),
         };
         let lock = self.lock(bucket.number, key).await?;
+        // As in expiration: the store's identity as it is before this looks for a pause again. The
+        // lock may have taken long.
+        let rules = self.rules();
+        if self.is_expiration_held() {
+            return Ok(false);
+        }
         let snapshot = self.snapshot()?;
         let newest = lookup::newest(&*snapshot, bucket, key)?;
         let is_newest = newest.as_ref().is_some_and(|newest| newest.number == seen.number);
@@ -243,7 +249,8 @@ impl Store {
         }
         drop(snapshot);
         if current && bucket.row.versioning != Versioning::Off {
-            self.add_marker(&caller, bucket, key, Some(detail), lock).await?;
+            let required = rules.stand(Transaction::new());
+            self.add_marker(&caller, bucket, key, Some(detail), required, lock).await?;
             return Ok(true);
         }
         let event = Event::new(&caller, Action::Expire).object(bucket.name(), key).version(seen.id());
@@ -253,7 +260,12 @@ impl Store {
             seen.row.modified
         ));
         let (transaction, removed) = self.remove(Transaction::new(), &caller, bucket, key, seen, Cause::Aged).await?;
-        let transaction = bucket.count(transaction, -1, -(seen.row.size as i64));
+        // A freeze may have come while the certificate was noted. Nothing waits between this and
+        // the submission of the commit.
+        if self.is_expiration_held() {
+            return Ok(false);
+        }
+        let transaction = rules.stand(bucket.count(transaction, -1, -(seen.row.size as i64)));
         self.commit_removal(transaction, event, removed, bucket, key, seen, lock).await?;
         Ok(true)
     }
@@ -276,6 +288,9 @@ impl Store {
         }
         let caller = Caller::system("lifecycle");
         let lock = self.lock(bucket.number, key).await?;
+        if self.is_expiration_held() {
+            return Ok(false);
+        }
         let there = self.snapshot()?.get(UPLOADS, &keys::upload(bucket.number, key, upload.number))?;
         if there.as_ref() != Some(&upload.raw) || self.has_changed(bucket) {
             return Ok(false);

@@ -315,6 +315,11 @@ impl Writer {
             return transactions.iter().map(|_| Err(stopped.clone())).collect();
         }
         let mut prepared = self.prepare(transactions);
+        if prepared.full {
+            // What a checkpoint under way writes or has yet to measure counts at its worst case.
+            checkpoints.wait();
+            prepared = self.prepare(transactions);
+        }
         self.refused = if prepared.full { self.refused + 1 } else { 0 };
         if !self.fits(&prepared) || (prepared.full && self.may_have_room()) {
             self.checkpoint(checkpoints);

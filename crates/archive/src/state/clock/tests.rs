@@ -27,7 +27,7 @@ fn it_follows_real_time_and_freezes_on_jumps() {
         readings.into_iter().for_each(|reading| clock.advance(reading));
         assert_eq!(clock.shown().0 - START, shows, "{what}");
         assert_eq!(clock.frozen().is_some(), frozen, "{what}");
-        assert_eq!(clock.take_alarm().is_some(), frozen, "{what}");
+        assert_eq!(clock.alarm().is_some(), frozen, "{what}");
     }
 }
 
@@ -50,7 +50,7 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
     assert_eq!(clock.shown().0, START + 55 * HOUR);
 
     let mut clock = ComplianceClock::resume(&row, at(0, START + 400 * 24 * HOUR));
-    assert!(clock.frozen().is_some() && clock.take_alarm().is_some());
+    assert!(clock.frozen().is_some() && clock.alarm().is_some());
     let reason = clock.frozen().unwrap();
     clock.accept("another alarm");
     assert!(clock.frozen().is_some());
@@ -211,4 +211,44 @@ fn every_alarm_changes_what_is_accepted() {
     assert_eq!(clock.frozen(), None);
     clock.advance(at(61_000, START + 90 * DAYS));
     assert!(!clock.frozen().unwrap().contains("more"));
+}
+
+/// Requests on several threads read the clocks, and one that read them first may come second.
+#[test]
+fn a_reading_that_comes_late_counts_no_time_twice() {
+    let row = ClockRow {
+        shown: Timestamp(START),
+        wall: Timestamp(START),
+        frozen: None,
+        seen: None,
+        closed: None,
+        more: None,
+        open: None,
+    };
+    // It is an hour behind, so that nothing but the slew bounds it.
+    let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
+    for n in (10..=10_000).step_by(10) {
+        clock.advance(at(n, START + HOUR + n));
+        clock.advance(at(n - 9, START + HOUR + n - 9));
+    }
+    assert_eq!(clock.open(), 10_000);
+    assert_eq!(clock.seen(), Timestamp(START + HOUR + 10_000));
+    let shown = clock.shown().0 - START;
+    assert!((10_190..=10_000 + 10_000 * 7 / 365 + 1).contains(&shown), "{shown}");
+    assert_eq!((clock.frozen(), clock.alarm()), (None, None));
+}
+
+#[test]
+fn an_alarm_waits_until_it_is_reported() {
+    let mut clock = ComplianceClock::start(at(0, START));
+    clock.advance(at(1000, START + DAYS));
+    let first = clock.alarm().unwrap();
+    assert_eq!(clock.alarm(), Some(first.clone()), "a look takes nothing");
+    clock.advance(at(2000, START + 3 * DAYS));
+    let second = clock.alarm().unwrap();
+    clock.reported(&first);
+    assert_eq!(clock.alarm(), Some(second.clone()), "another one came since");
+    clock.reported(&second);
+    assert_eq!(clock.alarm(), None);
+    assert!(clock.frozen().is_some(), "a reported freeze lasts");
 }

@@ -86,6 +86,39 @@ fn ordinary_transactions_leave_the_reserve_while_space_is_measured() {
     }
 }
 
+/// A checkpoint that is under way until the writer waits for it.
+struct UnderWay {
+    checkpointer: Checkpointer,
+    frozen: Option<Frozen>,
+}
+
+impl Checkpoints for UnderWay {
+    fn start(&mut self, frozen: Frozen) {
+        self.frozen = Some(frozen);
+    }
+
+    fn wait(&mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            self.checkpointer.run(&frozen);
+        }
+    }
+}
+
+/// As a rebuild fills the smallest catalog. Each counts as half of it, and takes a hundredth.
+#[test]
+fn large_transactions_wait_for_the_checkpoint_before() {
+    let (mut writer, Steps { checkpointer, .. }) = opened(128 * MIB, 32 * MIB);
+    let mut under_way = UnderWay { checkpointer, frozen: None };
+    for round in 0..6u32 {
+        let numbers = round * 4000..(round + 1) * 4000;
+        let puts =
+            numbers.fold(Transaction::new(), |puts, number| puts.put(RECORDS, number.to_be_bytes().to_vec(), "x"));
+        let answer = writer.commit(&[puts], &mut under_way).remove(0);
+        assert!(answer.is_ok(), "round {round}: {answer:?}, {:?}", writer.shared.status());
+        writer.tend(&mut under_way);
+    }
+}
+
 /// The same checkpoints, with the survey left for later.
 struct Gap<'a>(&'a mut Steps);
 
