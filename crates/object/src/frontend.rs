@@ -12,6 +12,7 @@
 mod access_log;
 mod admin;
 pub(crate) mod answer;
+mod conditions;
 mod cors;
 mod document;
 mod keyed;
@@ -146,11 +147,11 @@ impl Frontend {
         {
             return answer;
         }
-        self.metrics.request(true);
+        let under_way = self.metrics.request();
         if *request.method() == Method::OPTIONS {
             let mut response = self.preflight(request.uri(), request.headers());
             self.finish(&mut response, &id, request.uri().path(), false);
-            self.metrics.request(false);
+            drop(under_way);
             let operation = crate::operation::Operation::Unknown;
             self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
             return response;
@@ -181,7 +182,7 @@ impl Frontend {
             self.end_line(&logged, &requester, &response, &id, started.elapsed());
         }
         self.finish(&mut response, &id, &resource, head);
-        self.metrics.request(false);
+        drop(under_way);
         self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
         response
     }

@@ -69,6 +69,15 @@ impl Default for Metrics {
     }
 }
 
+/// A request under way. Its end is counted also where the client goes away, and the answer with it.
+pub struct UnderWay<'m>(&'m Metrics);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        step(&self.0.requests_now, false);
+    }
+}
+
 impl Metrics {
     /// Counts an answered request.
     pub fn answered(&self, operation: Operation, status: u16, took: Duration) {
@@ -111,9 +120,10 @@ impl Metrics {
         self.connections_refused.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that began (`true`) or ended.
-    pub fn request(&self, began: bool) {
-        step(&self.requests_now, began);
+    /// Counts a request as one under way, until what this returns is dropped.
+    pub fn request(&self) -> UnderWay<'_> {
+        step(&self.requests_now, true);
+        UnderWay(self)
     }
 
     /// Counts a request that got 503 because too many were being served.

@@ -13,6 +13,7 @@ use crate::refusal::{malformed_trailer, payload_hash_mismatch, refuse};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hyper::StatusCode;
 use hyper::body::Incoming;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 #[cfg(test)]
@@ -54,6 +55,8 @@ pub struct Payload {
     range: (u64, u64),
     expected: Option<[u8; 32]>,
     hash: Option<digest::Context>,
+    /// The sender does not say the length: it is the largest one, until the end.
+    is_open: bool,
     length: u64,
     remaining: u64,
     piece: Bytes,
@@ -74,6 +77,7 @@ impl Payload {
             range: (0, u64::MAX),
             expected: None,
             hash: None,
+            is_open: false,
             length,
             remaining: length,
             piece: Bytes::new(),
@@ -91,6 +95,12 @@ impl Payload {
         self.length = length;
         self.remaining = length;
         self
+    }
+
+    /// For a sender that does not say the length: it has at most `limit` bytes.
+    pub fn of_length_up_to(mut self, limit: u64) -> Payload {
+        self.is_open = true;
+        self.of_length(limit)
     }
 
     /// As `of_length`, in place.
@@ -141,14 +151,16 @@ impl Payload {
         self.expected.filter(|_| self.ended)
     }
 
-    /// The length of the payload in bytes. Of a form's file: the length that it has at most.
+    /// The length of the payload in bytes. Of a form's file, and of a sender that does not say it:
+    /// the length that it has at most, until its end.
     pub fn length(&self) -> u64 {
         self.length
     }
 
     /// The length of the payload in bytes, if it is known before its end.
     pub fn known_length(&self) -> Option<u64> {
-        (!matches!(self.framing, Some(Framing::Form(_)))).then_some(self.length)
+        let is_open = self.is_open && !self.ended;
+        (!is_open && !matches!(self.framing, Some(Framing::Form(_)))).then_some(self.length)
     }
 
     /// The trailers; complete once `next` has returned `None`.
@@ -242,6 +254,12 @@ impl Payload {
                 "Your proposed upload exceeds the maximum allowed size of the form's policy.",
             ));
         }
+        if length > self.remaining && self.is_open {
+            let text = format!("the body may have at most {} bytes here", self.length);
+            let mut error = refuse(S3ErrorCode::EntityTooLarge, text);
+            error.set_status_code(StatusCode::PAYLOAD_TOO_LARGE);
+            return Err(error);
+        }
         if length > self.remaining {
             return Err(refuse(
                 S3ErrorCode::IncompleteBody,
@@ -270,6 +288,7 @@ impl Payload {
                 }
                 self.length -= std::mem::take(&mut self.remaining);
             }
+            None if self.is_open => self.length -= std::mem::take(&mut self.remaining),
             None => {}
         }
         if self.remaining > 0 {

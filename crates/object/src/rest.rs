@@ -63,7 +63,7 @@ impl Rest {
     async fn answer_one(&self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let started = Instant::now();
         let metrics = self.frontend.metrics();
-        metrics.request(true);
+        let under_way = metrics.request();
         let head = *request.method() == Method::HEAD;
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
         let (mut response, operation) = self.serve(request, &peer).await;
@@ -75,7 +75,7 @@ impl Rest {
             response.headers_mut().remove(CONTENT_TYPE);
         }
         response.headers_mut().insert(SERVER, HeaderValue::from_static("Stele"));
-        metrics.request(false);
+        drop(under_way);
         metrics.answered(operation, response.status().as_u16(), started.elapsed());
         response
     }
@@ -108,7 +108,10 @@ impl Rest {
                 return (response, Operation::Unknown);
             }
         };
-        payload = payload.of_length(length);
+        payload = match length {
+            BodyLength::Said(length) => payload.of_length(length),
+            BodyLength::UpTo(limit) => payload.of_length_up_to(limit),
+        };
         let caller = match self.policed(caller, peer, operation, &address).await {
             Ok(caller) => caller,
             Err(error) => {
@@ -122,7 +125,7 @@ impl Rest {
             Some(address) => format!("{} {id}", address.ip()),
             None => id.clone(),
         };
-        let private = peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback());
+        let private = peer.is_private();
         let sends = parts.method == Method::POST;
         let streamed = sends.then_some(payload);
         let call = Call::new(id, caller.from(origin), private, self.frontend.shared_metrics(), streamed, turn);
@@ -235,9 +238,15 @@ impl Endpoint for Rest {
     }
 }
 
+/// The length of a body. restic says it, and rustic sends its files in chunks without one.
+enum BodyLength {
+    Said(u64),
+    UpTo(u64),
+}
+
 /// The operation of a request, and the length of its body.
 #[allow(clippy::result_large_err)]
-fn operation_of(parts: &Parts, address: &Address) -> Result<(Operation, u64), Response<Body>> {
+fn operation_of(parts: &Parts, address: &Address) -> Result<(Operation, BodyLength), Response<Body>> {
     let creates = parts.uri.query().is_some_and(|query| query.split('&').any(|pair| pair == "create=true"));
     let operation = match (&parts.method, &address.place) {
         (&Method::POST, Place::Repository) if creates => Operation::RestCreate,
@@ -248,22 +257,26 @@ fn operation_of(parts: &Parts, address: &Address) -> Result<(Operation, u64), Re
         (&Method::POST, Place::File(_)) => Operation::RestPut,
         _ => return Err(refusal(not_allowed())),
     };
-    let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let unknown = length.is_none() && parts.headers.contains_key(TRANSFER_ENCODING);
-    let Some(length) = length.or_else(|| (!unknown && operation != Operation::RestPut).then_some(0)) else {
-        let error = refuse(S3ErrorCode::MissingContentLength, "the request must state the length of its body");
-        return Err(refusal(error));
-    };
     let limit = match address.place {
         Place::File(file) if operation == Operation::RestPut => file.length_max(),
         _ => 0,
+    };
+    let said = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let length = match (said, parts.headers.contains_key(TRANSFER_ENCODING)) {
+        (Some(length), _) => length,
+        (None, true) if operation == Operation::RestPut => return Ok((operation, BodyLength::UpTo(limit))),
+        (None, false) if operation != Operation::RestPut => 0,
+        (None, _) => {
+            let error = refuse(S3ErrorCode::MissingContentLength, "the request must state the length of its body");
+            return Err(refusal(error));
+        }
     };
     if length > limit {
         let mut error = refuse(S3ErrorCode::EntityTooLarge, format!("the body may have at most {limit} bytes here"));
         error.set_status_code(StatusCode::PAYLOAD_TOO_LARGE);
         return Err(refusal(error));
     }
-    Ok((operation, length))
+    Ok((operation, BodyLength::Said(length)))
 }
 
 /// The access key and the secret of basic authentication.

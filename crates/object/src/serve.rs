@@ -48,6 +48,14 @@ pub struct Peer {
     pub tls: &'static str,
 }
 
+impl Peer {
+    /// Whether eavesdropping is impossible: the connection is encrypted, or does not leave this
+    /// machine. A listener of both families has IPv4 addresses in the form of IPv6.
+    pub fn is_private(&self) -> bool {
+        self.secure || self.address.is_none_or(|address| address.ip().to_canonical().is_loopback())
+    }
+}
+
 /// Largest time that closing waits for interrupted connections to end.
 const BREAKING_OFF: Duration = Duration::from_secs(5);
 
@@ -293,4 +301,25 @@ where
     };
     // The client had its chance to read the answer.
     let _ = timeout(LINGER_TIME, reading).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_of_this_machine_needs_no_encryption() {
+        for (address, secure, private) in [
+            (None, false, true),
+            (Some("127.0.0.1:1"), false, true),
+            (Some("[::1]:1"), false, true),
+            (Some("[::ffff:127.0.0.1]:1"), false, true),
+            (Some("[::ffff:192.0.2.1]:1"), false, false),
+            (Some("192.0.2.1:1"), false, false),
+            (Some("192.0.2.1:1"), true, true),
+        ] {
+            let peer = Peer { address: address.map(|text| text.parse().unwrap()), secure, tls: "-" };
+            assert_eq!(peer.is_private(), private, "{address:?}");
+        }
+    }
 }

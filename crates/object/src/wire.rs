@@ -37,7 +37,7 @@ use stele_archive::Archive;
 
 pub(crate) use checksum::{Digests, is_of_nothing, verify_document};
 pub(crate) use convert::archive_time;
-pub(crate) use elements::{Element, elements, is_whole_number, only};
+pub(crate) use elements::{is_whole_number, only, plain_elements};
 pub(crate) use object::{body_of, pump};
 
 /// The archive and its objects, for the operations.

@@ -98,10 +98,14 @@ pub fn checked(document: &[u8], bucket: &str, fields: &Fields, now: SystemTime) 
         return Err(refused("Invalid Policy: it has too many conditions."));
     }
     let mut spoken: Vec<String> = Vec::new();
-    let mut range = None;
+    let mut range: Option<(u64, u64)> = None;
     for condition in conditions {
         match Condition::read(condition)? {
-            Condition::Size(least, most) => range = Some((least, most)),
+            // Of several each has to hold.
+            Condition::Size(least, most) => {
+                let (above, below) = range.unwrap_or((0, u64::MAX));
+                range = Some((least.max(above), most.min(below)));
+            }
             Condition::Field { name, text, starts } => {
                 let value = if name == "bucket" { Some(bucket) } else { fields.get(&name) };
                 let value = value.unwrap_or_default();

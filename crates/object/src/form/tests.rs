@@ -95,6 +95,8 @@ fn every_condition_holds_and_every_field_is_spoken_of() {
     let fields = [("key", "user/a"), ("policy", "p"), ("x-amz-signature", "s"), ("x-ignore-me", "1")];
     let all = r#"{"bucket":"b"},["starts-with","$key","user/"],["content-length-range",1,"10"]"#;
     assert_eq!(judge(all, &fields), Ok(Some((1, 10))));
+    let narrower = format!(r#"{all},["content-length-range",5,7],["content-length-range",0,1000]"#);
+    assert_eq!(judge(&narrower, &fields), Ok(Some((5, 7))), "each range holds");
     for (conditions, why) in [
         (r#"{"bucket":"c"},["starts-with","$key","user/"]"#, "failed"),
         (r#"{"bucket":"b"},["starts-with","$key","other/"]"#, "failed"),

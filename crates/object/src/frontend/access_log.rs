@@ -126,7 +126,7 @@ impl Frontend {
             day_and_time(now),
             logged.address,
             plain(bare(requester)),
-            logged.operation,
+            plain(&logged.operation),
             plain(&logged.key.as_deref().map(escaped).unwrap_or_default()),
             quoted(&logged.request),
             status.as_u16(),

@@ -8,7 +8,7 @@ use crate::query::{Query, decode};
 use crate::refusal::{refuse, translated};
 use crate::serve::Peer;
 use crate::sigv4::Claim;
-use crate::wire::{Element, elements, only};
+use crate::wire::{only, plain_elements};
 use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH, REFERER, USER_AGENT};
 use hyper::{HeaderMap, Method, Uri};
 use s3s::dto::CopySource;
@@ -307,20 +307,6 @@ pub(super) fn tags_in(document: &[u8]) -> S3Result<Vec<(String, String)>> {
     Ok(tags)
 }
 
-/// The elements of a document without namespace prefixes, which the wire crate would pass over.
-pub(super) fn plain_elements(document: &[u8]) -> S3Result<Vec<Element>> {
-    let mut names = document.split(|byte| *byte == b'<').skip(1);
-    let is_prefixed = |name: &[u8]| {
-        let end = name.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'));
-        // An end tag begins with a slash; its start tag is looked at.
-        name.get(..end.unwrap_or(name.len())).unwrap_or_default().contains(&b':')
-    };
-    if names.any(is_prefixed) {
-        return Err(malformed());
-    }
-    elements(document)
-}
-
 fn once(into: &mut Option<String>, text: String) -> S3Result<()> {
     match into.replace(text) {
         None => Ok(()),
@@ -355,13 +341,14 @@ fn verb(method: &Method) -> usize {
     }
 }
 
-/// Two subresources at once could be judged as one operation and routed as another.
+/// Two subresources at once could be judged as one operation and routed as another. Every request
+/// with two is refused before.
 fn one_of<T: Copy>(asked: &Asked<'_>, table: &[(&str, T)]) -> S3Result<Option<T>> {
     let mut named = table.iter().filter(|(name, _)| asked.query.has(name));
     match (named.next(), named.next()) {
         (_, Some(_)) => Err(refuse(
             S3ErrorCode::InvalidArgument,
-            "Conflicting query string parameters: a request names one subresource where a bucket policy is in force.",
+            "Conflicting query string parameters: a request names one subresource.",
         )),
         (found, None) => Ok(found.map(|(_, actions)| *actions)),
     }

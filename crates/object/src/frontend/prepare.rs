@@ -5,7 +5,7 @@ use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
 use super::presigned::{QUERY_AUTHENTICATION, hoist};
 use super::range::readable;
-use super::{Frontend, KeyedPermit, document, schema, subresource};
+use super::{Frontend, KeyedPermit, conditions, document, schema, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
 use crate::payload::{Payload, Source};
@@ -107,7 +107,7 @@ impl Frontend {
             return Err(Unfit { error, payload: Some(payload) });
         }
         let turn = self.turn(&caller.actor).await?;
-        let private = is_private(peer);
+        let private = peer.is_private();
         let caller = from_peer(caller, peer, id);
         let mut held = None;
         let mut body = Body::empty();
@@ -183,6 +183,7 @@ impl Frontend {
         id: &str,
     ) -> S3Result<Admitted> {
         self.check_head(uri, headers)?;
+        subresource::check_verb(method)?;
         let target = self.target(uri, headers)?;
         let claim = Claim::of(headers, &target.query);
         let verified = match claim {
@@ -193,6 +194,7 @@ impl Frontend {
         match verified {
             Ok((claim, caller, signer)) => {
                 check_method(method, &target)?;
+                conditions::check(method, target.object, &target.query, headers)?;
                 Ok((target, claim, caller, signer))
             }
             Err(error) => {
@@ -210,6 +212,10 @@ impl Frontend {
                 S3ErrorCode::RequestHeaderSectionTooLarge,
                 "Your request header and query parameters exceed the maximum allowed size.",
             ));
+        }
+        // Another server on the way may go by the other one.
+        if headers.get_all(HOST).iter().count() > 1 {
+            return Err(refuse(S3ErrorCode::InvalidRequest, "A request has one Host header, not several."));
         }
         Ok(())
     }
@@ -407,12 +413,6 @@ impl Frontend {
             tracing::warn!(%error, "a refusal could not be written to the audit log");
         }
     }
-}
-
-/// Whether eavesdropping is impossible: the connection is encrypted, or does not leave this
-/// machine.
-pub(super) fn is_private(peer: &Peer) -> bool {
-    peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback())
 }
 
 /// The caller with its address, the request's id and its session, for the audit record.

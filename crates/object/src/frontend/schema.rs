@@ -9,10 +9,9 @@
 use hyper::Method;
 use s3s::{S3ErrorCode, S3Result};
 
-use super::policing::plain_elements;
 use crate::query::Query;
 use crate::refusal::refuse;
-use crate::wire::is_whole_number;
+use crate::wire::{is_whole_number, plain_elements};
 
 /// Elements below the root, by the subresource that is set.
 const KNOWN: [(&str, &[&str]); 11] = [

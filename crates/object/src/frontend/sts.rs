@@ -10,7 +10,7 @@
 //! verified, so it is small, and read only for an access key that exists.
 
 use super::Frontend;
-use super::prepare::{from_peer, is_private};
+use super::prepare::from_peer;
 use crate::operation::Operation;
 use crate::payload::{Payload, Source};
 use crate::query::Query;
@@ -90,7 +90,7 @@ impl Frontend {
         match fields.get("Action") {
             Some("AssumeRole") => {
                 *operation = Operation::AssumeRole;
-                if !is_private(peer) {
+                if !peer.is_private() {
                     return Err(refuse(
                         S3ErrorCode::AccessDenied,
                         "Access Denied: the answer holds a secret; ask for temporary credentials over TLS.",

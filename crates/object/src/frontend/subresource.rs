@@ -112,6 +112,9 @@ const PARAMETERS: [&str; 22] = [
     "",
 ];
 
+/// Subresources that go with another one.
+const BESIDE_ANOTHER: [&str; 2] = ["partNumber", "versionId"];
+
 fn is_subresource_of_later(name: &str, value: &str) -> bool {
     let known = KNOWN.contains(&name) || PARAMETERS.contains(&name);
     value.is_empty() && !known && !name.starts_with("response-") && !name.to_ascii_lowercase().starts_with("x-amz-")
@@ -170,6 +173,7 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
             });
         }
     }
+    check_number(query)?;
     if method == Method::PUT && object {
         let part = (query.has("partNumber"), query.has("uploadId"));
         if part.0 != part.1 {
@@ -184,6 +188,28 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
         }
     }
     Ok(())
+}
+
+/// Refuses two subresources at once, as AWS does: a request could be judged as one operation and
+/// carried out as the other, and its sender would believe in both.
+fn check_number(query: &Query) -> S3Result<()> {
+    let is_one = |name: &&str| KNOWN.contains(name) && !BESIDE_ANOTHER.contains(name);
+    let mut named: Vec<&str> = query.iter().map(|(name, _)| name).filter(is_one).collect();
+    named.sort_unstable();
+    named.dedup();
+    match named.len() {
+        0 | 1 => Ok(()),
+        _ => Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            format!("Conflicting query string parameters: {}. A request names one of them.", named.join(", ")),
+        )),
+    }
+}
+
+/// Refuses a method that S3 does not have on anything.
+pub fn check_verb(method: &Method) -> S3Result<()> {
+    let known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE];
+    if known.contains(method) { Ok(()) } else { Err(not_allowed()) }
 }
 
 fn not_implemented(name: &str) -> S3Error {

@@ -38,6 +38,19 @@ async fn a_payload_is_what_was_declared_or_refused_by_code() {
 }
 
 #[tokio::test]
+async fn a_payload_of_unknown_length_ends_where_it_ends() {
+    let open = |pieces: &[&str], limit| payload(pieces, 0).of_length_up_to(limit);
+    check(open(&[], 3), Ok("")).await;
+    check(open(&["ab"], 3), Ok("ab")).await;
+    check(open(&["ab", "c"], 3), Ok("abc")).await;
+    check(open(&["ab", "cd"], 3), Err("EntityTooLarge")).await;
+    let mut payload = open(&["ab"], 3);
+    assert_eq!((payload.length(), payload.known_length()), (3, None));
+    payload.collect(3).await.unwrap();
+    assert_eq!((payload.length(), payload.known_length()), (2, Some(2)));
+}
+
+#[tokio::test]
 async fn a_chunked_payload_is_checked_against_its_decoded_length() {
     let framed = |pieces: &[&str], length| payload(pieces, length).framed(Dechunker::new(None, false));
     check(framed(&["3\r\nab", "c\r\n0\r\n", "\r\n"], 3), Ok("abc")).await;

@@ -60,7 +60,7 @@ impl Rest {
         let put = PutRequest {
             bucket: address.bucket.clone(),
             key: key.clone(),
-            length: Some(payload.length()),
+            length: payload.known_length(),
             condition: WriteCondition { absent: true, etag: None },
             expected: Expected { sha256: Some(sha256), ..Expected::default() },
             algorithms: vec![Algorithm::Sha256],

@@ -158,7 +158,14 @@ async fn policed_one(
     if request.bypass_governance {
         actions.push(asked("BypassGovernanceRetention"));
     }
-    let caller = wire.archive.permit(&call.caller, &request.bucket, &actions, facts.clone()).await?;
+    let mut facts = facts.clone();
+    // The condition of a key is in the document; no header of a batch is one.
+    match request.etag.as_deref() {
+        Some("*") => facts.set("s3:if-match", "*"),
+        Some(etag) => facts.set("s3:if-match", format!("\"{etag}\"")),
+        None => {}
+    }
+    let caller = wire.archive.permit(&call.caller, &request.bucket, &actions, facts).await?;
     wire.objects.delete(&caller, request).await
 }
 

@@ -89,6 +89,20 @@ pub fn elements(document: &[u8]) -> S3Result<Vec<Element>> {
     }
 }
 
+/// The elements of a document without namespace prefixes, which the wire crate would pass over.
+pub fn plain_elements(document: &[u8]) -> S3Result<Vec<Element>> {
+    let mut names = document.split(|byte| *byte == b'<').skip(1);
+    let is_prefixed = |name: &[u8]| {
+        let end = name.iter().position(|byte| byte.is_ascii_whitespace() || matches!(byte, b'>' | b'/'));
+        // An end tag begins with a slash; its start tag is looked at.
+        name.get(..end.unwrap_or(name.len())).unwrap_or_default().contains(&b':')
+    };
+    if names.any(is_prefixed) {
+        return Err(malformed());
+    }
+    elements(document)
+}
+
 /// Whether a text is a whole number to its end. The wire crate reads as far as the digits go.
 pub fn is_whole_number(text: &str) -> bool {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -129,6 +143,18 @@ mod tests {
         let wide = |count: usize| format!("<a>{}</a>", "<b/>".repeat(count));
         assert_eq!(elements(wide(ELEMENTS_MAX - 1).as_bytes()).map_or(0, |elements| elements.len()), ELEMENTS_MAX);
         assert!(elements(wide(ELEMENTS_MAX).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn an_element_that_the_wire_crate_would_pass_over_is_refused() {
+        for (document, plain) in [
+            ("<a xmlns:x=\"y\"><b/></a>", true),
+            ("<a xmlns:x=\"y\"><x:b></x:b></a>", false),
+            ("<a xmlns:x=\"y\"><x:b/></a>", false),
+            ("<x:a xmlns:x=\"y\"/>", false),
+        ] {
+            assert_eq!(plain_elements(document.as_bytes()).is_ok(), plain, "{document}");
+        }
     }
 
     #[test]

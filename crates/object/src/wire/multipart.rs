@@ -2,7 +2,7 @@
 
 use super::checksum::{algorithm_named, confirm, header_digests, kind_name, named, said, say_checksums};
 use super::convert::*;
-use super::elements::{elements, is_whole_number, only};
+use super::elements::{is_whole_number, only, plain_elements};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
 use super::receipt::{self, Act};
@@ -188,7 +188,7 @@ pub async fn complete(
 ) -> Answer<CompleteMultipartUploadOutput> {
     let wanted = receipt::is_wanted(&request.headers);
     let input = request.input;
-    let elements = elements(&call.document)?;
+    let elements = plain_elements(&call.document)?;
     only(&elements, &COMPLETION)?;
     if elements.iter().any(|element| element.path.ends_with("/PartNumber") && !is_whole_number(&element.text)) {
         return Err(refuse(S3ErrorCode::MalformedXML, "A PartNumber in the list is no whole number, in digits."));

@@ -4,7 +4,7 @@
 //! `...:file`. A client cannot name an address or a path: the server would otherwise send requests
 //! and write files wherever a client says.
 
-use super::{Answer, Wire, elements, only};
+use super::{Answer, Wire, only, plain_elements};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
 use s3s::dto::*;
@@ -97,7 +97,7 @@ fn check_elements(document: &[u8]) -> S3Result<()> {
         known.extend([format!("{ROOT}/{rule}"), format!("{ROOT}/{rule}/{target}")]);
         known.extend(OF_RULES.iter().map(|element| format!("{ROOT}/{rule}/{element}")));
     }
-    only(&elements(document)?, &known.iter().map(String::as_str).collect::<Vec<_>>())
+    only(&plain_elements(document)?, &known.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn read(

@@ -134,6 +134,36 @@ async fn too_many_connections_and_requests_are_told_to_slow_down() {
     assert!(text.contains("stele_s3_connections_refused_total 1"), "{text}");
 }
 
+/// No answer ends such a request.
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_client_goes_away_is_under_way_no_more() {
+    let server = start().await;
+    let under_way = async |expected: u64| {
+        let count = || server.frontend.metrics().totals().under_way;
+        for _ in 0..100_000 {
+            if count() == expected {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count(), expected);
+    };
+    // An upload that waits for its body holds the only turn.
+    let (mut holder, _task) = connect(&server);
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    holder.write_all(&upload.signed().0.bytes()).await.unwrap();
+    under_way(1).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    let (mut waiter, task) = connect(&server);
+    waiter.write_all(&Ask::new(&server, "GET", "/bucket").signed().0.bytes()).await.unwrap();
+    under_way(2).await;
+    drop(waiter);
+    task.await.unwrap();
+    under_way(1).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_is_cut_off() {
     let server = start().await;

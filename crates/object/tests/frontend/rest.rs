@@ -150,17 +150,51 @@ async fn requests_outside_the_protocol_are_refused() {
     ] {
         assert_eq!(client.status(method, path, b"").await, expected, "{method} {path}");
     }
-    // Limits: a key has no 2 MiB, the length must be said, and the head is bounded.
+    // Limits: a key has no 2 MiB, a body has a length or chunks, and the head is bounded.
     let head = format!("POST {key} HTTP/1.0\r\n{}Content-Length: 2097152\r\n\r\n", client.header);
     assert_eq!(client.send(head, b"").await.0, 413);
-    let head = format!(
-        "POST {key} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}Transfer-Encoding: chunked\r\n\r\n",
-        client.header
-    );
-    assert_eq!(client.send(head, b"3\r\nkey\r\n0\r\n\r\n").await.0, 411);
+    assert_eq!(client.send(format!("POST {key} HTTP/1.0\r\n{}\r\n", client.header), b"").await.0, 411);
     let long = format!("X-Long: {}\r\n", "x".repeat(40_000));
     assert_eq!(client.ask("GET", "/repository/keys/", &long, b"").await.0, 400);
     assert_eq!(client.status("POST", &key, b"key").await, 200);
+}
+
+/// As rustic sends files.
+#[tokio::test]
+async fn a_file_in_chunks_needs_no_length() {
+    let (server, address) = rest(Settings::default()).await;
+    let client = Client::new(address, &server.access_key, &server.secret_key);
+    assert_eq!(client.status("POST", "/repository/?create=true", b"").await, 200);
+    let store = async |path: &str, chunks: &[&[u8]]| {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{}Transfer-Encoding: chunked\r\n\r\n",
+            client.header
+        );
+        let mut body = Vec::new();
+        for chunk in chunks.iter().chain([&b"".as_slice()]) {
+            body.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+            body.extend_from_slice(chunk);
+            body.extend_from_slice(b"\r\n");
+        }
+        client.send(head, &body).await.0
+    };
+    assert_eq!(store("/repository/config", &[b"con", b"fig"]).await, 200);
+    assert_eq!(store("/repository/config", &[b"config"]).await, 200);
+    assert_eq!(store("/repository/config", &[b"other"]).await, 403);
+    assert_eq!(client.ask("GET", "/repository/config", "", b"").await.2, b"config");
+    let content: Vec<u8> = (0..300_000_u32).map(|number| ((number * 7) >> 3) as u8).collect();
+    let path = format!("/repository/data/{}", name(&content));
+    assert_eq!(store(&path, &[&content[1..]]).await, 400, "it lacks a byte");
+    assert_eq!(client.status("HEAD", &path, b"").await, 404);
+    assert_eq!(store(&path, &[&content[..7], &content[7..]]).await, 200);
+    assert_eq!(store(&path, &[&content]).await, 200);
+    assert_eq!(client.ask("GET", &path, "", b"").await.2, content);
+    // The limits hold: a key has at most 1 MiB.
+    let long = vec![7; (1 << 20) + 1000];
+    for path in [format!("/repository/keys/{}", name(&long)), "/repository/folder/config".to_owned()] {
+        assert_eq!(store(&path, &[&long]).await, 413, "{path}");
+        assert_eq!(client.status("HEAD", &path, b"").await, 404, "{path}");
+    }
 }
 
 #[tokio::test]

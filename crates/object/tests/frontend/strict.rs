@@ -389,3 +389,109 @@ async fn a_host_names_a_bucket_and_nothing_else() {
         assert_eq!(Ask::new(&server, "GET", target).send(&server).await.text(), kept);
     }
 }
+
+/// The sender of a condition believes that the write depends on it.
+#[tokio::test]
+async fn a_condition_that_a_write_does_not_carry_out_is_refused() {
+    let server = server().await;
+    put(&server, "k", "kept").await;
+    let (early, other) = ("Sun, 06 Nov 1994 08:49:37 GMT", "\"other\"");
+    for (method, target, header, value) in [
+        ("PUT", "/bucket/k", "if-unmodified-since", early),
+        ("PUT", "/bucket/k", "content-range", "bytes 0-3/9"),
+        ("PUT", "/bucket/k?tagging", "if-match", other),
+        ("PUT", "/bucket/k?tagging", "if-none-match", "*"),
+        ("PUT", "/bucket?versioning", "if-match", other),
+        ("POST", "/bucket/k?uploads", "if-unmodified-since", early),
+        ("POST", "/bucket?delete", "if-match", other),
+        ("DELETE", "/bucket/k", "if-unmodified-since", early),
+        ("DELETE", "/bucket/k", "if-none-match", "*"),
+        ("DELETE", "/bucket/k?tagging", "if-match", other),
+        ("DELETE", "/bucket/k?uploadId=x", "if-match", other),
+    ] {
+        let ask = Ask::new(&server, method, target).header(header, value);
+        check(&server, &format!("{method} {target} with {header}"), ask, 501, "NotImplemented").await;
+    }
+    assert_eq!(Ask::new(&server, "GET", "/bucket/k").send(&server).await.text(), "kept");
+    for (method, target, header, value, status) in [
+        ("PUT", "/bucket/new", "if-none-match", "*", 200),
+        ("POST", "/bucket/new?uploads", "if-none-match", "*", 200),
+        ("PUT", "/bucket/new", "if-match", "*", 200),
+        ("DELETE", "/bucket/new", "if-none-match", "", 204),
+    ] {
+        let ask = Ask::new(&server, method, target).header(header, value);
+        check(&server, &format!("{method} {target} with {header}"), ask, status, "").await;
+    }
+}
+
+/// No header of a batch is a condition of its keys, so none may satisfy a policy that demands one.
+#[tokio::test]
+async fn a_policy_that_demands_an_entity_tag_binds_each_key_of_a_batch() {
+    let server = server().await;
+    let tag = put(&server, "k", "kept").await.header("etag").unwrap();
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:DeleteObject","Resource":"arn:aws:s3:::bucket/*","Condition":{"Null":{"s3:if-match":"true"}}}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    let batch = |condition: &str| {
+        let document = format!("<Delete><Object><Key>k</Key>{condition}</Object></Delete>");
+        Ask::new(&server, "POST", "/bucket?delete").header("content-md5", &md5(&document)).body(document)
+    };
+    let without = batch("").send(&server).await;
+    assert_eq!((without.status, without.code().as_str()), (200, "AccessDenied"), "{}", without.text());
+    let header = batch("").header("if-match", &tag);
+    check(&server, "a header", header, 501, "NotImplemented").await;
+    assert_eq!(Ask::new(&server, "GET", "/bucket/k").send(&server).await.text(), "kept");
+    let answer = batch(&format!("<ETag>{tag}</ETag>")).send(&server).await;
+    assert!(answer.text().contains("<Deleted><Key>k</Key></Deleted>"), "{}", answer.text());
+    check(&server, "it is gone", Ask::new(&server, "GET", "/bucket/k"), 404, "NoSuchKey").await;
+}
+
+/// One of them would be carried out, and the sender would believe in both.
+#[tokio::test]
+async fn two_subresources_at_once_are_refused() {
+    let server = server().await;
+    put(&server, "k", "kept").await;
+    for (method, target) in [
+        ("GET", "/bucket/k?acl&tagging"),
+        ("GET", "/bucket?uploads&versions"),
+        ("GET", "/bucket?acl&policy"),
+        ("PUT", "/bucket?lifecycle&versioning"),
+        ("PUT", "/bucket/k?partNumber=1&tagging&uploadId=x"),
+        ("POST", "/bucket/k?uploadId=x&uploads"),
+        ("DELETE", "/bucket?cors&tagging"),
+        ("DELETE", "/bucket/k?tagging&uploadId=x"),
+    ] {
+        let answer = Ask::new(&server, method, target).send(&server).await;
+        expect(&format!("{method} {target}"), &answer, 400, "InvalidArgument");
+        assert!(answer.text().contains("Conflicting query string parameters"), "{}", answer.text());
+    }
+    for target in ["/bucket/k?tagging&versionId=null", "/bucket?prefix=k&versions"] {
+        check(&server, target, Ask::new(&server, "GET", target), 200, "").await;
+    }
+}
+
+/// A server on the way could take the other one for the place that is asked.
+#[tokio::test]
+async fn a_request_has_one_host() {
+    let server = server().await;
+    let ask = Ask::new(&server, "GET", "/bucket?list-type=2").smuggle("host", "other.test");
+    expect("two", &ask.send_unsigned(&server, false).await, 400, "InvalidRequest");
+}
+
+/// The method is a text of the sender too: in the access log it is cut, as all others are.
+#[tokio::test]
+async fn a_long_method_makes_no_long_line_in_the_access_log() {
+    let server = super::wire::server().await;
+    check(&server, "a bucket for the log", Ask::new(&server, "PUT", "/logs"), 200, "").await;
+    let document = "<BucketLoggingStatus><LoggingEnabled><TargetBucket>logs</TargetBucket><TargetPrefix>l/</TargetPrefix></LoggingEnabled></BucketLoggingStatus>";
+    let set = Ask::new(&server, "PUT", "/bucket?logging").header("content-md5", &md5(document)).body(document);
+    check(&server, "the log", set, 200, "").await;
+    let ask = Ask::new(&server, &"M".repeat(60_000), "/bucket/k");
+    // It is refused before its sender is known: no signature is looked at.
+    expect("a long method", &ask.send_unsigned(&server, false).await, 405, "MethodNotAllowed");
+    server.frontend.store_access_logs(true).await;
+    let listed = Ask::new(&server, "GET", "/logs?list-type=2").send(&server).await.text();
+    let key = between(&listed, "<Key>", "</Key>").unwrap();
+    let log = Ask::new(&server, "GET", &format!("/logs/{key}")).send(&server).await.text();
+    assert!(log.contains("REST.MMM") && log.len() < 4096, "{} bytes", log.len());
+}

@@ -15,6 +15,8 @@ fn a_document_that_says_more_removes_no_rules() {
         // The name in the model of AWS, which is not the one of the wire.
         ("<LambdaFunctionConfiguration><Id>a</Id></LambdaFunctionConfiguration>", false),
         ("<QueueConfigurations/>", false),
+        // The wire crate passes over names with a prefix.
+        ("<x:QueueConfiguration xmlns:x=\"y\"><x:Queue>q</x:Queue></x:QueueConfiguration>", false),
         ("<QueueConfiguration><Events>e</Events></QueueConfiguration>", false),
     ] {
         let document = format!("<NotificationConfiguration>{inside}</NotificationConfiguration>");
