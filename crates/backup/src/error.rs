@@ -51,6 +51,8 @@ impl BackupError {
             ErrorKind::AlreadyExists => BackupError::Exists(text),
             ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => BackupError::Refused(text),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => BackupError::Full(text),
+            // A directory in the place of a file, or a file in the place of a directory.
+            ErrorKind::IsADirectory | ErrorKind::NotADirectory => BackupError::Invalid(text),
             _ => BackupError::Failed(text),
         }
     }
@@ -90,3 +92,18 @@ impl fmt::Display for BackupError {
 }
 
 impl std::error::Error for BackupError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_the_place_of_a_directory_is_a_wrong_argument() {
+        use std::io::ErrorKind;
+        let told = |kind: ErrorKind| BackupError::io("create", Path::new("file/x"), &kind.into());
+        for kind in [ErrorKind::NotADirectory, ErrorKind::IsADirectory] {
+            assert!(matches!(told(kind), BackupError::Invalid(text) if text.starts_with("cannot create file/x: ")));
+        }
+        assert!(matches!(told(ErrorKind::Other), BackupError::Failed(_)));
+    }
+}

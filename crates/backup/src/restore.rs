@@ -32,9 +32,10 @@ use crate::versions::{Version, version};
 use place::{Faults, Identity, Present, Target};
 
 /// Files and pieces of a window. Both bound the memory: about 300 bytes for a file and 24 for a
-/// piece.
+/// piece. The bytes bound what a killed restore does again.
 const WINDOW_FILES: usize = 32 << 10;
 const WINDOW_PIECES: usize = 1 << 20;
+const WINDOW_BYTES: u64 = 16 << 30;
 
 #[derive(Clone, Debug)]
 pub struct RestoreOptions {
@@ -144,7 +145,7 @@ impl Job<'_> {
     fn settle<T>(&self, path: &[u8], outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(done) => Ok(Some(done)),
-            Err(error @ (BackupError::Full(_) | BackupError::Stopped)) => Err(error),
+            Err(error @ (BackupError::Full(_) | BackupError::Stopped | BackupError::Unreachable(_))) => Err(error),
             Err(error) => {
                 self.issue(path, error.to_string());
                 Ok(None)
@@ -164,6 +165,14 @@ impl Job<'_> {
 struct Window {
     files: Vec<File>,
     planned: Vec<Planned>,
+    /// Of the files whose content is to be written.
+    bytes: u64,
+}
+
+impl Window {
+    fn is_full(&self) -> bool {
+        self.files.len() >= WINDOW_FILES || self.planned.len() >= WINDOW_PIECES || self.bytes >= WINDOW_BYTES
+    }
 }
 
 /// A further path of a file that has several.
@@ -483,11 +492,11 @@ impl<'a, 'b> Restore<'a, 'b> {
     }
 
     fn push(&mut self, file: File) -> Result<()> {
-        self.window.files.push(file);
-        if self.window.files.len() >= WINDOW_FILES || self.window.planned.len() >= WINDOW_PIECES {
-            self.flush()?;
+        if file.counts {
+            self.window.bytes = self.window.bytes.saturating_add(file.size);
         }
-        Ok(())
+        self.window.files.push(file);
+        if self.window.is_full() { self.flush() } else { Ok(()) }
     }
 
     fn flush(&mut self) -> Result<()> {

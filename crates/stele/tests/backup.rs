@@ -356,6 +356,13 @@ fn a_locked_snapshot_outlasts_every_credential() {
     let to = place.path("restored");
     code(&run(&agent, &["restore", &format!("latest:{data}"), "--to", &to, "--verify"]), 0);
     same(&data, &to);
+    // The keys are locked too: a former password goes when the locks have ended.
+    let (former, new) = (code(&run(&owner, &["key", "list", "--json"]), 0), place.path("new"));
+    std::fs::write(&new, "battery staple\n").unwrap();
+    code(&run(&owner, &["key", "add", "--new-password-file", &new]), 0);
+    let former = former[0]["key"].as_str().unwrap();
+    let removed = code(&run(&owner, &["key", "remove", former, "--password-file", &new, "--json"]), 3);
+    assert!(removed["error"].as_str().unwrap().contains("retained in COMPLIANCE mode"), "{removed}");
     // Where there are no locks, a backup does not pretend.
     let plain = format!("s3+http://{}/plain", server.address);
     code(&backup(&place, &plain, Some(owner.clone()), &["init", "--keep-for", "30d"]), 2);

@@ -500,6 +500,9 @@ fn an_exported_key_lets_in_who_lost_all_passwords() {
     other.repository.clone_from(&desk.repository);
     let slip = desk.write("slip", &format!("{}0\n", std::fs::read_to_string(&key).unwrap().trim()));
     other.says(2, &["digit by digit"], &["snapshots", "--password-file", &slip]);
+    let junk = desk.place.path("junk");
+    std::fs::write(&junk, [0xff, 0xfe]).unwrap();
+    desk.says(2, &["this is no escrow"], &["key", "verify", &junk]);
 }
 
 #[test]

@@ -194,3 +194,26 @@ fn arguments_without_effect_are_refused() {
     let said = text(&output.stderr);
     assert!(said.contains("'repository' is lost: bring that back") && !said.contains("backup init"), "{said}");
 }
+
+#[test]
+fn a_file_is_no_place_of_a_repository() {
+    let desk = Desk::new("commands-place");
+    let file = desk.place.path("password");
+    for command in [&["init"][..], &["snapshots"], &["run", &desk.files], &["prune"], &["verify", "--without-password"]]
+    {
+        desk.says(2, &["password is no directory"], &[command, &["--repository", &file]].concat());
+    }
+}
+
+#[test]
+fn a_trial_says_what_would_be_refused() {
+    let desk = Desk::new("commands-trial");
+    desk.run(0, &["init"]);
+    desk.save(&[]);
+    let trial = ["forget", "--keep-tag", "nothing", "--dry-run"];
+    desk.says(0, &["without --dry-run this is refused", "the rules keep no snapshot of"], &trial);
+    let output = desk.command(&[&trial[..], &["--remove-series"]].concat()).output().unwrap();
+    code(&output, 0);
+    assert!(!text(&output.stderr).contains("refused"));
+    desk.run(3, &trial[..3]);
+}

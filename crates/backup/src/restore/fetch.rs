@@ -25,7 +25,7 @@ const GAP_MAX: u64 = 64 << 10;
 pub trait Sink {
     fn write(&self, planned: &Planned, content: &[u8]) -> Result<()>;
 
-    /// Notes chunks that cannot be had.
+    /// Notes chunks that cannot be had. An outage of the store loses none: see [`lose`].
     fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()>;
 
     /// An error ends the work.
@@ -65,13 +65,31 @@ pub fn all(indexed: &Indexed, mut planned: Vec<Planned>, workers: usize, sink: &
     lock(&failure).take().map_or(Ok(()), Err)
 }
 
+/// What is said of content that cannot be had at this byte of a file. Only damage loses it.
+pub fn lost(at: u64, error: &BackupError) -> String {
+    let what = match error {
+        BackupError::Damaged(_) | BackupError::Missing(_) => "is lost",
+        _ => "could not be read",
+    };
+    format!("its content {what} at byte {at}: {error}")
+}
+
+/// Restores the content of a window. Where that ends early, the files that are whole by then are
+/// finished all the same: the restore that is repeated does not write them again.
 pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
-    let Window { files, planned } = window;
-    all(job.indexed, planned, job.options.workers, &Files { job, files: &files, making: Mutex::default() })?;
+    let Window { files, planned, .. } = window;
+    let fetched =
+        all(job.indexed, planned, job.options.workers, &Files { job, files: &files, making: Mutex::default() });
     // Crash points: before the sync, files without their times are written again. Behind it, those
     // with them are whole.
-    job.target.sync()?;
-    for file in files.into_iter().filter(|file| !file.failed.load(Ordering::Relaxed)) {
+    let finished = job.target.sync().and_then(|()| finish(job, files));
+    fetched.and(finished)
+}
+
+/// Gives the files that are whole their times.
+fn finish(job: &Job<'_>, files: Vec<File>) -> Result<()> {
+    let is_whole = |file: &File| !file.failed.load(Ordering::Relaxed) && file.left.load(Ordering::Relaxed) == 0;
+    for file in files.into_iter().filter(is_whole) {
         let Some(known) = file.identity.get() else { continue };
         if file.counts {
             let (count, bytes) = &mut *lock(&job.written);
@@ -85,6 +103,14 @@ pub fn run(job: &Job<'_>, window: Window) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Notes chunks that cannot be had. A store that is not reached has them still: it ends the work.
+fn lose(sink: &dyn Sink, group: &[Planned], error: &BackupError) -> Result<()> {
+    match error {
+        BackupError::Unreachable(_) => Err(error.clone()),
+        _ => sink.lose(group, error),
+    }
 }
 
 struct Fetcher<'a> {
@@ -105,7 +131,7 @@ impl Fetcher<'_> {
             let id = index.segment(number)?;
             match index.directory(number) {
                 Ok(directory) => (id, directory),
-                Err(error) => return self.sink.lose(group, &error),
+                Err(error) => return lose(self.sink, group, &error),
             }
         };
         let (name, key) = (Name::segment(&id), directory.footer.key(&self.indexed.keys));
@@ -119,7 +145,7 @@ impl Fetcher<'_> {
     fn range(&mut self, part: &[Planned], name: &Name, key: &SealingKey, directory: &FooterIndex) -> Result<()> {
         self.sink.check()?;
         let (Some(first), Some(last)) = (span(part.first(), directory), span(part.last(), directory)) else {
-            return self.sink.lose(part, &BackupError::damaged("a segment has too few chunks"));
+            return lose(self.sink, part, &BackupError::damaged("a segment has too few chunks"));
         };
         // A chunk may belong to several files.
         let mut chunks = part.chunk_by(|a, b| a.location == b.location);
@@ -133,7 +159,7 @@ impl Fetcher<'_> {
             Err(error @ (BackupError::Damaged(_) | BackupError::Missing(_))) => {
                 return chunks.try_for_each(|same| self.elsewhere(same, directory, &error));
             }
-            Err(error) => return self.sink.lose(part, &error),
+            Err(error) => return lose(self.sink, part, &error),
         }
         for same in chunks {
             let entry = same.first().and_then(|planned| directory.entry(planned.location.ordinal).copied());
@@ -154,13 +180,15 @@ impl Fetcher<'_> {
     /// of `error`.
     fn elsewhere(&mut self, same: &[Planned], directory: &FooterIndex, error: &BackupError) -> Result<()> {
         let Some(known) = same.first().map(|planned| planned.location) else { return Ok(()) };
-        let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else { return self.sink.lose(same, error) };
+        let Some(id) = directory.entry(known.ordinal).map(|entry| entry.id) else {
+            return lose(self.sink, same, error);
+        };
         let Fetcher { indexed, sink, codec, content, .. } = self;
         sink.check()?;
         match indexed.chunk_elsewhere(Kind::Content, &id, known, codec, content) {
             Ok(true) => same.iter().try_for_each(|planned| sink.write(planned, content)),
-            Ok(false) => sink.lose(same, error),
-            Err(other) => sink.lose(same, &other),
+            Ok(false) => lose(*sink, same, error),
+            Err(other) => lose(*sink, same, &other),
         }
     }
 }
@@ -201,7 +229,7 @@ impl Sink for Files<'_, '_> {
         for planned in group {
             let Some(file) = self.files.get(planned.file as usize) else { continue };
             if !file.failed.swap(true, Ordering::Relaxed) {
-                self.job.issue(&file.path, format!("its content is lost at byte {}: {error}", planned.offset));
+                self.job.issue(&file.path, lost(planned.offset, error));
             }
             self.complete(file)?;
         }

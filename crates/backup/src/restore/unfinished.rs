@@ -29,6 +29,9 @@ pub struct Unfinished {
 
 /// Makes the directory with those above it. Gives those that were missing, the deepest first.
 pub fn make(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.exists() && !path.is_dir() {
+        return Err(BackupError::Invalid(format!("{} is no directory to restore into", path.display())));
+    }
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
     fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;

@@ -97,7 +97,7 @@ impl Sink for Target<'_> {
     }
 
     fn lose(&self, group: &[Planned], error: &BackupError) -> Result<()> {
-        group.iter().for_each(|planned| self.issue(format!("its content is lost at byte {}: {error}", planned.offset)));
+        group.iter().for_each(|planned| self.issue(fetch::lost(planned.offset, error)));
         Ok(())
     }
 
@@ -154,7 +154,7 @@ pub fn run(
                 Piece::Chunk { id, .. } => match indexed.find_any(id) {
                     Ok(location) => planned.push(Planned { location, file: 0, offset }),
                     Err(error @ BackupError::Damaged(_)) => {
-                        target.issue(format!("its content is lost at byte {offset}: {error}"));
+                        target.issue(fetch::lost(offset, &error));
                     }
                     Err(error) => return Err(error),
                 },

@@ -27,6 +27,8 @@ struct State {
     unreadable: Vec<(Name, Range<u64>)>,
     /// An object at whose reading the store goes away.
     failing: Option<Name>,
+    /// An object at whose reading no connection can be made.
+    unreachable: Option<Name>,
     /// When the next object of this folder is stored, the clock jumps to this time.
     jump: Option<(Folder, u64)>,
     /// When an object of this folder is read as a whole, the clock jumps to this time.
@@ -129,6 +131,11 @@ impl Memory {
         self.state().failing = Some(name.clone());
     }
 
+    /// From now on no connection can be made when the object is read. None: there is one again.
+    pub fn cut_off(&self, name: Option<&Name>) {
+        self.state().unreachable = name.cloned();
+    }
+
     /// The clock jumps to `now` behind the next object that is stored in the folder, as if the
     /// agent's machine slept.
     pub fn jump_behind(&self, folder: Folder, now: u64) {
@@ -184,6 +191,9 @@ impl State {
 
     /// Whether the store is still there when the object is read.
     fn is_there(&self, name: &Name) -> Result<()> {
+        if self.unreachable.as_ref() == Some(name) {
+            return Err(BackupError::Unreachable("cannot reach the store".to_owned()));
+        }
         match self.failing.as_ref() == Some(name) {
             true => Err(BackupError::Failed("the store went away".to_owned())),
             false => Ok(()),

@@ -8,7 +8,7 @@ mod forget;
 mod key;
 mod mount;
 mod policy;
-mod progress;
+pub mod progress;
 mod run;
 mod schedule;
 mod select;
@@ -141,6 +141,10 @@ pub(in crate::commands) fn store(place: &RepositoryArgs) -> Outcome<Arc<dyn Stor
         Some(address) if bucket::is_address(address) => Ok(Arc::new(bucket::Repository::open(address)?)),
         Some(other) if other.contains("://") => Err(Failure::usage(format!("{other} is no place of a repository"))
             .next("name a directory, or s3://HOST/BUCKET/PREFIX; see `stele backup init --help`")),
+        _ if place.repository.exists() && !place.repository.is_dir() => {
+            Err(Failure::usage(format!("{} is no directory", place.repository.display()))
+                .next("a repository is a directory, or a bucket as s3://HOST/BUCKET/PREFIX"))
+        }
         _ => Ok(Arc::new(Directory::new(&place.repository, machine()))),
     }
 }

@@ -97,3 +97,14 @@ fn a_restore_of_nothing_leaves_no_directory() {
     }
     assert!(!place.join("left").exists() && place.join("used/by/another").exists() && place.join("mine").exists());
 }
+
+#[test]
+fn a_file_is_no_target() {
+    let place = Temporary::new();
+    let file = place.write("file", b"content");
+    for target in [file.clone(), file.join("below")] {
+        let refused = Target::open(&target).map(drop);
+        assert!(matches!(refused, Err(BackupError::Invalid(_))), "{refused:?}");
+    }
+    assert_eq!(std::fs::read(file).unwrap(), b"content");
+}

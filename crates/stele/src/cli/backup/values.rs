@@ -5,19 +5,24 @@ use stele_server::moment::is_before_1970;
 
 use super::KeepUntil;
 
-/// A period in seconds: days, weeks, or years of 365 days.
+/// Days of a hundred years.
+const DAYS_MAX: u64 = 36_525;
+
+/// A period in seconds: days, weeks, or years. Years have 365 days, and a leap day for each four of
+/// them that have begun: a lock for years ends at no earlier date than theirs.
 pub fn period(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no period: write 30d, 12w or 7y; at most 100y");
     let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
     let days = match unit {
-        "d" => 1,
-        "w" => 7,
-        "y" => 365,
-        _ => return Err(wrong()),
+        "d" => Some(number),
+        "w" => number.checked_mul(7),
+        "y" => number.checked_mul(365).and_then(|days| days.checked_add(number.div_ceil(4))),
+        _ => None,
     };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(days * 86_400));
-    seconds.filter(|seconds| (86_400..=100 * 365 * 86_400).contains(seconds)).ok_or_else(wrong)
+    let days = days.filter(|days| (1..=DAYS_MAX).contains(days)).ok_or_else(wrong)?;
+    Ok(days * 86_400)
 }
 
 /// A name of a host, or a tag.
@@ -87,5 +92,33 @@ pub fn lock_until(text: &str) -> Result<KeepUntil, String> {
     match keep_until(text)? {
         KeepUntil::Never => Err("a lock is not taken away: give a date (2027-01-31) or a period (30d)".to_owned()),
         until => Ok(until),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_of_years_has_its_leap_days() {
+        let days = |text: &str| period(text).map(|seconds| seconds / 86_400).ok();
+        for (text, expected) in [
+            ("1d", Some(1)),
+            ("12w", Some(84)),
+            ("1y", Some(366)),
+            ("7y", Some(2557)),
+            ("100y", Some(36_525)),
+            ("36525d", Some(36_525)),
+            ("0d", None),
+            ("101y", None),
+            ("36526d", None),
+            ("y", None),
+            ("7", None),
+            ("-7y", None),
+            ("18446744073709551615y", None),
+            ("99999999999999999999d", None),
+        ] {
+            assert_eq!(days(text), expected, "{text}");
+        }
     }
 }

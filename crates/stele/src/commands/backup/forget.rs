@@ -145,8 +145,13 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
     let repository = open(&command.place)?;
     let judged: Vec<JudgedSnapshot> = if command.snapshots.is_empty() {
         let judged = by_rules(&repository, command)?;
-        if !command.remove_series && !command.dry_run {
-            refuse_whole_series(&judged)?;
+        if !command.remove_series {
+            match refuse_whole_series(&judged) {
+                Err(failure) if command.dry_run => {
+                    tell(format_args!("stele: without --dry-run this is refused: {}", Shown(&failure.error)));
+                }
+                allowed => allowed?,
+            }
         }
         judged
     } else {

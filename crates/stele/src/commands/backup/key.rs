@@ -58,8 +58,8 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
         }
         BackupKey::Export { place, to } => write_escrow(json, &open(&place)?, &to),
         BackupKey::Verify { place, file } => {
-            let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
-            let (id, secret) = parse_escrow(&text)?;
+            let bytes = std::fs::read(&file).map_err(|error| io_failure("read", &file, &error))?;
+            let (id, secret) = parse_escrow(&String::from_utf8_lossy(&bytes))?;
             let repository = closed(&place)?;
             if id != repository.header.id || Repository::open_with(repository, secret).is_err() {
                 return Err(Failure::new(Kind::WrongPassword, "the exported key is that of another repository"));

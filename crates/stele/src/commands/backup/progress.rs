@@ -216,11 +216,10 @@ pub struct Signals {
 
 impl Signals {
     pub fn listen() -> Signals {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         Signals {
             interrupt: signal(SignalKind::interrupt()).ok(),
             terminate: signal(SignalKind::terminate()).ok(),
-            hangup: if ignores_hangup(&status) { None } else { signal(SignalKind::hangup()).ok() },
+            hangup: hangup(),
         }
     }
 
@@ -247,8 +246,14 @@ impl Signals {
     }
 }
 
+/// SIGHUP, unless this process is to ignore it.
+pub fn hangup() -> Option<Signal> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if ignores_hangup(&status) { None } else { signal(SignalKind::hangup()).ok() }
+}
+
 /// Returns when the signal comes, and never if it cannot be heard.
-async fn come(signal: &mut Option<Signal>) {
+pub async fn come(signal: &mut Option<Signal>) {
     let Some(signal) = signal else { return pending().await };
     if signal.recv().await.is_none() {
         pending::<()>().await;

@@ -349,6 +349,16 @@ fn tell_unsaved(saved: &Description, within: &[u8]) {
     }
 }
 
+/// A store that is not reached any more ends a restore, and what is whole by then stays.
+fn to_repeat(failure: Failure) -> Failure {
+    match failure.kind {
+        Kind::Busy => {
+            failure.next("repeat the command when the server answers: it goes on with the files that are left")
+        }
+        _ => failure,
+    }
+}
+
 pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outcome<()> {
     let Restore { snapshot: name, include, exclude, verify, .. } = command;
     let Some(to) = &command.to else { return Err(Failure::usage("--to DIRECTORY or --to-volume NAME is needed")) };
@@ -371,7 +381,8 @@ pub fn restore(watch: Watch, repository: &Repository, command: &Restore) -> Outc
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
         || restore::run(&indexed, &chosen.snapshot.description, &options, &progress),
-    )?;
+    );
+    let done = done.map_err(to_repeat)?;
     if watch.json {
         print_json(&json!({
             "snapshot": chosen.dated.id.to_string(), "host": chosen.host(), "stored": moment(chosen.dated.stored),
@@ -403,6 +414,14 @@ mod tests {
         assert_eq!(exit(BackupError::Refused("this key may not write".to_owned()).into()), 1);
         assert_eq!(exit(BackupError::Full("the quota is used up".to_owned()).into()), 6);
         assert_eq!(exit(incomplete("snapshot 1 is incomplete", 1, &[]).unwrap_err()), 3);
+    }
+
+    #[test]
+    fn a_restore_without_its_server_is_to_be_repeated() {
+        let told = |error: BackupError| to_repeat(error.into());
+        let failure = told(BackupError::Unreachable("cannot reach the store".to_owned()));
+        assert!(failure.kind.exit_code() == 7 && failure.next.contains("it goes on"), "{failure}");
+        assert_eq!(told(BackupError::Failed("the disk failed".to_owned())).next, "");
     }
 
     #[test]

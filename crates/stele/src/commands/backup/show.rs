@@ -28,6 +28,18 @@ fn paths(description: &Description) -> Vec<String> {
     description.paths.iter().map(|path| shown_path(path)).collect()
 }
 
+/// A snapshot that cannot be read is told, and the listing goes on. A store that fails, or is not
+/// reached, ends it: a shorter list would pass for a whole one.
+fn passed_over(error: BackupError) -> Outcome<()> {
+    match error {
+        BackupError::Damaged(_) | BackupError::Newer(_) => tell(format_args!("stele: {}", Shown(&error.to_string()))),
+        // It was forgotten meanwhile.
+        BackupError::Missing(_) => {}
+        error => return Err(error.into()),
+    }
+    Ok(())
+}
+
 pub fn snapshots(json: bool, repository: &Repository, host: Option<String>) -> Outcome<()> {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     let wanted = LatestArgs { host, at: None };
@@ -38,7 +50,7 @@ pub fn snapshots(json: bool, repository: &Repository, host: Option<String>) -> O
         let is = match repository.snapshot(&dated.id) {
             Ok(snapshot) => snapshot.description,
             Err(error) => {
-                tell(format_args!("stele: {}", Shown(&error.to_string())));
+                passed_over(error)?;
                 continue;
             }
         };
@@ -347,6 +359,17 @@ mod tests {
         let words = |lines: Vec<[String; 10]>, word: &str| table_of(lines).render().contains(word);
         assert!(!words(vec![line(""), line("")], "TAGS"));
         assert!(words(vec![line(""), line("nightly")], "TAGS") && words(vec![line("nightly")], "nightly"));
+    }
+
+    #[test]
+    fn a_store_that_fails_makes_no_shorter_list() {
+        let text = || "cause".to_owned();
+        for error in [BackupError::Damaged(text()), BackupError::Newer(text()), BackupError::Missing(text())] {
+            assert_eq!(passed_over(error), Ok(()));
+        }
+        for error in [BackupError::Failed(text()), BackupError::Unreachable(text()), BackupError::Refused(text())] {
+            assert_eq!(passed_over(error.clone()), Err(error.into()));
+        }
     }
 
     #[test]

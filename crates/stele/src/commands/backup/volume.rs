@@ -263,7 +263,8 @@ fn beginning_failed(name: &str, overwrite: bool, failure: Failure) -> Failure {
     }
     let before = format!("{name}{BEFORE}SECONDS");
     let next = format!(
-        "{}; if `stele volume list` shows a snapshot '{before}' of this time, the volume may be incomplete:          `stele volume rollback` brings its earlier content back",
+        "{}; if `stele volume list` shows a snapshot '{before}' of this time, the volume may be incomplete: \
+         `stele volume rollback` brings its earlier content back",
         failure.next
     );
     failure.next(next)
@@ -338,6 +339,7 @@ mod tests {
                 shown.contains("see its log; if `stele volume list` shows a snapshot 'vm-before-restore-"),
                 expected
             );
+            assert!(!shown.contains(":  "), "{shown}");
         };
         check(true, Kind::Busy, true);
         check(false, Kind::Busy, false);
