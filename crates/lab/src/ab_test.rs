@@ -89,7 +89,8 @@ pub struct Judged {
     pub name: String,
     /// Whole blocks, none of whose runs failed or was stopped.
     pub blocks: usize,
-    /// Means over all runs of A and of B: accesses a second, and nanoseconds of response.
+    /// Geometric means over all runs of A and of B: accesses a second, and nanoseconds of response.
+    /// Other means could say the opposite of the ratio.
     pub rates: (f64, f64),
     pub responses: (f64, f64),
     pub rate: Ratio,
@@ -150,7 +151,7 @@ fn judge(name: String, runs: &[Run]) -> Option<Judged> {
     }
     let of = |against: bool, value: Value| {
         let values: Vec<f64> = whole.iter().flatten().filter(|run| run.1 == against).map(|run| value(run)).collect();
-        values.iter().sum::<f64>() / values.len().max(1) as f64
+        geometric_mean(&values)
     };
     let logarithms = |value: Value| -> Vec<f64> {
         let sign = |run: &Run| if run.1 { 0.5 } else { -0.5 };
@@ -166,6 +167,14 @@ fn judge(name: String, runs: &[Run]) -> Option<Judged> {
         response: Ratio::of(&logarithms(response)),
         unsteady: whole.iter().flatten().filter(|run| !run.4).count(),
     })
+}
+
+/// Equal values have themselves, to the last digit.
+fn geometric_mean(values: &[f64]) -> f64 {
+    let at_least = |value: &f64| value.max(1e-9);
+    let first = values.first().map_or(0.0, at_least);
+    let sum: f64 = values.iter().map(|value| (at_least(value) / first).ln()).sum();
+    first * (sum / values.len().max(1) as f64).exp()
 }
 
 /// Of a file of a comparison; none of any other.

@@ -221,7 +221,8 @@ fn comparison(recorded: &Recorded, judged: &[Judged], document: &mut Document) {
     }
     table.remark = Some(Text::from(
         "Runs are made in blocks of ABBA or BAAB, drawn by the seed; the interval is of the mean of the logarithms of the blocks' \
-         ratios, by Student's t. Where it spans 1, no difference is shown.",
+         ratios, by Student's t. Where it spans 1, no difference is shown. The figures of A and B are geometric means of their \
+         runs, whose ratio is that of the blocks.",
     ));
     document.table(table);
     let bars = [("A", 0), ("B", 1)].map(|(name, side)| Bars {

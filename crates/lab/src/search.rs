@@ -245,8 +245,8 @@ fn answer(goal: &Goal, tried: &[Probe], ending: Ending) -> Highest {
 
 /// Half the width of the 95 % confidence interval of the mean of so many values, by Student's t.
 pub fn margin_of(values: &[f64]) -> Option<f64> {
-    // Two-sided 95 % quantiles of t for 1 to 30 degrees of freedom; beyond, the normal one is near
-    // enough.
+    // Two-sided 95 % quantiles of t for 1 to 30 degrees of freedom; beyond, the normal one with the
+    // first term by which that of t differs (Cornish and Fisher): within 0.2 %.
     const T: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -254,7 +254,8 @@ pub fn margin_of(values: &[f64]) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
-    Some(T.get(freedom - 1).copied().unwrap_or(1.96) * (variance / values.len() as f64).sqrt())
+    let quantile = T.get(freedom - 1).copied().unwrap_or(1.95996 + 2.3723 / freedom as f64);
+    Some(quantile * (variance / values.len() as f64).sqrt())
 }
 
 #[cfg(test)]

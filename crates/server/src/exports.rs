@@ -6,6 +6,7 @@
 //! until the change is served. So two changes do not lose each other, and what is served is what
 //! the list says.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -230,6 +231,15 @@ pub fn understood(path: &Path, bytes: &[u8]) -> Outcome<Vec<Export>> {
             path.display(),
             stored.version
         )));
+    }
+    let mut names = BTreeSet::new();
+    let twice = stored.exports.iter().find(|export| !names.insert((export.protocol, export.name.as_str())));
+    if let Some(Export { protocol, name, .. }) = twice {
+        return Err(Failure::usage(format!(
+            "{} has two {protocol} exports with the name '{name}', and only one can be served",
+            path.display()
+        ))
+        .next("remove one of them if the file was written by hand, or bring the file back from a backup"));
     }
     Ok(stored.exports)
 }

@@ -34,6 +34,10 @@ impl std::fmt::Display for Refusal {
             Refusal::TOO_MANY => f.write_str("too many connections are there"),
             Refusal::UNAVAILABLE => f.write_str("the target takes no login now"),
             Refusal::RESOURCES => f.write_str("no connection is free for it"),
+            Refusal::VERSION => f.write_str("it speaks a later version of the protocol only"),
+            Refusal::SESSION_TYPE => f.write_str("it asked for a kind of session that is not served"),
+            Refusal::NO_SESSION => f.write_str("it named a session that is not its own, or has ended"),
+            Refusal::STATE => f.write_str("it left out a step of the login, or took one back"),
             Refusal(class, detail) => write!(f, "status {class:02x}{detail:02x}"),
         }
     }
@@ -46,6 +50,7 @@ impl Refusal {
     pub const VERSION: Refusal = Refusal(2, 5);
     pub const TOO_MANY: Refusal = Refusal(2, 6);
     pub const MISSING: Refusal = Refusal(2, 7);
+    pub const SESSION_TYPE: Refusal = Refusal(2, 9);
     pub const NO_SESSION: Refusal = Refusal(2, 10);
     pub const STATE: Refusal = Refusal(2, 11);
     pub const UNAVAILABLE: Refusal = Refusal(3, 1);
@@ -238,7 +243,7 @@ impl Login {
         self.discovery = match value("SessionType") {
             None | Some("Normal") => false,
             Some("Discovery") => true,
-            Some(_) => return Err(Refusal(2, 9)),
+            Some(_) => return Err(Refusal::SESSION_TYPE),
         };
         if self.discovery {
             self.rules = Some(LoginRules::default());

@@ -322,10 +322,11 @@ impl Shared {
     /// A connection has left its session. The last connection ends the session.
     pub fn leave(&mut self, place: &Place) {
         let Some(session) = self.sessions.get_mut(&place.tsih) else { return };
+        // Also where another connection has its place now: the initiator sends them again there.
+        session.held.retain(|_, early| early.serial != place.serial);
+        session.early = session.held.values().map(Early::bytes).sum();
         if session.connections.get(&place.cid) == Some(&place.serial) {
             session.connections.remove(&place.cid);
-            session.held.retain(|_, early| early.serial != place.serial);
-            session.early = session.held.values().map(Early::bytes).sum();
         }
         if session.connections.is_empty() {
             self.end_session(place.tsih);

@@ -311,7 +311,11 @@ impl Handshake {
             return None;
         };
         let geometry = target.handle.geometry();
+        let mut sizes = info::BLOCK_SIZE.to_be_bytes().to_vec();
+        sizes.extend([geometry.block.0 as u32, 4096, PAYLOAD_MAX].into_iter().flat_map(u32::to_be_bytes));
         if geometry.block.0 > 512 && !infos.contains(&info::BLOCK_SIZE) {
+            // The sizes spare the client a question, if it can keep them.
+            self.reply(number, rep::INFO, &sizes);
             self.reply(
                 number,
                 rep::ERR_BLOCK_SIZE_REQD,
@@ -346,11 +350,7 @@ impl Handshake {
             self.reply(number, rep::INFO, &data);
         }
         if infos.contains(&info::BLOCK_SIZE) {
-            let mut data = info::BLOCK_SIZE.to_be_bytes().to_vec();
-            for size in [geometry.block.0 as u32, 4096, PAYLOAD_MAX] {
-                data.extend(size.to_be_bytes());
-            }
-            self.reply(number, rep::INFO, &data);
+            self.reply(number, rep::INFO, &sizes);
         }
         self.reply(number, rep::ACK, b"");
         disk.map(|disk| self.agree(name, disk))

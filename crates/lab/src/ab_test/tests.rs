@@ -55,6 +55,17 @@ fn where_nothing_differs_but_chance_no_difference_is_shown() {
 }
 
 #[test]
+fn the_figures_of_both_sides_have_the_ratio_that_is_shown() {
+    // B is as fast as A, and in the first block a hundred times as fast.
+    let rate = |against: bool, number: usize| if against && number < 3 { 100_000.0 } else { 1000.0 };
+    let cell = &judged(&measured(rate))[0];
+    for ((a, b), ratio) in [(cell.rates, cell.rate.ratio), (cell.responses, cell.response.ratio)] {
+        assert!((b / a / ratio - 1.0).abs() < 1e-9, "{cell:?}");
+    }
+    assert!(cell.rate.ratio > 1.1 && cell.rate.ratio < 3.0, "{cell:?}");
+}
+
+#[test]
 fn a_block_that_is_not_whole_does_not_count() {
     let mut runs = measured(|against, _| if against { 200.0 } else { 100.0 });
     runs.truncate(4 * 3 + 2);

@@ -20,7 +20,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "hipri",
     "sqthread_poll",
     "nonvectored",
-    "uncached",
     "disable_lat",
     "disable_clat",
     "disable_slat",
@@ -49,7 +48,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "nice",
     "experimental_verify",
     "openfiles",
-    "ramp_size",
 ];
 
 /// Engines with one access under way for each job: they ignore `iodepth`.
@@ -488,6 +486,8 @@ impl Options {
             }
             key if key.starts_with("verify") || key == "do_verify" => {}
             "kb_base" if value == "1024" => {}
+            // Asked for, both change what is measured.
+            "uncached" | "ramp_size" if value == "0" => {}
             key if WITHOUT_EFFECT.contains(&key) => {}
             _ => return Err("this key is not known here".into()),
         }

@@ -66,3 +66,17 @@ fn a_histogram_from_its_counts_is_the_same_and_nonsense_is_refused() {
         assert!(Histogram::from_counts(&counts, sum, longest).is_none());
     }
 }
+
+/// 99.9 / 100 is 0.9990000000000001, and a thousandth of so many spans is a whole number.
+#[test]
+fn a_percentage_made_a_share_asks_for_no_span_more() {
+    for count in [1_000u64, 20_000, 1_000_000] {
+        let mut histogram = Histogram::default();
+        histogram.record_many(Duration(50), count - count / 1000);
+        histogram.record_many(Duration(1_000_000), count / 1000);
+        for percent in [50.0, 99.0, 99.9] {
+            assert_eq!(histogram.percentile(percent / 100.0), Duration(50), "{percent} of {count}");
+        }
+        assert!(histogram.percentile(99.91 / 100.0) > Duration(50), "{count}");
+    }
+}

@@ -78,12 +78,24 @@ fn summary(history: &History, document: &mut Document) {
             said.push(text);
         }
     }
+    let is_silent = |series: &&CellHistory| series.standing().is_none_or(|standing| standing.ratio.is_none());
+    let silent = history.series.iter().filter(is_silent).count();
     match said.is_empty() {
+        true if silent == cells => {
+            document.paragraph("No cell has two results that count: nothing shows whether one changed.");
+            return;
+        }
         true => document.paragraph(format!(
             "No cell changed for good, and no newest figure is more than {:.0} % from the median before it.",
             WORTH * 100.0
         )),
         false => document.list(said),
+    }
+    if silent > 0 {
+        document.note(format!(
+            "Of {} nothing is said here: fewer than two of the results count.",
+            counted(silent as u64, "cell")
+        ));
     }
 }
 
@@ -196,7 +208,8 @@ pub fn trend(history: &History, series: &CellHistory) -> Chart {
     let line = line.map(|median| (scale(median), format!("median: {}", baseline::figure(series.metric, Some(median)))));
     let mut lines = vec![Line { name: "results".into(), points: usable, marked: true }];
     lines.push(Line { name: "do not count".into(), points: bad, marked: true });
-    lines.retain(|line| !line.points.is_empty());
+    // Where none counts, those that do not still look like that.
+    lines.retain(|line| line.name == "results" || !line.points.is_empty());
     Chart::lines(history.called(series), history.across(), Axis::linear(up), lines).with_line(line)
 }
 

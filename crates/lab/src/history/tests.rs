@@ -126,3 +126,28 @@ fn a_directory_is_read_in_the_order_of_its_days_and_what_is_no_result_is_named()
     assert!(before(&dir, &elsewhere).unwrap_err().to_string().contains("on /other from before"));
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn a_page_on_which_nothing_counts_does_not_say_that_all_is_well() {
+    let unsteady = |day: u64| {
+        let mut found = recorded(vec![cell(0, 4, 1000.0 / (day + 1) as f64, 1000)]);
+        found.cells[0].failed = Some("gone".into());
+        found.head.begun += day * DAY;
+        found
+    };
+    let mut history = History::default();
+    (0..3).for_each(|day| history.add(format!("{day}.lab").into(), &unsteady(day)));
+    let page = html::page(&document(&history, "results", None)).unwrap();
+    assert!(page.contains("No cell has two results that count"), "{page}");
+    assert!(!page.contains("No cell changed for good"), "{page}");
+    // Their marks are those of results that do not count, with a legend.
+    let svg = trend(&history, &history.series[0]).svg().unwrap();
+    assert_eq!((svg.matches("<circle").count(), svg.matches("<path class=\"mark s1\"").count()), (1, 3 + 1), "{svg}");
+    // Of another cell two results count.
+    let mut both = self::history(&[1000.0, 1010.0]);
+    let mut other = unsteady(2);
+    other.cells[0].workload = "oltp_8k".into();
+    both.add("2.lab".into(), &other);
+    let page = html::page(&document(&both, "results", None)).unwrap();
+    assert!(page.contains("No cell changed for good") && page.contains("Of 1 cell nothing is said here"), "{page}");
+}

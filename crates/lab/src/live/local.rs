@@ -298,10 +298,14 @@ pub(crate) fn may_write(path: &Path, destroy: bool) -> Result<(), LabError> {
     }
     let length = metadata.len();
     refuse_in_use(&probe, path, length)?;
+    let mark = Mark::of(&probe);
+    if mark.is_none() {
+        system_place::refuse_overwriting(path)?;
+    }
     if destroy || length == 0 {
         return Ok(());
     }
-    let Some(mark) = Mark::of(&probe) else {
+    let Some(mark) = mark else {
         return Err(LabError::Refused(format!(
             "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
             path.display()

@@ -40,6 +40,19 @@ pub fn refuse_file(path: &Path) -> Result<(), LabError> {
     }
 }
 
+/// Refuses to write over a file of the system: one wrong name would cost the machine.
+pub fn refuse_overwriting(path: &Path) -> Result<(), LabError> {
+    let place = real(path);
+    match TREES.iter().any(|tree| place.starts_with(tree)) && !place.starts_with(SHARED_MEMORY) {
+        true => Err(LabError::Refused(format!(
+            "{}: is a file of the operating system, and is never written over; name a file of its own for the measurement, such \
+             as /mnt/bench/target",
+            path.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// Where it lies without links. Of what does not exist, the part that does counts.
 fn real(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -69,6 +82,17 @@ mod tests {
         assert!(behind_link.iter().all(Result::is_err), "{behind_link:?}");
         for path in ["/mnt/x", "/home/me/bench", "/var/bench", "/dev/shm", "/dev/shm/bench", "/srv", "/tmp", "here"] {
             assert_eq!(refuse_directory(Path::new(path)), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_system_are_never_written_over() {
+        for path in ["/etc/passwd", "/etc/../etc/fstab", "/usr/bin/env", "/boot/vmlinuz", "/lib/x", "/proc/version"] {
+            let refused = refuse_overwriting(Path::new(path));
+            assert!(matches!(&refused, Err(LabError::Refused(text)) if text.starts_with(path)), "{path}: {refused:?}");
+        }
+        for path in ["/dev/shm/x", "/mnt/bench/target", "/home/me/target", "/var/lib/x", "/tmp/x", "x"] {
+            assert_eq!(refuse_overwriting(Path::new(path)), Ok(()), "{path}");
         }
     }
 

@@ -209,5 +209,16 @@ pub fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// For a mark of an axis, which stands at its value: with all of its digits.
+pub fn exact(value: f64) -> String {
+    for (scale, letter) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        if value.abs() >= scale {
+            let text = format!("{:.3}", value / scale);
+            return format!("{}{letter}", text.trim_end_matches('0').trim_end_matches('.'));
+        }
+    }
+    short(value)
+}
+
 #[cfg(test)]
 mod tests;

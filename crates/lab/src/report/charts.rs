@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stele_ground::{Bytes, Duration, are, counted};
 
-use super::chart::{Axis, Bars, Chart, Series, short};
+use super::chart::{Axis, Bars, Chart, SERIES_MAX, Series, exact};
 use super::chosen;
 use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::steady;
@@ -151,9 +151,11 @@ fn response_over_rate(recorded: &Recorded) -> Chart {
 }
 
 /// Rounds that stand out are marked: those in which nothing was answered for a while, and those of
-/// a dip.
+/// a dip. The marks are a series that is drawn also where there are more than can be told apart.
 fn rate_over_time(recorded: &Recorded) -> Chart {
-    let (mut series, mut odd): (Vec<Series>, Vec<(f64, f64)>) = (Vec::new(), Vec::new());
+    let mut series: Vec<Series> = Vec::new();
+    // With the number of the series whose rounds they are.
+    let mut odd: Vec<(usize, (f64, f64))> = Vec::new();
     for cell in &recorded.cells {
         let Some(run) = chosen(cell) else { continue };
         let mut at = 0.0;
@@ -171,13 +173,16 @@ fn rate_over_time(recorded: &Recorded) -> Chart {
         let dip = steady::dip(&run.rates()).filter(|_| !changes);
         let dips = |number: usize| dip.is_some_and(|dip| (dip.first..dip.first + dip.rounds).contains(&number));
         let gaps = |number: usize| run.rounds.get(number).is_some_and(|round| steady::is_gap(Duration(round.gap_ns)));
-        odd.extend(
-            points.iter().enumerate().filter(|(number, _)| dips(*number) || gaps(*number)).map(|(_, point)| *point),
-        );
+        let stands_out = points.iter().enumerate().filter(|(number, _)| dips(*number) || gaps(*number));
+        odd.extend(stands_out.map(|(_, point)| (series.len(), *point)));
         series.push(Series { name: cell.name.clone(), points, marked: false });
     }
-    if !odd.is_empty() {
-        series.push(Series { name: "gaps and dips".into(), points: odd, marked: true });
+    let place = series.len().min(SERIES_MAX - 1);
+    // A gap behind each: rounds of several cells are not to be joined.
+    let drawn = odd.into_iter().filter(|(number, _)| *number < place);
+    let points: Vec<(f64, f64)> = drawn.flat_map(|(_, point)| [point, (f64::NAN, f64::NAN)]).collect();
+    if !points.is_empty() {
+        series.insert(place, Series { name: "gaps and dips".into(), points, marked: true });
     }
     let (across, up) = (Axis::linear("seconds after the warm-up"), Axis::linear("accesses a second"));
     Chart::lines("Rate over time", across, up, series)
@@ -253,7 +258,7 @@ impl Over {
         name: "bytes of an access",
         said: |value| Bytes(value as u64).to_string(),
     };
-    const WORKERS: Over = Over { axis: "workers", words: "threads", name: "threads", said: short };
+    const WORKERS: Over = Over { axis: "workers", words: "threads", name: "threads", said: exact };
 }
 
 /// What is measured.

@@ -59,6 +59,11 @@ fn the_margin_is_students_for_few_values_and_none_for_one() {
     assert!((margin - 1.963).abs() < 0.001, "{margin}");
     assert_eq!(margin_of(&[5.0]), None);
     assert_eq!(margin_of(&[5.0, 5.0]), Some(0.0));
+    // Deviation 1.00844, sixty values: 2.0010 * 1.00844 / sqrt(60). The normal quantile gives
+    // 0.2552.
+    let many: Vec<f64> = (0..60).map(|at| if at % 2 == 0 { 9.0 } else { 11.0 }).collect();
+    let margin = margin_of(&many).unwrap();
+    assert!((margin / 0.2605 - 1.0).abs() < 0.002, "{margin}");
 }
 
 #[test]

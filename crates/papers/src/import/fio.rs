@@ -133,17 +133,24 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
     }
     let rated = job.load.rate.is_some() || job.load.rate_bytes.is_some();
     let mixed = matches!(job.workload.read, Some(Given::One(1..=99)));
-    if rated && mixed {
-        let line = section.line;
-        let why = format!(
-            "job '{name}', line {line}: a rate is of reads and of writes each in fio, and of both together here"
-        );
+    let both = [
+        (rated, "a rate is of reads and of writes each in fio, and of both together here", "it is taken for both"),
+        (
+            random < 100,
+            "reads and writes in order go on each behind its own in fio, and behind one another here",
+            "they do that",
+        ),
+    ];
+    for (_, why, otherwise) in both.into_iter().filter(|(differs, ..)| mixed && *differs) {
+        let why = format!("job '{name}', line {}: {why}", section.line);
         match lenient {
             true => warnings.push(why),
-            false => return Err(LabError::Usage(format!("{why}; with --lenient it is taken for both"))),
+            false => return Err(LabError::Usage(format!("{why}; with --lenient {otherwise}"))),
         }
     }
     if !rated {
+        // In fio it has no meaning without a rate either.
+        job.load.arrivals = None;
         job.load.outstanding = Some(Given::One(depth.saturating_mul(copies)));
     }
     // Without a pause a burst has no meaning in either tool.
@@ -151,6 +158,11 @@ fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
         (job.load.burst, job.load.pause_when) = (burst, when);
     }
     job.load.workers = Some(Given::One(copies));
+    // Each key may be known, and all together no job: a rate with pauses, or two rates.
+    job.cells().map_err(|why| {
+        let line = section.line;
+        LabError::Usage(format!("job '{name}', line {line}: {why}; `stele lab fio` runs the file as it is"))
+    })?;
     Ok(Imported { name, job, warnings })
 }
 

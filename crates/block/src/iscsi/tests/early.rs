@@ -63,6 +63,23 @@ fn a_reset_ends_what_waits_in_other_sessions_too() {
     assert_eq!(bench.command(victim, &mut 2, &write10(0, 1), Some(&[2; 512]), 512).0, 0);
 }
 
+#[test]
+fn a_connection_made_anew_sends_again_what_waited_for_its_turn() {
+    let mut bench = Bench::new();
+    let (one, two) = two(&mut bench);
+    // Command 2 waits for command 1 when its connection breaks.
+    write(&mut bench, two, 2);
+    let again = bench.connect("iqn.a:b", one.tsih, 1).unwrap();
+    bench.gather();
+    write(&mut bench, again, 2);
+    write(&mut bench, one, 1);
+    bench.settle();
+    let heard = bench.heard(again);
+    let said: Vec<_> = heard.iter().map(|frame| (frame.header.tag(), frame.header.u8(3))).collect();
+    assert_eq!(said, [(102, 0)], "the command is carried out");
+    assert!(bench.heard(two).is_empty());
+}
+
 /// A piece of unsolicited data of command 102.
 fn data(bench: &mut Bench, from: Initiator, number: u32, at: u32, bytes: &[u8], last: bool) {
     let mut header = Header::new(opcode::DATA_OUT, if last { 0x80 } else { 0 });

@@ -250,3 +250,22 @@ fn a_name_of_a_target_has_the_form_of_its_kind() {
     }
     assert!(check_target(&format!("iqn.{}", "a".repeat(220))).is_err());
 }
+
+#[test]
+fn every_refusal_of_a_login_has_words_for_the_log() {
+    for refusal in [
+        Refusal::INITIATOR,
+        Refusal::AUTHENTICATION,
+        Refusal::NOT_FOUND,
+        Refusal::VERSION,
+        Refusal::TOO_MANY,
+        Refusal::MISSING,
+        Refusal::SESSION_TYPE,
+        Refusal::NO_SESSION,
+        Refusal::STATE,
+        Refusal::UNAVAILABLE,
+        Refusal::RESOURCES,
+    ] {
+        assert!(!refusal.to_string().contains("status"), "{refusal:?}: {refusal}");
+    }
+}

@@ -196,7 +196,14 @@ fn what_was_agreed_in_the_clear_is_forgotten_under_tls() {
 #[test]
 fn a_client_that_knows_no_block_sizes_is_told_why_a_volume_of_large_blocks_refuses_it() {
     let stage = Stage::new();
-    assert_eq!(answer(&mut begun(&stage), opt::INFO, &go("vm", &[])), rep::ERR_BLOCK_SIZE_REQD);
+    for option_number in [opt::INFO, opt::GO] {
+        let mut handshake = begun(&stage);
+        assert!(matches!(handshake.receive(&option(option_number, &go("vm", &[]))), HandshakeStep::More));
+        // The sizes come before the refusal: a client that can keep them need not ask.
+        let told = replies(&mut handshake);
+        assert_eq!((told.len(), told[0].1, told[1].1), (2, rep::INFO, rep::ERR_BLOCK_SIZE_REQD));
+        assert_eq!(told[0].2[..6], [0, 3, 0, 0, 0x10, 0]);
+    }
     let small = MemoryDrive::with_block(Bytes(SIZE), Bytes(512));
     let stage = Stage::of(export("vm"), small, Limits::default());
     assert_eq!(answer(&mut begun(&stage), opt::INFO, &go("vm", &[])), rep::ACK);

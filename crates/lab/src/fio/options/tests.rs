@@ -26,6 +26,8 @@ fn what_is_not_known_is_an_error_that_names_its_line() {
         ("verify=crc32c", "stele lab run --verify"),
         ("kb_base=1000", "not known"),
         ("zonemode=strided", "not known"),
+        ("uncached=1", "not known"),
+        ("ramp_size=1g", "not known"),
         ("time_based=maybe", "0 or 1"),
         ("buffer_pattern=dead", "0xdeadbeef"),
     ] {

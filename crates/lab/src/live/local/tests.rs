@@ -149,3 +149,12 @@ fn a_file_is_flushed_while_it_is_filled() {
     assert_eq!((filled, length, lengths), (Ok(()), 5 * MIB, vec![2 * MIB, 4 * MIB]));
     assert!(FLUSHED.is_multiple_of(MIB), "progress is looked at behind each MiB");
 }
+
+/// Looked at, and not opened for writing.
+#[test]
+fn a_file_of_the_system_is_not_written_over_whatever_is_said() {
+    for destroy in [false, true] {
+        let refused = may_write(Path::new("/etc/passwd"), destroy);
+        assert!(matches!(&refused, Err(LabError::Refused(why)) if why.contains("never written over")), "{refused:?}");
+    }
+}

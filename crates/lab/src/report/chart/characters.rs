@@ -80,6 +80,9 @@ impl Chart {
             for (one, letter) in series.iter().zip(LETTERS.chars()) {
                 out.push_str(&format!("  {letter}  {}\n", one.name));
             }
+            if let Some(more) = series.len().checked_sub(LETTERS.len()).filter(|more| *more > 0) {
+                out.push_str(&format!("  {more} more are not drawn\n"));
+            }
         }
         if let Some((_, name)) = &self.line {
             out.push_str(&format!("  -  {name}\n"));
@@ -90,8 +93,12 @@ impl Chart {
     fn barred(&self, groups: &[String], bars: &[Bars], wide: usize) -> Option<String> {
         let values = bars.iter().flat_map(|one| one.values.iter().flatten().copied());
         let most = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
-        let names = groups.iter().chain(bars.iter().map(|one| &one.name)).map(|name| name.chars().count());
-        let named = names.max().unwrap_or(0).clamp(4, wide / 3);
+        let names: Vec<&String> =
+            if bars.len() > 1 { bars.iter().map(|one| &one.name).collect() } else { groups.iter().collect() };
+        let longest = names.into_iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        // A name that loses its end may be that of another bar: a long one has a line of its own.
+        let is_above = longest > wide / 3;
+        let named = if is_above { 0 } else { longest.max(4) };
         let room = wide.saturating_sub(named + 14).max(8);
         let mut out = format!("{} ({})\n", self.heading(), self.up.name);
         for (at, group) in groups.iter().enumerate() {
@@ -100,7 +107,11 @@ impl Chart {
             }
             for one in bars {
                 let Some(value) = one.values.get(at).copied().flatten() else { continue };
-                let name: String = if bars.len() > 1 { &one.name } else { group }.chars().take(named).collect();
+                let mut name = if bars.len() > 1 { one.name.as_str() } else { group.as_str() };
+                if is_above && !name.is_empty() {
+                    out.push_str(&format!("  {name}\n"));
+                    name = "";
+                }
                 let long = if most > 0.0 { (value / most * room as f64).round().max(0.0) as usize } else { 0 };
                 out.push_str(&format!("  {name:named$} {:>10} {}\n", figure(value), "=".repeat(long.min(room))));
             }

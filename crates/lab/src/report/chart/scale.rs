@@ -1,6 +1,6 @@
 //! Values along an axis: where it begins and ends, and the marks between.
 
-use super::{Axis, short};
+use super::{Axis, exact};
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scale {
@@ -44,7 +44,7 @@ impl Scale {
         let step = [1.0, 2.0, 2.5, 5.0, 10.0].iter().map(|factor| factor * decade).find(|step| *step >= rough);
         let step = step.unwrap_or(decade * 10.0);
         let (first, last) = ((low / step).floor() as i64, (high / step).ceil().max(1.0) as i64);
-        let ticks = (first..=last).map(|at| step * at as f64).map(|value| (value, short(value))).collect();
+        let ticks = (first..=last).map(|at| step * at as f64).map(|value| (value, exact(value))).collect();
         Scale { low: step * first as f64, high: step * last as f64, logarithmic: false, ticks }
     }
 
@@ -64,7 +64,7 @@ impl Scale {
         let mut ticks: Vec<f64> =
             all.into_iter().filter(|value| *value >= low && *value <= high).filter(ones).collect();
         ticks.dedup();
-        Scale { low, high, logarithmic: true, ticks: ticks.into_iter().map(|value| (value, short(value))).collect() }
+        Scale { low, high, logarithmic: true, ticks: ticks.into_iter().map(|value| (value, exact(value))).collect() }
     }
 
     /// 0 at the beginning, 1 at the end; none where the axis has no place for it.

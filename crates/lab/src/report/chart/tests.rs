@@ -108,6 +108,13 @@ fn marks_are_round_and_enclose_what_is_drawn() {
 }
 
 #[test]
+fn a_mark_is_named_by_the_value_at_which_it_stands() {
+    // In steps of 250.
+    let names: Vec<String> = Scale::of_steps(0.0, 1246.0).ticks.into_iter().map(|(_, name)| name).collect();
+    assert_eq!(names, ["0", "250", "500", "750", "1k", "1.25k"]);
+}
+
+#[test]
 fn a_terminal_sees_the_same_points_and_no_line_is_wider_than_it() {
     let text = chart(vec![(1.0, 0.1), (50.0, 3.0), (70_000.0, 41.0)], true).characters(72, 16).unwrap();
     assert_eq!(
@@ -126,6 +133,32 @@ fn a_terminal_sees_the_same_points_and_no_line_is_wider_than_it() {
 }
 
 #[test]
+fn long_names_of_bars_are_told_apart_in_a_terminal() {
+    let groups: Vec<String> = [1, 8, 64].iter().map(|n| format!("direction backup, workers {n}")).collect();
+    let bars = vec![Bars { name: String::new(), values: vec![Some(1.0), Some(3.0), Some(2.0)] }];
+    let text = Chart::bars("rates", Axis::linear("1/s"), groups.clone(), bars).characters(60, 16).unwrap();
+    for group in &groups {
+        assert!(text.lines().any(|line| line.trim() == group), "{group}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
+    let short = bars_of_names(&["a", "b"]).characters(60, 16).unwrap();
+    assert!(short.lines().any(|line| line.starts_with("  a ") && line.contains('=')), "{short}");
+}
+
+fn bars_of_names(names: &[&str]) -> Chart {
+    let bars = vec![Bars { name: String::new(), values: vec![Some(1.0); names.len()] }];
+    Chart::bars("rates", Axis::linear("1/s"), names.iter().map(|name| (*name).to_owned()).collect(), bars)
+}
+
+#[test]
+fn series_that_a_terminal_has_no_letter_for_are_counted() {
+    let series = |n| Series { name: format!("series {n}"), points: vec![(1.0, n as f64), (2.0, 3.0)], marked: false };
+    let chart = |count| Chart::lines("many", Axis::linear("x"), Axis::linear("y"), (0..count).map(series).collect());
+    assert!(chart(SERIES_MAX + 3).characters(60, 16).unwrap().contains("3 more are not drawn"));
+    assert!(!chart(SERIES_MAX).characters(60, 16).unwrap().contains("not drawn"));
+}
+
+#[test]
 fn figures_have_the_digits_that_say_something() {
     for (value, text) in [
         (71_565.4, "71,565"),
@@ -140,6 +173,16 @@ fn figures_have_the_digits_that_say_something() {
     }
     for (value, text) in [(20_000.0, "20k"), (2500.0, "2.5k"), (0.05, "0.05"), (5.0, "5"), (2e6, "2M")] {
         assert_eq!(short(value), text);
+    }
+    for (value, text) in [
+        (1250.0, "1.25k"),
+        (-12_500.0, "-12.5k"),
+        (20_000.0, "20k"),
+        (1024.0, "1.024k"),
+        (2.5e6, "2.5M"),
+        (0.25, "0.25"),
+    ] {
+        assert_eq!(exact(value), text);
     }
 }
 

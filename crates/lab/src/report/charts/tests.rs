@@ -1,4 +1,5 @@
 use super::*;
+use crate::record::RoundRecord;
 use crate::report::chart::Plot;
 use crate::report::tests::{cell, recorded};
 
@@ -86,4 +87,30 @@ fn a_chart_of_figures_says_how_many_cells_are_not_steady() {
     assert_eq!(both.heading(), "Rates of the cells; two: 1 of 2 cells is not steady");
     let svg = both.svg().unwrap();
     assert!(svg.contains("1 of 2 cells is not steady"), "{svg}");
+}
+
+/// A cell of ten rounds, of which the fifth answered nothing for a while.
+fn with_gap(number: usize) -> CellRecord {
+    let mut cell = at(number, &[("access", "4.00 KiB")], 1000.0);
+    let run = &mut cell.runs[0];
+    let round = run.rounds[0].clone();
+    run.rounds = vec![round.clone(); 10];
+    run.rounds[4] = RoundRecord { gap_ns: 2_000_000_000, rate: 10.0, ..round };
+    cell
+}
+
+#[test]
+fn gaps_are_marked_also_beside_many_cells_and_are_not_joined() {
+    for (cells, place) in [(2, 2), (SERIES_MAX - 1, SERIES_MAX - 1), (SERIES_MAX + 2, SERIES_MAX - 1)] {
+        let recorded = recorded((0..cells).map(with_gap).collect());
+        let Plot::Lines { series, .. } = ChartKind::RateTime.of(&recorded).plot else { panic!("bars") };
+        let marks = &series[place];
+        assert_eq!((series.len(), marks.name.as_str(), marks.marked), (cells + 1, "gaps and dips", true));
+        // Those of the cells that are drawn, each alone.
+        let found: Vec<_> = marks.points.iter().filter(|point| point.0.is_finite()).collect();
+        assert!(found.len() == place && found.iter().all(|point| **point == (5.0, 10.0)), "{marks:?}");
+        assert!(marks.points.windows(2).all(|pair| pair.iter().any(|point| point.0.is_nan())), "{marks:?}");
+        let svg = ChartKind::RateTime.of(&recorded).svg().unwrap();
+        assert!(svg.contains("gaps and dips") && !svg.contains("NaN"), "{svg}");
+    }
 }

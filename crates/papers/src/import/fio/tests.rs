@@ -114,6 +114,7 @@ fn think_times_and_rates_in_bytes_mean_what_they_mean_there() {
     let issued = Pause { each: Duration::from_millis(2), burst: 4, when: PauseWhen::Started };
     assert_eq!(pause("thinktime_blocks=4\nthinktime_blocks_type=issue\nthinktime=2ms"), Some(issued));
     assert_eq!((pause("thinktime=0"), pause("thinktime_blocks=4")), (None, None), "no pause");
+    assert_eq!(pause("rate_process=poisson"), None, "gaps of no rate");
     let rate = job("rw=randread\nrate=1m\nnumjobs=3\niodepth=4").unwrap();
     assert_eq!(rate.load, Load::Bytes { each_second: 3.0 * 1048576.0, random: false });
     for text in ["rw=randrw\nrate=1m", "rw=randrw\nrate_iops=10"] {
@@ -139,11 +140,36 @@ fn where_a_file_says_nothing_it_means_what_it_means_to_fio() {
 fn what_would_be_another_workload_is_an_error_that_names_its_line() {
     let error = |text: &str| fio(text, false).unwrap_err().to_string();
     assert!(error("[a]\nrw=read:8").contains("line 2: rw=read:8: what stands behind the colon"));
+    for mix in ["rw=rw", "rw=readwrite\nrwmixread=90", "rw=randrw\npercentage_random=80"] {
+        let text = format!("[a]\nsize=1g\n{mix}\n");
+        assert!(error(&text).starts_with("job 'a', line 1: reads and writes in order"), "{mix}: {}", error(&text));
+        assert_eq!(fio(&text, true).unwrap()[0].warnings.len(), 1, "{mix}");
+    }
+    // Of one kind there is one order.
+    assert!(fio("[a]\nrw=rw\nrwmixread=100\n", false).is_ok() && fio("[a]\nrw=randrw\n", false).is_ok());
     let both = "[a]\nrw=read\n\n[b]\nrw=write\n";
     assert!(error(both).contains("line 4: job 'b' runs at the same time"), "{}", error(both));
     assert!(fio(both, true).unwrap()[0].warnings[0].contains("line 4"));
     for apart in ["[a]\nrw=read\n[b]\nstonewall\nrw=write\n", "[global]\nstonewall\n[a]\nrw=read\n[b]\nrw=write\n"] {
         assert_eq!(fio(apart, false).unwrap().len(), 2);
+    }
+}
+
+/// Also with `--lenient`, which leaves lines out: each of these is known.
+#[test]
+fn keys_that_together_make_no_job_are_an_error_of_the_import() {
+    for (lines, words) in [
+        ("thinktime=100\nrate_iops=50", "load.pause"),
+        ("rate_iops=100\nrate=1m", "give one of them"),
+        ("rate_iops=inf", "load.rate = inf"),
+        ("rate_iops=-5", "load.rate = -5"),
+        ("numjobs=1000", "from 1 to 512"),
+        ("verify=crc32c\ndedupe_percentage=50", "verify or dedupe"),
+    ] {
+        for lenient in [false, true] {
+            let error = fio(&format!("\n[a]\nrw=randread\n{lines}\n"), lenient).unwrap_err().to_string();
+            assert!(error.starts_with("job 'a', line 2: ") && error.contains(words), "{lines}: {error}");
+        }
     }
 }
 
