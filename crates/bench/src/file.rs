@@ -1,5 +1,6 @@
 //! The file gateway over NFSv3, beside NFS-Ganesha (its VFS module on a directory in memory) in the
-//! same run. One plain client measures both, over TCP on the loopback.
+//! same run. One plain client measures both, over TCP on the loopback. Version 4.1 is measured
+//! beside version 3, and SMB beside a plain Samba.
 //!
 //! Stele serves a share on 6 file drives in memory. Its cache volume keeps two copies of every
 //! block; each is digested when it is written and verified when a drive is read. Ganesha's
@@ -13,20 +14,26 @@
 
 mod archiving;
 mod client;
+mod client41;
+mod limit;
 mod million;
 mod servers;
+mod smb;
+mod versions;
 
 use std::time::Instant;
 
 use crate::harness::{Bench, Unit};
 use crate::process::Usage;
 use client::{Call, NfsClient};
+use limit::LeastWork;
 use servers::{Ganesha, SteleFileServer};
 
 const RATE: Unit = Unit::more("op/s");
 const CPU: Unit = Unit::less("us/op");
 const MEMORY: Unit = Unit::less("MiB");
 const CPU_SUFFIX: &str = ", server CPU";
+const LIMIT_SUFFIX: &str = ", of what the machine allows";
 const PEER: &str = "Ganesha";
 
 /// Bytes of the file that is read and written.
@@ -45,6 +52,11 @@ struct Case {
     load: Load,
     rate: f64,
     cpu: f64,
+    /// Code of the cache volume.
+    code: &'static str,
+    /// How often the code stores what is written, where the rate is shown beside what the machine
+    /// allows.
+    copies: Option<f64>,
 }
 
 #[derive(Clone, Copy)]
@@ -73,13 +85,16 @@ enum Load {
     },
 }
 
+const MIRROR: &str = "mirror-2";
+const CODED: &str = "4+1";
+
 const fn data(name: &'static str, size: u32, count: u64, depth: u64) -> Case {
     let load = Load::Data { writes: false, stable: false, size, count, depth };
-    Case { name, load, rate: 1.5, cpu: 2.0 }
+    Case { name, load, rate: 1.5, cpu: 2.0, code: MIRROR, copies: None }
 }
 
 const fn names(name: &'static str, load: Load) -> Case {
-    Case { name, load, rate: 1.5, cpu: 1.0 }
+    Case { name, load, rate: 1.5, cpu: 1.0, code: MIRROR, copies: None }
 }
 
 impl Case {
@@ -94,6 +109,20 @@ impl Case {
     const fn marks(self, rate: f64, cpu: f64) -> Case {
         Case { rate, cpu, ..self }
     }
+
+    /// Whether `--case` selects one of its figures.
+    fn is_wanted(&self, bench: &Bench) -> bool {
+        bench.wants_any(self.name, ["", CPU_SUFFIX]) | (self.copies.is_some() && bench.wants(&self.limit()))
+    }
+
+    /// The name of the figure beside what the machine allows.
+    fn limit(&self) -> String {
+        format!("{}{LIMIT_SUFFIX}", self.name)
+    }
+
+    const fn stored(self, code: &'static str, copies: f64) -> Case {
+        Case { code, copies: Some(copies), ..self }
+    }
 }
 
 const CASES: &[Case] = &[
@@ -101,7 +130,8 @@ const CASES: &[Case] = &[
     data("4 KiB write, depth 32", 4 << 10, 30_000, 32).writing(false),
     data("4 KiB stable write, depth 32", 4 << 10, 20_000, 32).writing(true),
     data("256 KiB read, depth 8", LONG, 2000, 8).marks(1.5, 1.0),
-    data("256 KiB write, depth 8", LONG, 2000, 8).writing(false).marks(1.0, 1.0),
+    data("256 KiB write, depth 8", LONG, 2000, 8).writing(false).marks(1.0, 1.0).stored(MIRROR, 2.0),
+    data("256 KiB write, depth 8, cache of 4+1", LONG, 2000, 8).writing(false).marks(1.0, 1.0).stored(CODED, 1.25),
     data("4 KiB read, depth 1", 4 << 10, 5000, 1).marks(1.0, 1.0),
     data("4 KiB stable write, depth 1", 4 << 10, 3000, 1).writing(true).marks(1.0, 1.0),
     names("create, depth 1", Load::Create { depth: 1 }),
@@ -120,17 +150,19 @@ struct Ran {
     rate: f64,
     /// Microseconds of the server's time for an operation.
     cpu: f64,
+    /// The same of this program, the client.
+    client: f64,
 }
 
 const PEAK: &str = "memory of the server after all cases";
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     // Names first: the servers take root, and seconds to start.
-    let calls = CASES.iter().map(|case| case.name).chain([PING]);
-    let calls = calls.fold(false, |any, name| any | bench.wants_any(name, ["", CPU_SUFFIX]));
+    let calls = CASES.iter().fold(bench.wants_any(PING, ["", CPU_SUFFIX]), |any, case| any | case.is_wanted(bench));
+    let versions = versions::wants(bench);
     let few = bench.wants_any("", archiving::NAMES.into_iter().chain([PEAK])) || calls;
-    let many = million::wants(bench);
-    if !few && !many {
+    let (many, smb) = (million::wants(bench), smb::wants(bench));
+    if !few && !versions && !many && !smb {
         return Ok(());
     }
     servers::apart()?;
@@ -145,6 +177,13 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         archiving::run(bench, &stele)?;
         let peak = Usage::of(stele.process()).resident_peak_bytes as f64 / f64::from(1 << 20);
         bench.figure(PEAK, MEMORY, peak, None, None);
+    }
+    if versions {
+        bench.note("NFSv4.1 and version 3: the same share, the same client program, one connection each");
+        versions::run(bench, &SteleFileServer::start("1GiB")?)?;
+    }
+    if smb {
+        smb::run(bench)?;
     }
     million::run(bench)
 }
@@ -167,21 +206,8 @@ impl Side {
         Ok(side)
     }
 
-    fn random(&mut self) -> u64 {
-        // xorshift64: the same offsets for both servers.
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        self.seed
-    }
-
     fn measured(&mut self, count: u64, act: impl FnOnce(&mut NfsClient) -> Result<(), String>) -> Result<Ran, String> {
-        let before = Usage::of(self.process).cpu_nanoseconds;
-        let begun = Instant::now();
-        act(&mut self.client)?;
-        let elapsed = begun.elapsed().as_secs_f64();
-        let spent = Usage::of(self.process).cpu_nanoseconds - before;
-        Ok(Ran { rate: count as f64 / elapsed, cpu: spent as f64 / 1e3 / count as f64 })
+        measured(self.process, count, || act(&mut self.client))
     }
 
     fn ping(&mut self, count: u64) -> Result<Ran, String> {
@@ -220,11 +246,7 @@ impl Side {
     }
 
     fn transfer(&mut self, writes: bool, stable: bool, size: u32, count: u64, depth: u64) -> Result<Ran, String> {
-        let places = LENGTH / u64::from(size);
-        let successive = size >= 64 << 10;
-        let offsets: Vec<u64> = (0..count)
-            .map(|index| if successive { index % places } else { self.random() % places } * u64::from(size))
-            .collect();
+        let offsets = offsets(&mut self.seed, size, count);
         let (file, data) = (self.file.clone(), content(size as usize));
         self.measured(count, |client| {
             client.many(count, depth, |index| {
@@ -254,6 +276,32 @@ impl Side {
     }
 }
 
+/// Measures `count` calls to the server of this process.
+fn measured(process: u32, count: u64, act: impl FnOnce() -> Result<(), String>) -> Result<Ran, String> {
+    let usage = || [Usage::of(process), Usage::own()].map(|usage| usage.cpu_nanoseconds);
+    let before = usage();
+    let begun = Instant::now();
+    act()?;
+    let elapsed = begun.elapsed().as_secs_f64();
+    let after = usage();
+    let each = |at: usize| after[at].saturating_sub(before[at]) as f64 / 1e3 / count as f64;
+    Ok(Ran { rate: count as f64 / elapsed, cpu: each(0), client: each(1) })
+}
+
+/// Where calls of one size go: long ones one after another, others at random.
+fn offsets(seed: &mut u64, size: u32, count: u64) -> Vec<u64> {
+    let places = LENGTH / u64::from(size);
+    let successive = size >= 64 << 10;
+    let mut random = || {
+        // xorshift64: the same offsets for both servers.
+        *seed ^= *seed << 13;
+        *seed ^= *seed >> 7;
+        *seed ^= *seed << 17;
+        *seed
+    };
+    (0..count).map(|index| if successive { index % places } else { random() % places } * u64::from(size)).collect()
+}
+
 fn name(index: u64) -> String {
     format!("small-{index:05}")
 }
@@ -270,35 +318,74 @@ fn beside_ganesha(bench: &mut Bench, stele: &SteleFileServer) -> Result<(), Stri
     // Nothing is archived while calls are measured.
     let mut ours = Side::new(stele.share("calls", "1GiB", "100000")?, stele.process())?;
     let mut theirs = Side::new(ganesha.mount()?, ganesha.process).map_err(|error| format!("{PEER}: {error}"))?;
-    let rounds = bench.rounds().min(ROUNDS_MAX);
-    let mut both = |name: &str, round: &dyn Fn(&mut Side) -> Result<Ran, String>, marks: (Option<f64>, Option<f64>)| {
-        if !bench.wants_any(name, ["", CPU_SUFFIX]) {
-            return Ok::<(), String>(());
-        }
-        let (mut our, mut their) = (Vec::new(), Vec::new());
-        for count in 0..=rounds {
-            let (us, them) = (
-                round(&mut ours).map_err(|error| format!("{name}: {error}"))?,
-                round(&mut theirs).map_err(|error| format!("{PEER}: {error}"))?,
-            );
-            // The first round of each fills caches.
-            if count > 0 {
-                our.push(us);
-                their.push(them);
-            }
-        }
-        let (peer_rate, peer_cpu) = (median(their.iter().map(|ran| ran.rate)), median(their.iter().map(|ran| ran.cpu)));
-        let rates: Vec<f64> = our.iter().map(|ran| ran.rate).collect();
-        let cpus: Vec<f64> = our.iter().map(|ran| ran.cpu).collect();
-        bench.figures(name, RATE, &rates, Some((PEER, peer_rate)), marks.0);
-        bench.figures(&format!("{name}{CPU_SUFFIX}"), CPU, &cpus, Some((PEER, peer_cpu)), marks.1);
-        Ok(())
+    let mut coded = match CASES.iter().filter(|case| case.code == CODED).any(|case| case.is_wanted(bench)) {
+        true => Some(Side::new(stele.coded_share("coded", "1GiB", CODED, "100000")?, stele.process())?),
+        false => None,
     };
-    both(PING, &|side| side.ping(10_000), (None, None))?;
+    let rounds = bench.rounds().min(ROUNDS_MAX);
+    let units = (RATE, CPU);
+    let ping = Comparison { name: PING, peer: PEER, units, marks: (None, None), rounds };
+    if bench.wants_any(PING, ["", CPU_SUFFIX]) {
+        compare(bench, &ping, &mut || ours.ping(10_000), &mut || theirs.ping(10_000))?;
+    }
+    let mut least = None;
     for case in CASES {
-        both(case.name, &|side| side.round(case.load), (Some(case.rate), Some(case.cpu)))?;
+        if !case.is_wanted(bench) {
+            continue;
+        }
+        let side = coded.as_mut().filter(|_| case.code == CODED).unwrap_or(&mut ours);
+        let comparison = Comparison { name: case.name, marks: (Some(case.rate), Some(case.cpu)), ..ping };
+        let ran = compare(bench, &comparison, &mut || side.round(case.load), &mut || theirs.round(case.load))?;
+        let Some(copies) = case.copies else { continue };
+        let work = match least.take() {
+            Some(work) => work,
+            None => {
+                let work = LeastWork::measure()?;
+                bench.note(&work.text());
+                work
+            }
+        };
+        let allowed = least.insert(work).rate(median(ran.iter().map(|ran| ran.client)), copies);
+        let rates: Vec<f64> = ran.iter().map(|ran| ran.rate).collect();
+        let reference = Some(("client, socket, digest and copies alone", allowed));
+        bench.figures(&case.limit(), RATE, &rates, reference, None);
     }
     Ok(())
+}
+
+/// A case on two sides.
+#[derive(Clone, Copy)]
+struct Comparison<'a> {
+    name: &'a str,
+    peer: &'a str,
+    /// Of rates, and of CPU times.
+    units: (Unit, Unit),
+    /// The ratios to reach.
+    marks: (Option<f64>, Option<f64>),
+    rounds: u32,
+}
+
+type Round<'a> = &'a mut dyn FnMut() -> Result<Ran, String>;
+
+/// Takes the rounds of both sides in turns, and reports rates and CPU times. Returns our rounds.
+fn compare(bench: &mut Bench, case: &Comparison, ours: Round, theirs: Round) -> Result<Vec<Ran>, String> {
+    let Comparison { name, peer, units, marks, rounds } = *case;
+    let (mut our, mut their) = (Vec::new(), Vec::new());
+    for count in 0..=rounds {
+        let us = ours().map_err(|error| format!("{name}: {error}"))?;
+        let them = theirs().map_err(|error| format!("{peer}: {error}"))?;
+        // The first round of each fills caches.
+        if count > 0 {
+            our.push(us);
+            their.push(them);
+        }
+    }
+    let (peer_rate, peer_cpu) = (median(their.iter().map(|ran| ran.rate)), median(their.iter().map(|ran| ran.cpu)));
+    let rates: Vec<f64> = our.iter().map(|ran| ran.rate).collect();
+    let cpus: Vec<f64> = our.iter().map(|ran| ran.cpu).collect();
+    bench.figures(name, units.0, &rates, Some((peer, peer_rate)), marks.0);
+    bench.figures(&format!("{name}{CPU_SUFFIX}"), units.1, &cpus, Some((peer, peer_cpu)), marks.1);
+    Ok(our)
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

@@ -134,6 +134,11 @@ impl Bench {
         }
     }
 
+    /// What `--case` gave.
+    pub fn pattern(&self) -> &str {
+        &self.options.pattern
+    }
+
     /// Number of rounds of each case.
     pub fn rounds(&self) -> u32 {
         self.options.rounds
@@ -196,7 +201,8 @@ impl Bench {
             true => value / theirs,
             false => theirs / value,
         });
-        let row = Row { bench: self.name, case, value, unit: unit.name, reference, ratio, target, spread };
+        let Unit { name: unit, more_is_better } = unit;
+        let row = Row { bench: self.name, case, value, unit, more_is_better, reference, ratio, target, spread };
         self.missed += usize::from(row.missed());
         if self.options.json {
             println!("{}", row.json());
@@ -277,7 +283,7 @@ pub fn rate(wanted: Duration, mut work: impl FnMut()) -> f64 {
 }
 
 /// The median, and (max - min) / median.
-fn median_and_spread(values: &[f64]) -> (f64, f64) {
+pub fn median_and_spread(values: &[f64]) -> (f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return (0.0, 0.0) };

@@ -25,10 +25,12 @@
 //! ratio (above 1: we are better, in either direction of the unit) and the spread of ours, (max -
 //! min) / median. [`Bench::figure`] reports further figures of the same work (CPU, memory).
 //! [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
+//! `--before` sets every case beside that of an older version of this program ([`before`]).
 
 mod archive;
 mod array;
 mod backup;
+mod before;
 mod block;
 mod catalog;
 mod codes;
@@ -44,6 +46,7 @@ mod s3;
 mod served;
 mod streams;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -65,7 +68,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
-    ("file", "the file gateway over NFS: calls beside NFS-Ganesha, archiving, retrieval", file::run),
+    ("file", "the file gateway over NFS and SMB, beside NFS-Ganesha and Samba; archiving, retrieval", file::run),
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
     ("large", "24 drives of 20 TB: opening after kill -9, the first write, memory", large::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
@@ -86,7 +89,8 @@ Examples:
   ./x bench
   ./x bench codes
   ./x bench codes --case '8+2 64 KiB' --json
-  ./x bench block --write-docs";
+  ./x bench block --write-docs
+  ./x bench array --case 'random read' --before ../before/target/release/stele-bench";
 
 /// Measure Stele beside its peers and limits
 #[derive(Parser)]
@@ -107,6 +111,10 @@ struct Arguments {
     /// Number of versions in the bench `archive` [default: 1000000].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1000..=100_000_000))]
     versions: Option<u64>,
+    /// Show the figures of an older version beside ours. PROGRAM is its stele-bench
+    /// (CONTRIBUTING.md, "Compare with an older version").
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["versions", "write_docs"])]
+    before: Option<PathBuf>,
     /// Exit with 1 if a target is missed.
     #[arg(long)]
     check: bool,
@@ -135,6 +143,10 @@ fn main() -> ExitCode {
     {
         return catalog::child(path, first).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
+    if given == [served::cleaner::CHILD] {
+        served::cleaner::child();
+        return ExitCode::SUCCESS;
+    }
     let arguments = Arguments::parse();
     let Some(name) = arguments.name.as_deref() else {
         print!("{}", list());
@@ -157,7 +169,11 @@ fn main() -> ExitCode {
     };
     let mut bench = Bench::new(name, options);
     eprintln!("{}", process::machine());
-    if let Err(reason) = run(&mut bench) {
+    let ran = match arguments.before {
+        Some(program) => before::run(&mut bench, &program),
+        None => run(&mut bench),
+    };
+    if let Err(reason) = ran {
         eprintln!("bench: {name} stopped: {reason}");
         return ExitCode::FAILURE;
     }

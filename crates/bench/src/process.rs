@@ -30,6 +30,67 @@ impl Usage {
     }
 }
 
+/// A process with all below it.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tree {
+    /// Nanoseconds of CPU time of those that run, and of those that ended and were waited for. The
+    /// kernel rounds the latter down to 10 ms for each process that waited.
+    pub cpu_nanoseconds: u64,
+    /// How many run.
+    pub processes: usize,
+}
+
+impl Tree {
+    pub fn of(process: u32) -> Tree {
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let all: Vec<Stat> = entries
+            .filter_map(|entry| {
+                let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+                Stat::read(number, &fs::read_to_string(entry.path().join("stat")).ok()?)
+            })
+            .collect();
+        let mut below: Vec<&Stat> = all.iter().filter(|stat| stat.process == process).collect();
+        let mut at = 0;
+        while let Some(parent) = below.get(at).map(|stat| stat.process) {
+            below.extend(all.iter().filter(|stat| stat.parent == parent));
+            at += 1;
+        }
+        let spent = |stat: &&Stat| Usage::of(stat.process).cpu_nanoseconds + stat.waited_for;
+        Tree { cpu_nanoseconds: below.iter().map(spent).sum(), processes: below.len() }
+    }
+}
+
+/// What a line of `/proc/PID/stat` says.
+#[derive(PartialEq, Eq, Debug)]
+struct Stat {
+    process: u32,
+    parent: u32,
+    /// Nanoseconds of its children that ended and that it waited for.
+    waited_for: u64,
+}
+
+impl Stat {
+    /// Nanoseconds of a tick (USER_HZ), 100 a second with every kernel.
+    const TICK: u64 = 10_000_000;
+
+    fn read(process: u32, text: &str) -> Option<Stat> {
+        // The name, in brackets, may hold any character.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let waited_for = (number(13)? + number(14)?) * Stat::TICK;
+        Some(Stat { process, parent: u32::try_from(number(1)?).ok()?, waited_for })
+    }
+}
+
+/// When a process began, in ticks of the kernel: another process of the same number began later.
+/// None if it has ended, although its parent may not have waited for it yet.
+pub fn began(process: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let runs = !matches!(fields.next()?, "Z" | "X");
+    runs.then(|| fields.nth(18)?.parse().ok()).flatten()
+}
+
 /// Memory of a process now that no file stands behind, in bytes.
 pub fn anonymous(process: u32) -> u64 {
     kilobytes(&process.to_string(), "RssAnon:")
@@ -71,4 +132,29 @@ pub fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{processor}, {cpus} CPUs, {} GiB, Linux {}", machine_memory() >> 30, kernel.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_brackets_and_blanks_moves_no_field_of_a_process() {
+        let fields = "S 7 1 1 0 -1 4194304 9 8 7 6 50 60 3 4 20 0 1 0 100 1000 1";
+        for name in ["smbd", "a b) c", ") S 9 9"] {
+            let stat = Stat::read(12, &format!("12 ({name}) {fields}\n"));
+            assert_eq!(stat, Some(Stat { process: 12, parent: 7, waited_for: 7 * Stat::TICK }), "{name}");
+        }
+        assert_eq!(Stat::read(12, "12 (smbd) S 7"), None);
+    }
+
+    #[test]
+    fn a_tree_counts_a_child_while_it_runs() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let tree = Tree::of(std::process::id());
+        assert!(began(child.id()) > began(1) && tree.processes >= 2, "{tree:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(began(child.id()), None);
+    }
 }

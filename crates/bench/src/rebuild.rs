@@ -1,16 +1,19 @@
-//! The rate of a rebuild and the critical share after two losses, against the number of drives; the
-//! rate of a scrub; and what hosts and a rebuild are to each other. The real array on modelled hard
-//! drives in virtual time, with the same digits in every run. With `--write-docs` a whole
-//! run also writes `docs/rebuild.md`.
+//! What drives allow, and what the array makes of it, against the number of drives. The rate of a
+//! rebuild, and the critical share after two losses. The rates of a scrub, of copying back to a new
+//! drive, and of emptying one that leaves. What hosts and a rebuild are to each other.
+//!
+//! The real array runs on modelled hard drives in virtual time, with the same digits in every run.
+//! With `--write-docs` a whole run also writes `docs/rebuild.md`.
 //!
 //! Contents are zeros, so that only time is simulated at scale. The drives hold little, spread over
 //! their whole stroke, so that hundreds fit into memory.
 
+mod changed;
 mod drives;
 mod hosts;
 mod sustained;
 
-use stele_array::{Command, DriveHealth, OpenOptions, PoolStatus};
+use stele_array::{Command, DriveHealth, OpenOptions, PoolStatus, Progress};
 use stele_ground::{Bytes, Duration, GIB, MIB, VolumeId};
 use stele_media::{Buffer, Op};
 use stele_sim::virtual_pool::{PoolPlan, VirtualPool};
@@ -125,19 +128,24 @@ impl Measured {
         pool.command(Command::Checkpoint).map(drop)
     }
 
-    /// The rate at which the rebuild under way, or about to begin, goes on.
-    fn rebuild(&mut self) -> Result<f64, String> {
+    /// The rate at which work that is under way, or about to begin, goes on.
+    fn sustained(&mut self, work: &str, of: impl Fn(&PoolStatus) -> Option<Progress>) -> Result<f64, String> {
         let (mut sustained, mut rate) = (Sustained::default(), None);
         let limit = self.pool.machine.now + HOUR;
         while rate.is_none() && self.pool.machine.now < limit {
             self.pool.pass(MOMENT);
-            let status = self.pool.status()?;
-            rate = sustained.look(&status, self.pool.machine.now);
-            if status.rebuild.is_none() && sustained.is_within() {
-                return Err(format!("{} drives hold too little to measure a rebuild", self.drives));
+            let progress = of(&self.pool.status()?);
+            rate = sustained.look(progress.as_ref(), self.pool.machine.now);
+            if progress.is_none() && sustained.is_within() {
+                return Err(format!("{} drives hold too little to measure {work}", self.drives));
             }
         }
-        rate.ok_or_else(|| "no rebuild came to its end".into())
+        rate.ok_or_else(|| format!("{work} did not come to its end within an hour"))
+    }
+
+    /// The rate of a rebuild.
+    fn rebuild(&mut self) -> Result<f64, String> {
+        self.sustained("a rebuild", |status| status.rebuild)
     }
 
     fn lose(&mut self) -> Result<Lost, String> {
@@ -174,15 +182,6 @@ impl Measured {
         Ok(HELD as f64 / took)
     }
 
-    /// Bytes a second of what a drive holds that move away while it leaves, from the command to the
-    /// moment when the pool is without it.
-    fn leave(&mut self) -> Result<f64, String> {
-        let begun = self.pool.machine.now;
-        self.pool.command(Command::RemoveDrive { drive: 0 })?;
-        self.pool.until(Duration::from_millis(100), MOST, |status| !status.removed.is_empty())?;
-        Ok(HELD as f64 / self.pool.machine.now.since(begun).as_secs_f64())
-    }
-
     /// Hosts at half of the drives' highest rate, without a rebuild and beside one.
     fn beside(drives: usize) -> Result<Beside, String> {
         // Nothing is rebuilt for a minute, so that the hosts' times without that are known.
@@ -209,19 +208,20 @@ fn even_share(drives: usize) -> f64 {
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     let rate = drives::sequential_rate() / MIB as f64;
     let mut page = HEAD.replace("RATE", &format!("{rate:.1}"));
+    let mut changes = String::new();
     for drives in CASES {
         let case = format!("{drives} drives");
         if bench.wants_any(&case, LOST) {
             page.push_str(&lost(bench, &case, drives)?);
         }
-        let leaves = format!("{case}, one leaves: moved");
-        if bench.wants(&leaves) {
-            let rate = Measured::new(drives, Duration(0))?.leave()? / MIB as f64;
-            let allowed = Some(("what the drives allow", limit(drives) / MIB as f64));
-            bench.figure(&leaves, Unit::more("MiB/s"), rate, allowed, Some(0.7));
+        if bench.wants_any(&case, changed::ENDS) {
+            changes.push_str(&changed::cases(bench, &case, drives)?);
         }
     }
     page.push_str(MIDDLE);
+    page.push_str(&changes);
+    page.push_str(changed::BELOW);
+    page.push_str(BESIDE);
     for drives in CASES {
         let case = format!("{drives} drives beside hosts");
         if bench.wants_any(&case, BESIDE_HOSTS) {
@@ -335,6 +335,13 @@ const MIDDLE: &str = "
   none is left.
 - **Scrub** is what a scrub reads of each drive in a second, and its share of the sequential rate.
 
+## A new drive, and one that leaves
+
+| drives | copied back MiB/s | limit MiB/s | share | hours for 20 TB | moved MiB/s | limit MiB/s | share | hours for 20 TB |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+";
+
+const BESIDE: &str = "
 ## Beside hosts
 
 Hosts read 4 KiB at random places and times, at half of the rate that the whole pool reaches with 16

@@ -1,14 +1,35 @@
-//! The release `stele` beside this program, served in a directory in memory.
+//! The release `stele` beside this program, served in a directory in memory; processes and
+//! directories that end with this program, however it ends.
+
+pub mod cleaner;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A child process that ends together with its owner.
+/// A child process that ends together with its owner, and with this program.
 pub struct Guarded(pub Child);
+
+impl Guarded {
+    pub fn new(child: Child) -> Guarded {
+        cleaner::begun(child.id());
+        Guarded(child)
+    }
+
+    /// Asks the process to end, and waits for so long; then it is killed.
+    pub fn end_within(mut self, longest: Duration) {
+        let _ = Command::new("kill").arg(self.0.id().to_string()).stderr(Stdio::null()).status();
+        let begun = Instant::now();
+        while matches!(self.0.try_wait(), Ok(None)) && begun.elapsed() < longest {
+            sleep(Duration::from_millis(10));
+        }
+    }
+}
 
 impl Drop for Guarded {
     fn drop(&mut self) {
@@ -22,6 +43,7 @@ pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     pub fn new(name: &str) -> Result<Scratch, String> {
+        cleaner::start();
         let path = PathBuf::from(format!("/dev/shm/stele-bench-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
@@ -32,6 +54,17 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Refuses a bench where a program is not installed. `programs` have the packages of Debian that
+/// hold them.
+pub fn installed(programs: &[(&str, &str)]) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_missing = |program: &str| !std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    match programs.iter().find(|(program, _)| is_missing(program)) {
+        Some((program, package)) => Err(format!("{program} is not installed; Debian: apt-get install {package}")),
+        None => Ok(()),
     }
 }
 
@@ -89,7 +122,7 @@ impl Node {
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
         let output = child.stdout.take().ok_or("the server has no output")?;
-        self.server = Some(Guarded(child));
+        self.server = Some(Guarded::new(child));
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line).map_err(|error| error.to_string())?;
         serde_json::from_str(&line).map_err(|_| {
@@ -137,5 +170,17 @@ impl Node {
     pub fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
         let said = self.run(&[arguments, &["--json"]].concat())?;
         serde_json::from_slice(&said).map_err(|error| format!("stele {arguments:?}: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_named_with_its_package() {
+        assert_eq!(installed(&[("sh", "dash")]), Ok(()));
+        let missing = installed(&[("sh", "dash"), ("no-such-peer", "peers")]);
+        assert_eq!(missing, Err("no-such-peer is not installed; Debian: apt-get install peers".to_owned()));
     }
 }

@@ -13,6 +13,10 @@ fn options_that_do_not_fit_a_bench_are_refused() {
         assert_eq!(misfit(&name, &arguments).as_deref(), expected, "{line}");
     }
     assert!(Arguments::try_parse_from(["./x bench", "block", "--write-docs", "--case", "read"]).is_err());
+    for other in [["--write-docs"].as_slice(), &["--versions", "5000"]] {
+        let line = ["./x bench", "archive", "--before", "older"].iter().chain(other);
+        assert!(Arguments::try_parse_from(line).is_err(), "{other:?}");
+    }
 }
 
 #[test]

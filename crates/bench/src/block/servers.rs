@@ -83,7 +83,7 @@ struct Listening {
 
 fn listening(mut command: Command, transport: &str, socket: &Path, port: u16) -> Result<Listening, String> {
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let child = Guarded(child.map_err(|error| format!("cannot start {command:?}: {error}"))?);
+    let child = Guarded::new(child.map_err(|error| format!("cannot start {command:?}: {error}"))?);
     let url = match transport {
         "tcp" => format!("nbd://127.0.0.1:{port}/"),
         _ => format!("nbd+unix:///?socket={}", socket.display()),

@@ -5,8 +5,11 @@ use std::collections::HashMap;
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
 
-const MOUNT: (u32, u32) = (100_005, 3);
-const NFS: (u32, u32) = (100_003, 3);
+/// A program of remote calls, and its version.
+pub type Program = (u32, u32);
+
+const MOUNT: Program = (100_005, 3);
+const NFS: Program = (100_003, 3);
 
 const NULL: u32 = 0;
 const GETATTR: u32 = 1;
@@ -27,8 +30,8 @@ const ATTRIBUTES: usize = 84;
 
 /// A call's procedure and arguments.
 pub struct Call {
-    procedure: u32,
-    arguments: Vec<u8>,
+    pub procedure: u32,
+    pub arguments: Vec<u8>,
 }
 
 pub struct NfsClient {
@@ -39,11 +42,11 @@ pub struct NfsClient {
     reply: Vec<u8>,
 }
 
-fn word(bytes: &mut Vec<u8>, value: u32) {
+pub fn word(bytes: &mut Vec<u8>, value: u32) {
     bytes.extend(value.to_be_bytes());
 }
 
-fn opaque(bytes: &mut Vec<u8>, data: &[u8]) {
+pub fn opaque(bytes: &mut Vec<u8>, data: &[u8]) {
     word(bytes, data.len() as u32);
     bytes.extend(data);
     bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -134,7 +137,8 @@ impl NfsClient {
         Ok(client)
     }
 
-    fn connect(port: u16) -> Result<NfsClient, String> {
+    /// A connection without a mounted export.
+    pub fn connect(port: u16) -> Result<NfsClient, String> {
         let failed = |error: std::io::Error| format!("no connection to port {port}: {error}");
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
@@ -146,7 +150,7 @@ impl NfsClient {
         &self.root
     }
 
-    fn send(&mut self, program: (u32, u32), call: &Call) -> Result<(), String> {
+    pub fn send(&mut self, program: Program, call: &Call) -> Result<(), String> {
         self.number += 1;
         let mut message = Vec::with_capacity(call.arguments.len() + 96);
         word(&mut message, 0);
@@ -166,7 +170,7 @@ impl NfsClient {
     }
 
     /// The next reply: what follows the status of the remote call.
-    fn receive(&mut self) -> Result<Reply<'_>, String> {
+    pub fn receive(&mut self) -> Result<Reply<'_>, String> {
         self.receive_numbered().map(|(_, reply)| reply)
     }
 
@@ -353,13 +357,13 @@ enum Next {
 pub struct Reply<'a>(&'a [u8]);
 
 impl<'a> Reply<'a> {
-    fn word(&mut self) -> Result<u32, String> {
+    pub fn word(&mut self) -> Result<u32, String> {
         let (first, rest) = self.0.split_first_chunk().ok_or("a reply ends early")?;
         self.0 = rest;
         Ok(u32::from_be_bytes(*first))
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], String> {
         let (data, rest) = self.0.split_at_checked(length).ok_or("a reply ends early")?;
         self.0 = rest;
         Ok(data)
@@ -371,7 +375,7 @@ impl<'a> Reply<'a> {
         self.take(if follows { length } else { 0 }).map(drop)
     }
 
-    fn opaque(&mut self) -> Result<&'a [u8], String> {
+    pub fn opaque(&mut self) -> Result<&'a [u8], String> {
         let length = self.word()? as usize;
         let data = self.0.get(..length).ok_or("a reply ends early")?;
         self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::client::NfsClient;
-use crate::served::{Guarded, Node, Scratch};
+use super::client41::Nfs41Client;
+use crate::served::{Guarded, Node, Scratch, installed};
 
 const NFS_PORT: u16 = 22_049;
 const MOUNT_PORT: u16 = 22_050;
+/// The programs of the peer, with the packages of Debian that hold them.
+const PEER: [(&str, &str); 2] = [("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"), ("rpcbind", "rpcbind")];
 /// Tells this program that it runs in namespaces of its own.
 const APART: &str = "STELE_BENCH_APART";
 
@@ -22,6 +25,7 @@ pub fn apart() -> Result<(), String> {
     if std::env::var_os(APART).is_some() {
         return Ok(());
     }
+    installed(&[("unshare", "util-linux"), ("ip", "iproute2")])?;
     let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let prepare = "ip link set lo up && mount -t tmpfs tmpfs /run && mkdir /run/ganesha && exec \"$0\" \"$@\"";
     let error = Command::new("unshare")
@@ -38,13 +42,17 @@ pub struct SteleFileServer(Node);
 impl SteleFileServer {
     /// A server on 6 drives of this size; objects are on 2+1.
     pub fn start(size: &str) -> Result<SteleFileServer, String> {
+        let mut node = SteleFileServer::prepare(size, &[("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n")])?;
+        node.serve()?;
+        Ok(SteleFileServer(node))
+    }
+
+    /// The data directory of such a server, with these changes in its configuration.
+    pub fn prepare(size: &str, changes: &[(&str, &str)]) -> Result<Node, String> {
         let drives: Vec<String> = (0..6).map(|number| format!("d{number}.img@{number}")).collect();
         let mut create = vec!["--size", size, "--data", "2+1", "--spare", "1"];
         drives.iter().for_each(|drive| create.extend(["--drive", drive]));
-        let name = format!("file-{size}");
-        let mut node = Node::create(&name, &create, &[("[nfs]\n", "[nfs]\nlisten = \"127.0.0.1:0\"\n")])?;
-        node.serve()?;
-        Ok(SteleFileServer(node))
+        Node::create(&format!("file-{size}"), &create, changes)
     }
 
     pub fn process(&self) -> u32 {
@@ -65,20 +73,39 @@ impl SteleFileServer {
 
     /// Makes a share whose files are archived after `idle` seconds, and mounts it.
     pub fn share(&self, name: &str, cache: &str, idle: &str) -> Result<NfsClient, String> {
-        let create = ["share", "create", name, "--cache", cache, "--squash", "none", "--mode", "0777"];
-        self.run(&[&create[..], &["--archive-after", idle]].concat())?;
+        self.coded_share(name, cache, "mirror-2", idle)
+    }
+
+    /// As [`SteleFileServer::share`], with a code of the cache volume.
+    pub fn coded_share(&self, name: &str, cache: &str, code: &str, idle: &str) -> Result<NfsClient, String> {
+        self.run(&create_share(name, cache, code, idle))?;
         self.mount(name)
     }
 
     pub fn mount(&self, name: &str) -> Result<NfsClient, String> {
-        let port = self.status(name)?["nfs_port"].as_u64().and_then(|port| u16::try_from(port).ok());
-        let port = port.ok_or("the server serves no NFS")?;
+        let port = self.port(name)?;
         NfsClient::mount(port, port, &format!("/{name}"))
+    }
+
+    /// Mounts a share with version 4.1.
+    pub fn mount41(&self, name: &str) -> Result<Nfs41Client, String> {
+        Nfs41Client::mount(self.port(name)?, name)
+    }
+
+    fn port(&self, name: &str) -> Result<u16, String> {
+        let port = self.status(name)?["nfs_port"].as_u64().and_then(|port| u16::try_from(port).ok());
+        port.ok_or_else(|| "the server serves no NFS".to_owned())
     }
 
     pub fn status(&self, name: &str) -> Result<Value, String> {
         self.0.ask(&["share", "status", name])
     }
+}
+
+/// The command that makes a share whose files are archived after `idle` seconds.
+pub fn create_share<'a>(name: &'a str, cache: &'a str, code: &'a str, idle: &'a str) -> Vec<&'a str> {
+    let volume = ["--cache", cache, "--cache-code", code, "--archive-after", idle];
+    [&["share", "create", name, "--squash", "none", "--mode", "0777"][..], &volume].concat()
 }
 
 /// NFS-Ganesha, with a directory in memory through its VFS module.
@@ -91,6 +118,7 @@ pub struct Ganesha {
 
 impl Ganesha {
     pub fn start() -> Result<Ganesha, String> {
+        installed(&PEER)?;
         let dir = Scratch::new("ganesha")?;
         let export = dir.0.join("export");
         fs::create_dir(&export).map_err(|error| error.to_string())?;
@@ -107,7 +135,7 @@ impl Ganesha {
         fs::write(&file, config).map_err(|error| error.to_string())?;
         let silent = |command: &mut Command| -> Result<Guarded, String> {
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            child.map(Guarded).map_err(|error| format!("cannot start {command:?}: {error}"))
+            child.map(Guarded::new).map_err(|error| format!("cannot start {command:?}: {error}"))
         };
         let mapper = silent(Command::new("rpcbind").args(["-f", "-w"]))?;
         wait_for(111, "rpcbind")?;

@@ -9,6 +9,7 @@ pub struct Row {
     pub case: String,
     pub value: f64,
     pub unit: &'static str,
+    pub more_is_better: bool,
     /// The peer or limit, with its figure in the same unit.
     pub reference: Option<(String, f64)>,
     /// A ratio above 1 is better than the reference.
@@ -62,6 +63,7 @@ impl Row {
             "case": self.case,
             "value": self.value,
             "unit": self.unit,
+            "more_is_better": self.more_is_better,
             "reference": self.reference.as_ref().map(|(name, _)| name),
             "reference_value": self.reference.as_ref().map(|(_, value)| value),
             "ratio": self.ratio,

@@ -12,6 +12,7 @@ fn row(value: f64, unit: Unit, theirs: f64, target: f64) -> Row {
         case: "c".into(),
         value,
         unit: unit.name,
+        more_is_better: unit.more_is_better,
         reference,
         ratio: Some(ratio),
         target: Some(target),
@@ -100,6 +101,7 @@ fn a_row_reads_the_same_in_both_forms() {
     let row = row(120.0, Unit::more("GB/s"), 60.0, 1.0);
     let parsed: serde_json::Value = serde_json::from_str(&row.json()).unwrap();
     assert_eq!((parsed["ratio"].as_f64(), parsed["reference"].as_str()), (Some(2.0), Some("peer")));
+    assert_eq!(parsed["more_is_better"], true);
     for part in ["120", "GB/s", "2.00", "met", "60.0 peer"] {
         assert!(row.line().contains(part), "{} lacks {part}", row.line());
     }

@@ -1,7 +1,8 @@
 //! The modelled drives of the measurements, and what they can do at best.
 
-use stele_ground::{Bytes, Dice, Duration, Instant, MIB};
-use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec, Model, SECTOR};
+use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant, MIB};
+use stele_media::Geometry;
+use stele_media::simulated::{CommandWork, HardDrive, HardDriveSpec, Model, SECTOR, SimulatedDrive};
 
 /// Bytes of a drive: units are then 4 MiB, and neighbouring strips of a row as many.
 pub const SIZE: Bytes = Bytes(32 << 30);
@@ -53,6 +54,12 @@ impl Model for Spread {
 
 pub fn model(mut dice: Dice) -> Box<dyn Model> {
     Box::new(Spread(HardDrive::new(Spread::SPEC, &mut dice)))
+}
+
+/// A new drive, like those of the pool.
+pub fn blank() -> SimulatedDrive {
+    let geometry = Geometry { size: SIZE, block: Bytes(BLOCK as u64) };
+    SimulatedDrive::new(geometry, Bytes(BLOCK as u64), model(Dice::new(1)))
 }
 
 /// Bytes a second that a drive reads in one go, on average over the stroke.

@@ -98,7 +98,7 @@ pub fn beside(pool: &mut VirtualPool, hosts: &mut Hosts) -> Result<(f64, Duratio
     while pool.machine.now < limit {
         hosts.pass(pool, Duration::from_millis(100))?;
         let was_within = sustained.is_within();
-        let rate = sustained.look(&pool.status()?, pool.machine.now);
+        let rate = sustained.look(pool.status()?.rebuild.as_ref(), pool.machine.now);
         if !was_within && sustained.is_within() {
             // What was answered before the window does not count.
             hosts.took.clear();

@@ -1,6 +1,6 @@
-//! The rate of a rebuild between its beginning and its end, which take as long for any content.
+//! The rate of long work between its beginning and its end, which take as long for any content.
 
-use stele_array::PoolStatus;
+use stele_array::Progress;
 use stele_ground::Instant;
 
 const BEGIN: f64 = 0.15;
@@ -8,7 +8,7 @@ const END: f64 = 0.85;
 
 #[derive(Default)]
 pub struct Sustained {
-    /// When the window began, and bytes restored until then.
+    /// When the window began, and bytes done until then.
     begun: Option<(Instant, u64)>,
 }
 
@@ -18,8 +18,8 @@ impl Sustained {
     }
 
     /// Bytes a second, once the window has ended.
-    pub fn look(&mut self, status: &PoolStatus, now: Instant) -> Option<f64> {
-        let progress = status.rebuild.as_ref()?;
+    pub fn look(&mut self, progress: Option<&Progress>, now: Instant) -> Option<f64> {
+        let progress = progress?;
         let share = progress.done.0 as f64 / progress.total.0.max(1) as f64;
         match self.begun {
             None if share >= BEGIN => {

@@ -102,6 +102,7 @@ fn launch(program: &Path, dir: &Path) -> Result<(Child, Value), String> {
         .stderr(log)
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    crate::served::cleaner::begun(child.id());
     let mut line = String::new();
     let output = child.stdout.take().ok_or("the server has no output")?;
     BufReader::new(output).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
