@@ -23,6 +23,8 @@ const OFFICER_VARIABLE: &str = "STELE_OFFICER";
 
 /// Time without an answer after which a command that only reads says that it waits.
 const SILENCE: Duration = Duration::from_secs(5);
+/// The same for one that changes something. It may wait for drives, or for what it changes.
+const SILENCE_OF_CHANGES: Duration = Duration::from_secs(60);
 
 /// The officer whose key this command was given with `--officer`. Calls that only read show it
 /// beside them.
@@ -213,11 +215,7 @@ pub async fn call_on<C: Call>(socket: &Path, sender: &mut Sender, call: &C) -> O
 
 async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
     let answered = async { call_on(socket, &mut connect(socket).await?, call).await };
-    match C::READS {
-        true => patiently(SILENCE, answered, || eprintln!("stele: {}", silence(socket))).await,
-        // Such a call may take long: it waits for drives, or for what it changes.
-        false => answered.await,
-    }
+    patiently(patience(C::READS), answered, || eprintln!("stele: {}", silence(socket, C::READS))).await
 }
 
 /// Waits for an answer, and says so once where it takes longer than `silence`.
@@ -232,13 +230,20 @@ async fn patiently<T>(silence: Duration, answer: impl Future<Output = T>, say: i
     }
 }
 
-fn silence(socket: &Path) -> String {
-    format!(
-        "the server at {} has given no answer for {} s, and is waited for; its log says why, as where it may open no \
-         further file (`stele doctor`), or its drives do not answer",
-        socket.display(),
-        SILENCE.as_secs()
-    )
+fn patience(reads: bool) -> Duration {
+    if reads { SILENCE } else { SILENCE_OF_CHANGES }
+}
+
+fn silence(socket: &Path, reads: bool) -> String {
+    let why = match reads {
+        true => "its log says why, as where it may open no further file (`stele doctor`), or its drives do not answer",
+        false => {
+            "what was asked may take so long, and goes on if this command is ended; `stele pool status` says whether the \
+             server answers"
+        }
+    };
+    let seconds = patience(reads).as_secs();
+    format!("the server at {} has given no answer for {seconds} s, and is waited for; {why}", socket.display())
 }
 
 #[cfg(test)]
@@ -253,8 +258,15 @@ mod tests {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let late = patiently(Duration::ZERO, async { answered.await.unwrap() }, || answer.send(2).unwrap());
         assert_eq!(late.await, 2, "the answer comes only once the wait is told");
-        let said = silence(Path::new("/srv/stele.sock"));
+        let said = silence(Path::new("/srv/stele.sock"), true);
         assert!(said.contains("/srv/stele.sock") && said.contains("for 5 s"), "{said}");
+    }
+
+    /// It would wait without a word for a server that hangs.
+    #[test]
+    fn a_command_that_changes_something_says_after_a_minute_that_it_waits() {
+        let said = silence(Path::new("/srv/stele.sock"), false);
+        assert!(said.contains("for 60 s") && said.contains("goes on if this command is ended"), "{said}");
     }
 
     #[test]

@@ -119,6 +119,11 @@ impl Failure {
         if self.next.is_empty() { self.error.clone() } else { format!("{}; {}", self.error, self.next) }
     }
 
+    /// Adds the next step if it has none.
+    pub fn or_next(self, next: impl Into<String>) -> Failure {
+        if self.next.is_empty() { self.next(next) } else { self }
+    }
+
     /// Adds the next step.
     pub fn next(mut self, next: impl Into<String>) -> Failure {
         self.next = next.into();
@@ -239,7 +244,7 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
     let kind = match error.kind() {
         std::io::ErrorKind::NotFound => Kind::Missing,
         std::io::ErrorKind::PermissionDenied => Kind::Refused,
-        std::io::ErrorKind::StorageFull => Kind::Full,
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Kind::Full,
         std::io::ErrorKind::AlreadyExists => Kind::Exists,
         std::io::ErrorKind::BrokenPipe => Kind::Unread,
         // A directory in the place of a file, or a file in the place of a directory.
@@ -253,6 +258,8 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
     let failure = Failure::new(kind, format!("cannot {what} {}: {said}", path.display()));
     match error.kind() {
         std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
+        std::io::ErrorKind::StorageFull => failure.next("make room on the file system there; `df` shows it"),
+        std::io::ErrorKind::QuotaExceeded => failure.next("make room there, or raise the disk quota of this user"),
         std::io::ErrorKind::IsADirectory => failure.next("name a file there, and no directory"),
         std::io::ErrorKind::NotADirectory => failure.next("a part of this path is a file, and no directory"),
         _ => failure,
@@ -298,6 +305,28 @@ mod tests {
                 (Kind::Exists, "cannot write a.key: it is there already")
             );
         }
+    }
+
+    #[test]
+    fn a_disk_without_room_is_full_and_has_a_next_step() {
+        use std::io::Error;
+        for (code, next) in [(libc::ENOSPC, "make room on the file system"), (libc::EDQUOT, "disk quota")] {
+            let failure = io_failure("write", std::path::Path::new("exports.json"), &Error::from_raw_os_error(code));
+            assert!(failure.kind == Kind::Full && failure.next.contains(next), "{failure}");
+        }
+    }
+
+    /// Another folder for a socket helps nothing where the file system takes no writes.
+    #[test]
+    fn a_next_step_that_follows_from_the_error_is_kept() {
+        use std::io::{Error, ErrorKind};
+        let told = |kind: ErrorKind| {
+            let error = Error::from(kind);
+            io_failure("make the socket", std::path::Path::new("stele.sock"), &error).or_next("set another path").next
+        };
+        assert_eq!(told(ErrorKind::ReadOnlyFilesystem), READ_ONLY_NEXT);
+        assert!(told(ErrorKind::StorageFull).contains("make room"));
+        assert_eq!(told(ErrorKind::NotFound), "set another path");
     }
 
     /// As SEMANTICS/json.md says, whatever the command.

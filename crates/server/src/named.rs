@@ -198,6 +198,24 @@ fn is_blank(path: &Path) -> bool {
     })
 }
 
+/// Refuses a drive with the label of another pool before it is attached. What the pool itself
+/// refuses stands in its status as a rejected drive until the server ends.
+pub fn refuse_of_other_pool(path: &Path, pool: &str) -> Outcome<()> {
+    let Some(label) = label_at(path) else { return Ok(()) };
+    let theirs = &label.configuration;
+    let owner = theirs.whole_pool().to_string();
+    if owner == pool {
+        return Ok(());
+    }
+    let shown = path.display();
+    let (kept, next) = match theirs.protected {
+        true => (", which holds retained records", "open that pool, or name another drive"),
+        false => ("", "name another drive; if that pool is not needed any more: `stele drive wipe PATH --pool ID`"),
+    };
+    let message = format!("{shown} belongs to pool '{}' ({owner}){kept}", theirs.name);
+    Err(Failure::new(Kind::Refused, message).next(next))
+}
+
 /// Whether the pool may have the drive at a path, after a command that failed.
 pub fn may_be_member(path: &Path, status: &StatusView) -> bool {
     let mut in_part = status.drives.iter().filter(|drive| drive.is_in_part());

@@ -16,6 +16,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// The longest line of the log, in bytes: a library's message may quote the request.
 const LINE_MAX: usize = 8 << 10;
+/// What begins the next step of a failure, on a line of its own where it is shown to people.
+const NEXT: &str = "\n  next: ";
 
 /// How long a process waits at its end for threads that it no longer needs: they may look up names
 /// on a network that is away, or wait for a program that asks drives.
@@ -33,6 +35,7 @@ impl<W: std::io::Write> std::io::Write for OneLine<W> {
             true => format!("... ({} bytes)", line.len()),
             false => String::new(),
         };
+        let text = text.replace(NEXT, "; ");
         self.0.write_all(format!("{}{cut}\n", Shown(&text)).as_bytes())?;
         Ok(line.len())
     }
@@ -183,6 +186,14 @@ mod tests {
         for level in ["warning", "verbose", "info,stele_array", "stele_array=", "stele_array=debgu", "a=b=c"] {
             assert!(!names_levels(level), "{level}");
         }
+    }
+
+    #[test]
+    fn a_failure_has_its_next_step_on_the_line_of_its_event() {
+        let failure = failure::Failure::failed("the shares could not be opened: a").next("return drives");
+        let mut log = OneLine(Vec::new());
+        log.write_all(format!("WARN {failure}\n").as_bytes()).unwrap();
+        assert_eq!(String::from_utf8(log.0).unwrap(), "WARN the shares could not be opened: a; return drives\n");
     }
 
     #[test]

@@ -101,7 +101,8 @@ fn mistakes_are_answered_with_cause_place_and_next_step() {
     place.refused(2, &["speed"], &["pool", "status"]);
     std::fs::write(place.0.join("stele.toml"), "[pool]\ndrives = [\"nowhere.img@0\"]\n").unwrap();
     // Drives may come late at a start: the packaged unit tries again.
-    place.refused(5, &["none of the drives is there", "nowhere.img"], &["pool", "status"]);
+    let drives_away = ["none of the drives is there", "nowhere.img", "next: return the drives"];
+    place.refused(5, &drives_away, &["pool", "status"]);
     place.refused(4, &["nowhere"], &["drive", "dump", "/nowhere"]);
 }
 

@@ -91,6 +91,22 @@ fn a_second_signal_ends_a_server_that_waits_for_requests() {
     assert_eq!(good(server.get("/records/whole")).body, b"acknowledged");
 }
 
+/// As where the connection to the terminal breaks off: the kernel and the shell both tell it.
+#[test]
+fn the_end_of_its_terminal_stops_a_server_in_order() {
+    let place = Place::new("hangup");
+    let mut server = place.up();
+    place.json(&["bucket", "create", "records"]);
+    let id = server.child.id().to_string();
+    for _ in 0..2 {
+        assert!(std::process::Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    }
+    let ended = server.child.wait().unwrap();
+    assert!(ended.success(), "{ended}: {}", place.log());
+    assert!(place.log().contains("stopping: no new requests") && !place.log().contains("told to stop twice"));
+    assert!(!place.0.join("stele.sock").exists(), "its socket went with it");
+}
+
 #[test]
 fn the_doctor_finds_what_is_wrong_and_says_so_by_its_exit_code() {
     let place = Place::new("doctor");

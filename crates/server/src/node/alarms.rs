@@ -53,6 +53,7 @@ pub const KINDS: &[&str] = &[
     "enclosure-crowded",
     "space-low",
     "file-system-low",
+    "data-directory",
     "certificate",
     "clock",
     "damage",

@@ -141,10 +141,14 @@ impl FirstStart {
         }
     }
 
+    /// The lines. Damage to this note keeps no pool from serving: a line that is no text names no
+    /// drive of a first start.
     fn read(&mut self) -> Outcome<String> {
-        let mut left = String::new();
-        self.file.read_to_string(&mut left).map_err(|error| io_failure("read", &self.path, &error))?;
-        Ok(left)
+        let mut left = Vec::new();
+        self.file.read_to_end(&mut left).map_err(|error| io_failure("read", &self.path, &error))?;
+        let text = String::from_utf8_lossy(&left);
+        let is_text = |line: &&str| !line.contains(['\0', char::REPLACEMENT_CHARACTER]);
+        Ok(text.lines().filter(is_text).map(|line| format!("{line}\n")).collect())
     }
 
     fn write(&mut self, list: &str) -> Outcome<()> {
@@ -157,5 +161,31 @@ impl FirstStart {
             .and_then(|()| file.write_all(list.as_bytes()))
             .and_then(|()| file.sync_all());
         written.map_err(|error| io_failure("write", &self.path, &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_that_is_damaged_keeps_no_pool_from_serving() {
+        let dir = std::env::temp_dir().join(format!("stele-first-damaged-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let site = Site { dir: dir.clone(), config_path: dir.join("stele.toml") };
+        for (note, owed) in [
+            (&b"\xff\xfe\x00\x80"[..], false),
+            (&b"drives/e0-0.img\n\x00\x00\n"[..], false),
+            (&b"\xff\n# the first key is owed\n"[..], true),
+        ] {
+            fs::write(dir.join(NAME), note).unwrap();
+            let start = FirstStart::resume(&site).unwrap().expect("there is a note");
+            assert_eq!(start.owed, owed, "{note:?}");
+            drop(start);
+            // Without a configuration, what it names would be removed.
+            fs::write(dir.join(NAME), note).unwrap();
+            FirstStart::begin(&site, &[]).unwrap().finish().unwrap();
+        }
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

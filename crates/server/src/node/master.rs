@@ -32,6 +32,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
             std::fs::read_to_string(&path).map_err(|error| {
                 io_failure("read the master key", &path, &error).next(match error.kind() {
                     ErrorKind::NotFound => "restore the exported copy: without it nothing in this store can be read",
+                    ErrorKind::InvalidData => "restore the exported copy there, or correct [archive] master_key",
                     ErrorKind::PermissionDenied => "run this as the user that the server runs as, whose file it is",
                     _ => "let [archive] master_key name the file of the key",
                 })
@@ -187,12 +188,14 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("stele-key-file-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("folder")).unwrap();
         std::fs::write(dir.join("text"), "no key\n").unwrap();
+        std::fs::write(dir.join("damaged"), b"\xff\x00").unwrap();
         let site = Site { dir: dir.clone(), config_path: dir.join("stele.toml") };
         std::fs::write(&site.config_path, "").unwrap();
         for (source, next) in [
             ("file:gone", "restore the exported copy: without it"),
             ("file:folder", "let [archive] master_key name the file"),
             ("file:text", "restore the exported copy there, or correct"),
+            ("file:damaged", "restore the exported copy there, or correct"),
             ("command:false", "run the command of [archive] master_key by hand"),
             ("command:no-such-program-here", "run the command of [archive] master_key by hand"),
         ] {

@@ -125,6 +125,7 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
         };
         return Ok(Offered { index, identity: drive.identity, path, made: false, was_here: true });
     }
+    refuse_of_other_pool(node, &path).await?;
     let looked_at = path.clone();
     let look = move || {
         crate::named::refuse_labelled_partition(&looked_at)?;
@@ -139,6 +140,12 @@ async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: boo
     blocking(move || crate::named::refuse_absent(&looked_at, size)).await?;
     let (index, made) = attach(node, place, size).await?;
     Ok(Offered { index, identity, path, made, was_here: false })
+}
+
+async fn refuse_of_other_pool(node: &Node, path: &Path) -> Outcome<()> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(()) };
+    let (path, pool) = (path.to_owned(), status.pool.to_string());
+    blocking(move || crate::named::refuse_of_other_pool(&path, &pool)).await
 }
 
 /// Where the drive at the path is attached, if the pool does not use it.
@@ -262,6 +269,7 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} at {}", call.drive, call.path.display());
     let act = async {
         let here = DrivePlace { path: call.path.clone(), enclosure: None };
+        refuse_of_other_pool(node, &call.path).await?;
         let (index, _) = attach(node, here, None).await?;
         let done = node.pool.command(Command::OnlineDrive { drive: call.drive, index }).await;
         if done.is_err() && !is_back(node, call.drive, &call.path).await {

@@ -8,6 +8,7 @@ pub mod beneath;
 pub mod block;
 mod certificates;
 pub mod create;
+pub mod data_directory;
 pub mod first_start;
 pub mod growth;
 mod guard;
@@ -42,7 +43,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use stele_archive::mutation::{Mutation, Mutations};
 use stele_archive::{Archive, ArchiveError, Foundation, Surroundings};
 use stele_array::server::{DrivePlace, PoolServer};
-use stele_array::{Command, Reply, VolumeStatus};
+use stele_array::{ArrayError, Command, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::EmbeddedCatalog;
 use stele_codes::Code;
@@ -104,6 +105,7 @@ pub struct Node {
     pub running: std::sync::OnceLock<RunningInterfaces>,
     pub smart: smart::Smart,
     pub beneath: beneath::Beneath,
+    pub data_directory: data_directory::DataDirectory,
     pub identities: identify::Identities,
     pub washing: washing::Washing,
     /// The reason why the archive is not served, or read-only, although writing was requested.
@@ -185,6 +187,7 @@ impl Node {
             running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             beneath: beneath::Beneath::default(),
+            data_directory: data_directory::DataDirectory::of(&site.dir),
             identities: identify::Identities::default(),
             washing: washing::Washing::default(),
             trouble: RwLock::default(),
@@ -223,7 +226,12 @@ impl Node {
         }
         let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
-        let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
+        let away = |error: ArrayError| match error {
+            ArrayError::Degraded(_) => Failure::from(error)
+                .or_next("return the drives; where they have other paths now, name those under [pool] drives"),
+            error => error.into(),
+        };
+        let pool = blocking(move || PoolServer::open(&places, options, server).map_err(away)).await?;
         unfinished::Unfinished::forget(site);
         Node::bare(site, pool, config, alarms)
     }

@@ -2,8 +2,9 @@
 //!
 //! The steps run in this order. An interruption leaves every catalog as it was, and a repeated
 //! rebuild succeeds:
-//! 1. The owners of the volumes, the key and the store are checked. A catalog that opens, missing
-//!    drives and lost stripes are refused, unless the operator allows each by its own option.
+//! 1. The owners of the volumes, the key and the store are checked. A catalog that opens or is out
+//!    of reach, missing drives and lost stripes are refused, unless the operator allows each by its
+//!    own option.
 //! 2. A new volume is made for the new catalog, or the volume of an unfinished rebuild is used
 //!    again.
 //! 3. It is filled with everything but the store's identity. Unreadable data is refused here,
@@ -14,7 +15,7 @@
 //! 6. The identity is written and the archive opened, which gives catalog and data volume a pairing
 //!    of their own.
 //! 7. Only then, and only if nothing was lost, keys that waited for approval are revoked, and the
-//!    older catalogs are deleted.
+//!    older catalogs are deleted. One that was out of reach is left.
 //!
 //! No step before 6 changes the data volume: its superblock is rewritten unchanged, to test that it
 //! accepts writes.
@@ -25,7 +26,7 @@ use stele_archive::mutation::Mutation;
 use stele_archive::{Archive, ArchiveError, Paired, Rebuild, RebuildReport, SignedHead};
 use stele_array::{ArrayError, Command, DriveHealth, Reply, VolumeStatus};
 
-use super::volumes::{CATALOG, Trouble, is_marked};
+use super::volumes::{self, CATALOG, Trouble, is_marked};
 use super::{Node, Opening, blocking, create, heads, master, own_uid};
 use crate::api::Actor;
 use crate::config::{Config, Site};
@@ -34,7 +35,7 @@ use crate::failure::{Failure, Kind, Outcome};
 /// The operator's explicit options.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct RebuildOptions {
-    /// Rebuild even if the catalog opens.
+    /// Rebuild even if the catalog opens, or is out of reach.
     pub force: bool,
     /// Rebuild even if data is missing; everything that existed is then held.
     pub accept_losses: bool,
@@ -45,7 +46,7 @@ pub struct Rebuilt {
     pub report: RebuildReport,
     /// The volume that now carries the catalog.
     pub volume: String,
-    /// Volumes with earlier catalogs, kept because data was lost.
+    /// Volumes with earlier catalogs, kept because data was lost or one was out of reach.
     pub kept: Vec<String>,
 }
 
@@ -57,6 +58,8 @@ enum Old {
     Useless,
     /// It may contain changes that the data volume lacks.
     Newer(String),
+    /// It does not open, and not because it is damaged: it may open later.
+    Away(Failure),
 }
 
 /// The error of a rebuild that a test interrupts.
@@ -128,6 +131,13 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     if !losses.is_empty() && !ask.accept_losses && !node.without.has(Mutation::Losses) {
         return Err(refuse_losses(&losses.join("; ")));
     }
+    if let (Old::Away(failure), false, Some(old)) = (&worth, ask.force || ask.accept_losses, &old) {
+        let why = failure.on_one_line();
+        let what = format!("nothing was rebuilt: the catalog on volume '{}' may be whole: {why}", old.spec.name);
+        return Err(Failure::new(Kind::Damaged, what)
+            .next("start the server again; if it stays so, --force rebuilds, and leaves this catalog on its volume"));
+    }
+    let is_away = matches!(worth, Old::Away(_));
     // Missing drives are no loss while all data is still readable; a newer catalog is a loss in any
     // case.
     let losses = if let Old::Newer(why) = worth { vec![why] } else { Vec::new() };
@@ -183,14 +193,15 @@ async fn rebuild(site: &Site, node: &mut Node, ask: RebuildOptions) -> Outcome<R
     }
     let mut kept = Vec::new();
     for before in catalogs(node).await?.into_iter().filter(|before| before.id != new.id) {
-        match report.losses.is_empty() {
+        match report.losses.is_empty() && !is_away && !volumes::is_away(&before) {
             true => remove(node, &before).await?,
             false => kept.push(before.spec.name),
         }
     }
-    let what = match kept.is_empty() {
-        true => format!("on volume {}", new.spec.name),
-        false => format!("on volume {}, with losses; kept: {}", new.spec.name, kept.join(", ")),
+    let what = match (kept.is_empty(), report.losses.is_empty()) {
+        (true, _) => format!("on volume {}", new.spec.name),
+        (false, true) => format!("on volume {}; kept: {}", new.spec.name, kept.join(", ")),
+        (false, false) => format!("on volume {}, with losses; kept: {}", new.spec.name, kept.join(", ")),
     };
     node.audit(&Actor { uid: own_uid() }, "catalog/rebuild", &what, None).await?;
     Ok(Rebuilt { report, volume: new.spec.name, kept })
@@ -247,14 +258,22 @@ async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
 
 /// Whether the archive opens read-only with this catalog, and the catalog belongs to it.
 async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Old> {
+    // With each failure, whether it may be over at the next opening.
     let opened = match node.foundation(site, catalog, data).await {
         Ok(foundation) => match Archive::open(foundation, node.archive_options(true)).await {
+            Ok(archive) => Ok(archive),
             Err(error @ ArchiveError::Newer(_)) => return Err(error.into()),
-            opened => opened.map_err(Failure::from),
+            Err(error) => {
+                let passes = matches!(error, ArchiveError::Busy(_) | ArchiveError::Stopped(_));
+                Err((Failure::from(error), passes || volumes::is_away(catalog)))
+            }
         },
         // A later version wrote it. It may hold more than this version could rebuild.
         Err(failure) if failure.kind == Kind::Refused => return Err(failure),
-        Err(failure) => Err(failure),
+        Err(failure) => {
+            let passes = !volumes::names_damage(&failure);
+            Err((failure, passes))
+        }
     };
     let worth = match opened.map(|archive| archive.paired()) {
         Ok(Paired::Yes) => Old::Good,
@@ -263,9 +282,9 @@ async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &Volu
             Old::Useless
         }
         Ok(Paired::No(why)) => Old::Newer(why),
-        Err(failure) => {
+        Err((failure, passes)) => {
             tracing::info!("the old catalog does not open: {}", failure.on_one_line());
-            Old::Useless
+            if passes { Old::Away(failure) } else { Old::Useless }
         }
     };
     node.leave_archive().await?;

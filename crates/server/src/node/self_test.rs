@@ -232,11 +232,20 @@ impl RunningInterfaces {
             tries += 1;
             match called().await {
                 Err(failure) if failure.kind == Kind::Busy && tries < TRIES => tokio::time::sleep(PAUSE).await,
-                Err(failure) => break (failure.kind == Kind::Refused, failure.to_string()),
+                Err(failure) => break answered(&failure),
                 Ok(_) => break (false, "it was allowed".to_owned()),
             }
         };
         Attempt { what: what.into(), through: "administration socket".into(), refused, answer }
+    }
+}
+
+/// Whether a failure of a call is a refusal by the rules, and what it says. A call without an
+/// answer, as where other commands have all connections, proves nothing.
+fn answered(failure: &Failure) -> (bool, String) {
+    match failure.kind {
+        Kind::Busy => (false, format!("it was not answered: {}", failure.on_one_line())),
+        kind => (kind == Kind::Refused, failure.to_string()),
     }
 }
 

@@ -27,7 +27,7 @@ use stele_file::share::{CACHE_MIN, Ground, ObjectView, RetentionRules, Root, Set
 use stele_ground::{Bytes, Duration, counted_are, names_in_row};
 
 use super::Node;
-use super::standing::Unserved;
+use super::standing::{Unserved, next_of};
 use crate::failure::{Failure, Kind, Outcome};
 
 /// The mark of a volume that is the cache of a share: no command deletes, exports or rolls back
@@ -273,7 +273,8 @@ impl Drop for Withdrawn<'_> {
         share.open_again();
         if let Err(failure) = self.node.offer(&share, self.row) {
             let message = format!("the share '{}' is not served over NFS: {}", share.name(), failure.error);
-            self.node.note_alarm("share", &message);
+            let next = if failure.next.is_empty() { next_of("share") } else { &failure.next };
+            self.node.alarms.warn("share", &message, next);
         }
         self.node.shares.insert(share);
     }
@@ -325,8 +326,9 @@ impl Node {
                 }
                 Err(failure) => {
                     let message = format!("the share '{name}' is not served: {}", failure.error);
-                    if self.shares.unopened.note_reason(&name, &message) {
-                        self.note_alarm("share", &message);
+                    let next = if failure.next.is_empty() { next_of("share") } else { &failure.next };
+                    if self.shares.unopened.note_reason(&name, &message, next) {
+                        self.alarms.warn("share", &message, next);
                     }
                 }
             }
@@ -399,9 +401,8 @@ impl Node {
         let archive = self.archive()?.clone();
         if let Err(error) = archive.bucket(&self.own_caller(), name).await {
             let failure = match error {
-                ArchiveError::NoSuchBucket(_) => Failure::missing(
-                    "its bucket is gone: a removal was cut short; `stele share remove` brings it to its end",
-                ),
+                ArchiveError::NoSuchBucket(_) => Failure::missing("its bucket is gone: a removal was cut short")
+                    .next(format!("`stele share remove {name}` brings the removal to its end")),
                 error => error.into(),
             };
             return Err(failure);
@@ -552,7 +553,10 @@ pub fn networks(row: &ShareRow, own: &[IpAddr]) -> Outcome<Vec<Network>> {
         }
         false => row.networks.iter().map(|network| network.parse()).collect::<Result<_, _>>(),
     };
-    networks.map_err(|error: stele_file::nfs::ExportError| Failure::usage(error.to_string()))
+    networks.map_err(|error: stele_file::nfs::ExportError| {
+        Failure::usage(error.to_string())
+            .next("write each network as 10.1.0.0/16 or fd00::/8, with `--allow` of `stele share create` or `stele share set`")
+    })
 }
 
 /// A failure of the gateway as an operator reads it.

@@ -80,6 +80,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.beneath.list().iter().filter_map(of_file_system));
+    standing.extend(node.data_directory.standing());
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     standing.extend(of_services(node));
     standing.extend(node.certificates.standing(wall_clock()));
@@ -125,7 +126,7 @@ fn of_services(node: &Node) -> Vec<StandingView> {
         let next = "stop all initiators, and follow \"Damaged reservations\" in OPERATIONS.md";
         Some(alarm("export", &subject_of(&export), message, "the export and the file are kept", next))
     });
-    let shares = node.shares.unopened.list().into_iter().map(served("share", "the other shares are served"));
+    let shares = node.shares.unopened.standing("share", "the other shares are served");
     let done = "what is not archived stays in the cache of the share, and is tried again";
     let stuck = node.shares.stuck.list().into_iter().map(served("share-archiving", done));
     let smb = node.shares.smb.list().into_iter().map(served("smb", "it is tried again, after growing pauses"));
@@ -157,19 +158,29 @@ pub fn subject_of(export: &stele_block::Export) -> String {
 
 /// What is not served although it should be, and why.
 #[derive(Default)]
-pub struct Unserved(Mutex<BTreeMap<String, String>>);
+pub struct Unserved(Mutex<BTreeMap<String, Reason>>);
+
+/// A reason, and the operator's next step if it is one of its own.
+#[derive(PartialEq, Eq)]
+struct Reason {
+    why: String,
+    next: String,
+}
 
 impl Unserved {
     /// Whether that is news.
     pub fn note(&self, subject: &str, why: &str) -> bool {
-        let mut unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        unserved.insert(subject.to_owned(), why.to_owned()).is_none()
+        self.put(subject, why, "").is_none()
     }
 
-    /// As `note`. Another reason is news, too.
-    pub fn note_reason(&self, subject: &str, why: &str) -> bool {
-        let mut unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        unserved.insert(subject.to_owned(), why.to_owned()).is_none_or(|before| before != why)
+    /// As `note`, with the next step. Another reason is news, too.
+    pub fn note_reason(&self, subject: &str, why: &str, next: &str) -> bool {
+        self.put(subject, why, next).is_none_or(|before| before.why != why)
+    }
+
+    fn put(&self, subject: &str, why: &str, next: &str) -> Option<Reason> {
+        let reason = Reason { why: why.to_owned(), next: next.to_owned() };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(subject.to_owned(), reason)
     }
 
     pub fn end(&self, subject: &str) {
@@ -179,7 +190,14 @@ impl Unserved {
     /// Each subject with its reason.
     pub fn list(&self) -> Vec<(String, String)> {
         let unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        unserved.iter().map(|(subject, why)| (subject.clone(), why.clone())).collect()
+        unserved.iter().map(|(subject, reason)| (subject.clone(), reason.why.clone())).collect()
+    }
+
+    /// The alarms, with their own next steps.
+    pub fn standing(&self, kind: &str, done: &str) -> Vec<StandingView> {
+        let unserved = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = unserved.iter().map(|(subject, Reason { why, next })| alarm(kind, subject, why.clone(), done, next));
+        told.collect()
     }
 }
 

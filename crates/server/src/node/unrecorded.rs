@@ -119,7 +119,14 @@ impl Unrecorded {
     /// Forgets the file where everything in it is in the log. False: an act has come since.
     fn settle(&self, remove: impl FnOnce(&Path) -> std::io::Result<()>) -> bool {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let length = fs::metadata(&self.path).map_or(0, |about| about.len());
+        let length = match fs::metadata(&self.path) {
+            // A file system that is mounted read-only refuses to remove even what is not there.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.recorded.store(0, Ordering::Relaxed);
+                return true;
+            }
+            about => about.map_or(0, |about| about.len()),
+        };
         if length > self.recorded.load(Ordering::Relaxed) as u64 {
             return false;
         }
@@ -230,6 +237,12 @@ mod tests {
         record(&stuck);
         assert_eq!(told, ["first", "second", &third]);
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn no_file_of_acts_is_removed_where_there_is_none() {
+        let acts = Unrecorded::of(&std::env::temp_dir().join(format!("stele-no-acts-{}", std::process::id())));
+        assert!(acts.settle(|path| panic!("{} is not there", path.display())));
     }
 
     #[test]

@@ -110,6 +110,14 @@ pub fn is_away(volume: &VolumeStatus) -> bool {
     bytes(&volume.unreadable) > bytes(&volume.lost)
 }
 
+/// The next step for a damaged catalog.
+const REBUILD: &str = "`stele catalog rebuild` makes it anew from the data volume";
+
+/// Whether a failure to open the catalog names damage, and not a catalog that is out of reach.
+pub fn names_damage(failure: &Failure) -> bool {
+    failure.next == REBUILD
+}
+
 /// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is
 /// the next step for damage alone. `is_away` is that of the catalog's volume.
 pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
@@ -122,7 +130,7 @@ pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
         CatalogError::Stopped(message) => failure(&message).next(RETURN),
         CatalogError::Busy => failure("the pool has all the operations it can hold").next("start the server again"),
         error if is_away => failure(&error.to_string()).next(RETURN),
-        error => failure(&error.to_string()).next("`stele catalog rebuild` makes it anew from the data volume"),
+        error => failure(&error.to_string()).next(REBUILD),
     }
 }
 

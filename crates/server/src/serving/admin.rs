@@ -70,7 +70,8 @@ pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     // other user can enter, gets its mode there, and then moves to its place.
     let hidden = path.with_file_name(format!(".stele-{:016x}", u64::from_ne_bytes(surroundings::random())));
     std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| {
-        io_failure("make the socket", path, &error).next(format!("set {setting} to a path in a folder that is there"))
+        io_failure("make the socket", path, &error)
+            .or_next(format!("set {setting} to a path in a folder that is there"))
     })?;
     let new = hidden.join("s");
     let listener = bind(&new, path, setting, if open { 0o666 } else { 0o600 });
@@ -100,7 +101,7 @@ pub fn remove(path: &Path) {
 fn bind(new: &Path, path: &Path, setting: &str, mode: u32) -> Outcome<UnixListener> {
     let listener = UnixListener::bind(new).map_err(|error| {
         io_failure("listen on", path, &error)
-            .next(format!("a unix socket path is at most 107 bytes; set {setting} to a shorter one"))
+            .or_next(format!("a unix socket path is at most 107 bytes; set {setting} to a shorter one"))
     })?;
     std::fs::set_permissions(new, std::fs::Permissions::from_mode(mode))
         .and_then(|()| std::fs::rename(new, path))

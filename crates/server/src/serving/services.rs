@@ -28,7 +28,7 @@ use super::{admin, background, block, iscsi, nfs, notifications, notify, open_fi
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 use crate::node::shares::S3View;
-use crate::node::{Node, RunningInterfaces, beneath, smart};
+use crate::node::{Node, RunningInterfaces, beneath, data_directory, smart};
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -369,6 +369,7 @@ impl Services {
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
         self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
         self.unattended.spawn(beneath::keep_looking(Arc::clone(node)));
+        self.unattended.spawn(data_directory::keep_looking(Arc::clone(node)));
     }
 }
 

@@ -36,7 +36,7 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
         .map_err(|error| unreadable(certificate, &error))?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(|error| unreadable(certificate, &error))?;
+        .map_err(|error| unreadable(key, &format!("with the certificate {}: {error}", certificate.display())))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -54,9 +54,19 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 /// The private key of a PEM file; or why there is none.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        _ if is_encrypted(path) => "its private key has a passphrase, which the server cannot ask for; \
+             openssl pkey -in FILE -out NEW writes it without one"
+            .into(),
         PemError::NoItemsFound => "it has no private key in PEM".into(),
         error => unread(&error),
     })
+}
+
+/// Whether the key of a PEM file takes a passphrase, in PKCS #8 or in the older form.
+fn is_encrypted(path: &Path) -> bool {
+    let text = fs::read(path).unwrap_or_default();
+    let has = |words: &[u8]| text.windows(words.len()).any(|window| window == words);
+    has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
 }
 
 /// The library's words for a file that ends within a section are a list of numbers.
@@ -138,7 +148,14 @@ mod tests {
             let why = certificates(path).unwrap_err();
             assert!(why.contains(says), "{}: {why}", path.display());
         }
-        for (path, says) in [(&whole, "no private key"), (&file("cut.key", &key[..key.len() / 2]), "cut off")] {
+        let encrypted = key.replace(" PRIVATE KEY", " ENCRYPTED PRIVATE KEY");
+        let older = key.replacen("KEY-----\n", "KEY-----\nProc-Type: 4,ENCRYPTED\n\n", 1);
+        for (path, says) in [
+            (&whole, "no private key"),
+            (&file("cut.key", &key[..key.len() / 2]), "cut off"),
+            (&file("encrypted.key", &encrypted), "passphrase"),
+            (&file("older.key", &older), "passphrase"),
+        ] {
             let why = private_key(path).err().unwrap();
             assert!(why.contains(says), "{}: {why}", path.display());
         }

@@ -11,7 +11,7 @@ pub enum Class {
     /// Make a version of a class; it applies to nothing before it is activated
     #[command(after_help = "\
 Examples:
-  stele class create ledger --initiation creation --retver 2555 --action keep --mode compliance
+  stele class create ledger --initiation creation --retver 2557 --action keep --mode compliance
   stele class create staff --initiation event --retver 3650 --retmin 365 --action delete --mode compliance
 
 With `creation` the retention ends --retver days after a version was stored. With `event` it ends --retver days after

@@ -168,8 +168,8 @@ pub enum Catalog {
         after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes\n  stele catalog rebuild --accept-losses --yes"
     )]
     Rebuild {
-        /// Rebuild even if the catalog opens. The audit log then ends at its last checkpoint on the
-        /// data volume
+        /// Rebuild even if the catalog opens, or is out of reach. The audit log then ends at its
+        /// last checkpoint on the data volume
         #[arg(long)]
         force: bool,
         /// Rebuild even if drives are missing or data cannot be read. Every version is then held

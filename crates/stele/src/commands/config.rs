@@ -256,6 +256,7 @@ fn newest_heads(mut files: Vec<PathBuf>) -> (Vec<PathBuf>, usize) {
 fn understood(file: &Path, bytes: &[u8]) -> Outcome<Backup> {
     let is_none = |error: serde_json::Error| {
         Failure::usage(format!("{} is no backup of a configuration: {error}", file.display()))
+            .next("name the file that `stele config export` wrote; if it was cut off, find another copy")
     };
     let value: serde_json::Value = serde_json::from_slice(bytes).map_err(is_none)?;
     let format = value["open"]["format"].as_str().unwrap_or_default();
@@ -497,6 +498,8 @@ mod tests {
         ] {
             assert_eq!(kind(&text), expected, "{text}");
         }
+        let cut_off = understood(Path::new("stele.backup"), b"{\"open\":{\"for").err().unwrap();
+        assert!(cut_off.next.contains("`stele config export`"), "{cut_off}");
     }
 
     #[test]

@@ -128,6 +128,7 @@ pub fn examine(site: &Site, machine: &Machine, server: Option<i32>) -> Vec<Findi
     if let Some(config) = &config {
         findings.extend(machine::drives(machine, site, config));
         findings.extend(files::permissions(site, config));
+        findings.extend(files::master_key(site, config, server));
         findings.push(files::room(machine, site));
         findings.extend(files::beneath(site, config));
         findings.extend(files::heads(machine, site, config));

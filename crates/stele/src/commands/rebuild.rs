@@ -25,7 +25,7 @@ struct View<'a> {
     report: &'a RebuildReport,
     /// The volume that now carries the catalog.
     catalog_volume: &'a str,
-    /// Volumes with earlier catalogs, kept because the rebuild had losses.
+    /// Volumes with earlier catalogs, kept because the rebuild had losses, or one was out of reach.
     kept: &'a [String],
 }
 
@@ -57,7 +57,8 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
         );
         println!("The catalog is on volume '{}' now.", rebuilt.volume);
         if !rebuilt.kept.is_empty() {
-            println!("Kept, since something was lost: {}.", Shown(&rebuilt.kept.join(", ")));
+            let why = if report.losses.is_empty() { "it was out of reach" } else { "something was lost" };
+            println!("Kept, since {why}: {}.", Shown(&rebuilt.kept.join(", ")));
         }
         if report.unclaimed_keys > 0 {
             println!(

@@ -27,6 +27,7 @@ use stele_server::serving::{address_space, ending, notify, s3};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::serve::{Serve, Up};
+use crate::commands::backup::progress::{come, hangup};
 use crate::commands::print_json;
 
 /// Size of a file drive made by `stele up`, if there is space.
@@ -400,7 +401,7 @@ async fn serve_node(
     notify::tell("STOPPING=1");
     tokio::select! {
         () = services.stop() => {}
-        () = signals.next() => tracing::warn!("told to stop twice: requests under way and what a stop puts in order are left"),
+        () = signals.asked() => tracing::warn!("told to stop twice: requests under way and what a stop puts in order are left"),
     }
     Ok(())
 }
@@ -471,16 +472,28 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// The terminal, or the connection to it, is gone.
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     fn new() -> Outcome<Signals> {
         let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
         let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        Ok(Signals { terminate, interrupt: signal(SignalKind::interrupt()).map_err(failed)? })
+        Ok(Signals { terminate, interrupt: signal(SignalKind::interrupt()).map_err(failed)?, hangup: hangup() })
     }
 
     async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = come(&mut self.hangup) => {}
+        }
+    }
+
+    /// Returns when an operator asks. Kernel and shell may both tell of one end of a terminal, and
+    /// ask for no haste.
+    async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -394,6 +394,26 @@ fn exports_of_a_later_version_are_refused_by_name() {
 }
 
 #[test]
+fn a_list_with_two_exports_of_one_name_is_refused() {
+    let path = std::path::Path::new("exports.json");
+    let read = |exports: &[(&str, &str, &str)]| {
+        let one = |(name, volume, protocol): &(&str, &str, &str)| {
+            format!(r#"{{"name":"{name}","volume":"{volume}","protocol":"{protocol}"}}"#)
+        };
+        let exports: Vec<String> = exports.iter().map(one).collect();
+        let text = format!(r#"{{"version":1,"exports":[{}]}}"#, exports.join(","));
+        crate::exports::understood(path, text.as_bytes())
+    };
+    // Only one of them could be served, and what the other restricts would not hold.
+    let refused = read(&[("a", "v", "nbd"), ("b", "v", "nbd"), ("a", "w", "nbd")]).unwrap_err();
+    assert!(refused.kind == Kind::Usage && refused.next.contains("backup"), "{refused}");
+    assert!(refused.error.starts_with("exports.json has two nbd exports with the name 'a'"), "{refused}");
+    // One volume by several names, and one name in both protocols, are allowed.
+    let kept = [("a", "v", "nbd"), ("b", "v", "nbd"), ("a", "v", "iscsi"), ("iqn.x:b", "w", "iscsi")];
+    assert_eq!(read(&kept).unwrap().len(), 4);
+}
+
+#[test]
 fn a_field_that_no_export_has_is_never_ignored() {
     let path = std::path::Path::new("exports.json");
     let read = |more: &str, access: &str, iscsi: &str| {

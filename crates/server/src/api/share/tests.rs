@@ -103,7 +103,7 @@ async fn a_share_that_is_about_to_open_asks_for_another_try() {
     node.withdraw("files", &row).for_good();
     let opening = listed().await.unwrap_err();
     assert!(opening.kind == Kind::Busy && opening.error.contains("is being opened"), "{opening}");
-    node.shares.unopened.note_reason("files", "the share 'files' is not served: its cache is away");
+    node.shares.unopened.note_reason("files", "the share 'files' is not served: its cache is away", "");
     let closed = listed().await.unwrap_err();
     assert!(closed.kind == Kind::Damaged && closed.error.contains("its cache is away"), "{closed}");
     assert!(closed.next.contains("alarm"), "{closed}");

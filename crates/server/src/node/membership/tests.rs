@@ -16,9 +16,13 @@ fn node(folder: &Path) -> Node {
 }
 
 fn made(folder: &Path, shards: u16, size: Bytes) -> Node {
+    made_as(PoolId([7; 16]), folder, shards, size)
+}
+
+fn made_as(pool: PoolId, folder: &Path, shards: u16, size: Bytes) -> Node {
     let places: Vec<DrivePlace> = (0..3).map(|at| DrivePlace::new(folder.join(format!("d{at}.img")), at)).collect();
     let create = CreateOptions {
-        pool: PoolId([7; 16]),
+        pool,
         name: "pool".into(),
         drives: Vec::new(),
         seed: 1,
@@ -48,6 +52,35 @@ async fn a_drive_that_the_pool_has_stays_and_another_is_taken_back() {
     let health: Vec<DriveHealth> = status.drives.iter().map(|drive| drive.health).collect();
     assert_eq!(health, [DriveHealth::Healthy; 4]);
     assert!(DriveFile::open(folder.join("had.img"), Access::Exclusive).is_err(), "it is attached still");
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A mistyped path leaves neither a rejected drive nor an alarm in the status.
+#[tokio::test]
+async fn a_drive_of_another_pool_is_refused_before_it_is_attached() {
+    let folder = std::env::temp_dir().join(format!("stele-other-pool-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("other")).unwrap();
+    let node = node(&folder);
+    made_as(PoolId([8; 16]), &folder.join("other"), 1, SIZE).close().await.unwrap();
+    let path = folder.join("other/d0.img");
+    let drive = DriveArgument(DrivePlace::new(path.clone(), 9));
+    let actor = Actor { uid: 0 };
+    let add = AddDrives { drives: vec![drive.clone()], size: None, grow_later: true, destroy: true };
+    let replace = ReplaceDrive { old: 0, new: drive, size: None, give_up: true, destroy: true };
+    for refused in [
+        add.perform(&node, &actor).await.map(drop),
+        replace.perform(&node, &actor).await.map(drop),
+        Online { drive: 0, path: path.clone() }.perform(&node, &actor).await.map(drop),
+    ] {
+        let refused = refused.unwrap_err();
+        assert!(refused.kind == Kind::Refused && refused.error.contains("belongs to pool 'pool'"), "{refused:?}");
+        assert!(refused.next.contains("--pool ID"), "{refused:?}");
+    }
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { panic!("no status") };
+    let health: Vec<DriveHealth> = status.drives.iter().map(|drive| drive.health).collect();
+    assert_eq!(health, [DriveHealth::Healthy; 3]);
+    assert!(DriveFile::open(&path, Access::Exclusive).is_ok(), "nothing holds it");
     node.close().await.unwrap();
     std::fs::remove_dir_all(&folder).unwrap();
 }

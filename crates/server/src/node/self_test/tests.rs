@@ -39,6 +39,16 @@ fn by_interface(attempts: &[Attempt]) -> BTreeMap<&str, usize> {
     counts
 }
 
+/// The alarm quotes the answer: a full socket has allowed nothing.
+#[test]
+fn a_call_that_found_no_place_is_not_said_to_have_been_allowed() {
+    let (refused, answer) = answered(&Failure::new(Kind::Busy, "user 0 has 256 connections").next("wait"));
+    assert!(!refused && answer.starts_with("it was not answered") && !answer.contains('\n'), "{answer}");
+    let refusal = Failure::new(Kind::Refused, "the version is retained");
+    assert_eq!(answered(&refusal), (true, "the version is retained".to_owned()));
+    assert!(!answered(&Failure::usage("no field")).0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_forbidden_is_refused_by_every_interface() {
     let (node, _frontend, _place) = serving("self-test").await;

@@ -61,6 +61,33 @@ async fn a_share_that_did_not_open_is_tried_again() {
     assert!(Arc::ptr_eq(&open, &node.shares.get("files").unwrap()), "it is not opened a second time");
 }
 
+#[test]
+fn a_network_that_cannot_be_understood_has_a_next_step() {
+    let failure = networks(&ShareRow { networks: vec!["10.1/many".to_owned()], ..row() }, &[]).err().unwrap();
+    assert!(failure.kind == Kind::Usage && failure.next.contains("10.1.0.0/16"), "{failure}");
+}
+
+/// Drives are only one of the reasons.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_share_that_is_not_served_has_the_next_step_of_its_own_reason() {
+    let node = services::tests::node(&Arc::new(AtomicBool::new(false))).await;
+    node.registry().unwrap().add("files", &row()).await.unwrap();
+    let start = Instant::now();
+    let told = async |seconds: u64| {
+        node.open_shares_at(start + StdDuration::from_secs(seconds)).await.unwrap();
+        let standing = node.shares.unopened.standing("share", "").pop().expect("an alarm that stands");
+        let alarm = node.alarms.list().into_iter().rfind(|alarm| alarm.kind == "share").expect("an alarm");
+        assert_eq!((&alarm.kind, &alarm.message, &alarm.next), (&standing.kind, &standing.message, &standing.next));
+        alarm
+    };
+    let alarm = told(0).await;
+    assert!(alarm.message.contains("cache volume") && alarm.next.contains("`stele volume list`"), "{alarm:?}");
+    node.make_cache("share-files".to_owned(), "mirror-2".parse().unwrap(), Bytes(16 * MIB)).await.unwrap();
+    let alarm = told(60).await;
+    assert!(alarm.message.contains("its bucket is gone"), "{alarm:?}");
+    assert!(alarm.next.starts_with("`stele share remove files`"), "{alarm:?}");
+}
+
 /// A share that was not open must not stay awaited once it is removed: its handles are stale then.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_client_waits_for_a_share_that_is_removed() {

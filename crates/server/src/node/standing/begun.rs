@@ -11,9 +11,10 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::node::wall_clock;
 
 /// The kinds that only stand.
-const KINDS: [&str; 13] = [
+const KINDS: [&str; 14] = [
     "audit",
     "certificate",
+    "data-directory",
     "drive-smart",
     "expiration-paused",
     "file-system-low",

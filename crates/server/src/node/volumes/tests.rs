@@ -29,6 +29,7 @@ fn a_rebuild_is_the_next_step_for_damage_alone() {
     ] {
         let failure = unopened(error.clone(), is_away);
         assert!(failure.next.starts_with(next), "{error:?}, {is_away}: {failure:?}");
+        assert_eq!(names_damage(&failure), next.contains("rebuild"), "{error:?}, {is_away}: {failure:?}");
     }
     assert!(unopened(stopped(), false).error.contains("drives are missing"));
 }

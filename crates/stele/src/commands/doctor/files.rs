@@ -8,7 +8,8 @@ use stele_ground::Bytes;
 use stele_server::config::{Config, Site};
 use stele_server::failure::{Failure, READ_ONLY_NEXT};
 use stele_server::node::beneath::{self, FileSystem};
-use stele_server::node::heads;
+use stele_server::node::data_directory::FREE_MIN;
+use stele_server::node::{heads, master};
 
 use super::mounts::is_read_only;
 use super::{Finding, Machine, Verdict};
@@ -138,6 +139,33 @@ pub(super) fn unanswered(path: &Path, error: &std::io::Error) -> Finding {
     }
 }
 
+/// The master key in its file. A server that runs has it in memory, and is the last one to start if
+/// the file is damaged. Another source than a file is not asked, and `permissions` tells of a file
+/// that is away.
+pub fn master_key(site: &Site, config: &Config, server: Option<i32>) -> Option<Finding> {
+    let source = &config.archive.master_key;
+    let ("file", path) = source.split_once(':')? else { return None };
+    let path = site.path(Path::new(path));
+    match fs::File::open(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Some(Finding::unknown("master-key", &format!("the master key {}", path.display())));
+        }
+        Ok(_) | Err(_) => {}
+    }
+    let Err(failure) = master::read(site, source) else {
+        return Some(Finding::good("master-key", format!("{} is a master key", path.display())));
+    };
+    let next = match server {
+        Some(_) => {
+            "do not stop the server, which has the key in memory: `stele master-key export --to FILE` writes it; see \
+             docs/runbooks/lost-master-key.md"
+        }
+        None => failure.next.as_str(),
+    };
+    Some(Finding::new("master-key", Verdict::Wrong, failure.error, next))
+}
+
 /// Whether every user may enter the folders above a path, which may be relative.
 pub(super) fn is_reachable(path: &Path) -> bool {
     let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|about| about.mode() & 0o001 != 0);
@@ -156,7 +184,7 @@ pub fn room(machine: &Machine, site: &Site) -> Finding {
     match stele_media::system::free_space(&site.dir) {
         Ok(free) if free.0 < ROOM_MIN => Finding::new(
             "room",
-            Verdict::Warning,
+            if free < FREE_MIN { Verdict::Wrong } else { Verdict::Warning },
             format!("{} has {free} free; exports, alarms and signed heads could not be written", site.dir.display()),
             format!("make {} of room there", Bytes(ROOM_MIN)),
         ),

@@ -29,7 +29,7 @@ impl Patient {
         patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\", \"b.img@1\"]\n");
         patient.write("data/a.img", "a");
         patient.write("data/b.img", "b");
-        patient.write("data/master.key", "secret");
+        patient.write("data/master.key", &"0123456789abcdef".repeat(4));
         patient.chmod("data/master.key", 0o600);
         patient
     }
@@ -85,6 +85,7 @@ fn a_healthy_machine_is_called_so() {
         "memlock",
         "drives",
         "permissions",
+        "master-key",
         "room",
         "drive-room",
     ] {
@@ -184,6 +185,26 @@ fn a_relative_path_is_as_reachable_as_the_whole_one() {
     let dir = fs::canonicalize(&patient.0).unwrap().join("data");
     patient.chmod("data", 0o700);
     assert!(!files::is_reachable(&dir.join("stele.sock")));
+}
+
+/// The next start would fail, and a server that runs still has the key.
+#[test]
+fn a_damaged_master_key_is_found_before_the_next_start() {
+    let patient = Patient::new("master-key");
+    let next = |server: Option<i32>| {
+        let findings = patient.findings_beside(server);
+        let found = findings.into_iter().find(|finding| finding.check == "master-key").expect("it is looked at");
+        assert!(found.verdict == Verdict::Wrong && found.message.contains("master.key"), "{found:?}");
+        found.next
+    };
+    patient.write("data/master.key", "0123\n");
+    assert!(next(None).starts_with("restore the exported copy"));
+    assert!(next(Some(std::process::id() as i32)).contains("`stele master-key export --to FILE`"));
+    fs::remove_file(patient.0.join("data/master.key")).unwrap();
+    assert!(patient.findings().iter().all(|finding| finding.check != "master-key"), "`permissions` tells it");
+    let text = "[pool]\ndrives = [\"a.img@0\"]\n[archive]\nmaster_key = \"command:false\"\n";
+    patient.write("data/stele.toml", text);
+    assert!(patient.findings().iter().all(|finding| finding.check != "master-key"), "no command is run");
 }
 
 #[test]
