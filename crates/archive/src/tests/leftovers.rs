@@ -115,14 +115,17 @@ async fn a_write_that_a_kill_tore_is_no_loss() {
         archive.create_bucket(&admin(), "plain", versioning).await.unwrap();
         let first = put(&archive, "plain", "key", &content(1, 300_000)).await.unwrap();
         put(&archive, "plain", "key", &content(2, 300_000)).await.unwrap();
-        let (segment, at, header) = records(&world, &archive, Kind::Piece).await.pop().unwrap();
-        assert_eq!(at % BLOCK, 0, "a long record begins on a block");
-        let (from, to) = if nothing { (at, at + header.length()) } else { (at + 8 * BLOCK, at + 9 * BLOCK) };
-        let start = archive.store().segments().start(segment);
-        for block in (from..to).step_by(BLOCK as usize) {
-            let unwritten = vec![vec![0u8; BLOCK as usize].into()];
-            archive.store().volume().write(start + u64::from(block), unwritten, true).await.unwrap();
-        }
+        let mut pieces = records(&world, &archive, Kind::Piece).await.into_iter();
+        let is_long = |at: u32, header: &RecordHeader| at.is_multiple_of(BLOCK) && header.length() > 9 * BLOCK;
+        let (segment, at, header) = pieces.rfind(|(_, at, header)| is_long(*at, header)).unwrap();
+        let begin = archive.store().segments().start(segment) + u64::from(at);
+        let (from, length) = if nothing { (0, header.length()) } else { (8 * BLOCK, BLOCK) };
+        // The volume takes whole blocks.
+        let (start, block) = (begin + u64::from(from), u64::from(BLOCK));
+        let (at, end) = (start / block * block, (start + u64::from(length)).next_multiple_of(block));
+        let mut bytes = archive.store().volume().read(at, (end - at) as usize).await.unwrap().to_vec();
+        bytes[(start - at) as usize..][..length as usize].fill(0);
+        archive.store().volume().write(at, vec![bytes.into()], true).await.unwrap();
         drop(archive);
         let (_world, archive, report) = rebuilt(world).await;
         assert!(report.losses.is_empty(), "{report:?}");

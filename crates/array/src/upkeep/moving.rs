@@ -11,7 +11,6 @@
 //! Rebuilds come first: nothing moves while one is under way. What cannot move now is put off and
 //! said once.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -92,9 +91,9 @@ impl Engine {
 
     async fn moving_step(self: &Rc<Self>) -> Result<Step, ArrayError> {
         let leaving = self.leaving();
-        if let Some(first) = self.rows_of_volumes(&leaving).into_iter().next() {
+        if let Some(row) = self.row_on(&leaving) {
             self.moving.work.expect(self.bytes_on(&leaving), self.io.now());
-            return self.empty_rows_on(&leaving, first).await;
+            return self.empty_row(row).await;
         }
         if let Some(drive) = leaving.first() {
             self.retire(*drive).await?;
@@ -126,44 +125,9 @@ impl Engine {
         self.empty_row(row).await
     }
 
-    /// Empties the first of the rows on the drives that leave, and others beside it while hosts are
-    /// idle: a row keeps its own drives busy and no others.
-    async fn empty_rows_on(self: &Rc<Self>, leaving: &[DriveNumber], first: RowId) -> Result<Step, ArrayError> {
-        let taken = RefCell::new(BTreeSet::from([first]));
-        let next = || self.rows_of_volumes(leaving).into_iter().find(|row| taken.borrow_mut().insert(*row));
-        let goes_on = || {
-            let waits = self.hosts_wait() || self.rebuilding.is_busy() || self.standing.is_closing();
-            !waits && self.leaving() == leaving
-        };
-        let beside = async |_| -> Result<(), ArrayError> {
-            while goes_on()
-                && let Some(row) = next()
-            {
-                if !self.empty_row_beside(row).await? {
-                    break;
-                }
-            }
-            Ok(())
-        };
-        let others = join_all((1..self.breadth(first).rows).map(beside));
-        let (emptied, others) = futures_util::join!(self.empty_row(first), others);
-        others.into_iter().collect::<Result<(), _>>()?;
-        emptied
-    }
-
-    /// Moves every stripe of a row elsewhere, if there is room without cells of the reserve. True
-    /// if all of it has moved.
-    async fn empty_row_beside(self: &Rc<Self>, row: RowId) -> Result<bool, ArrayError> {
-        let Some(class) = self.look(|core| core.space.row_class(row)) else { return Ok(true) };
-        while !self.step(|core| core.space.close(row, true)) {
-            if self.look(|core| core.space.row_class(row)).is_none() {
-                return Ok(true);
-            }
-            if !self.grow(class, None).await? {
-                return Ok(false);
-            }
-        }
-        Ok(matches!(self.empty_closed_or_open(row).await?, Step::Moved))
+    /// The first row of volumes with a strip on one of the drives.
+    fn row_on(&self, drives: &[DriveNumber]) -> Option<RowId> {
+        self.rows_of_volumes(drives).into_iter().next()
     }
 
     fn rows_of_volumes(&self, drives: &[DriveNumber]) -> BTreeSet<RowId> {
@@ -191,11 +155,6 @@ impl Engine {
                 )));
             }
         }
-        self.empty_closed_or_open(row).await
-    }
-
-    /// Empties a closed row. One that keeps stripes takes others again.
-    async fn empty_closed_or_open(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         let emptied = self.empty_closed(row).await;
         if !matches!(emptied, Ok(Step::Moved)) {
             self.step(|core| core.space.close(row, false));

@@ -145,8 +145,8 @@ async fn a_share_whose_bucket_is_gone_is_not_served_and_can_go() {
     node.archive().unwrap().delete_bucket(&gateway, "files").await.unwrap();
     node.withdraw("files", &row).for_good();
     node.open_shares().await.unwrap();
-    let unopened = node.shares.unopened.list();
-    assert!(unopened.iter().any(|(_, why)| why.contains("`stele share remove`")), "{unopened:?}");
+    let unopened = node.shares.unopened.standing("share", "");
+    assert!(unopened.iter().any(|alarm| alarm.next.contains("`stele share remove files`")), "{unopened:?}");
     let listed = ListShares {}.perform(&node, &ACTOR).await.unwrap();
     assert!(matches!(listed.as_slice(), [view] if view.status.is_none() && !view.commits), "{listed:?}");
     RemoveShare { name: "files".to_owned() }.perform(&node, &ACTOR).await.unwrap();
