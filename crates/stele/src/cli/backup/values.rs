@@ -1,28 +1,31 @@
 //! Values of the options of `stele backup`.
 
+use stele_archive::Period;
 use stele_ground::calendar::parse_moment;
 use stele_server::moment::is_before_1970;
 
 use super::KeepUntil;
 
-/// Days of a hundred years.
-const DAYS_MAX: u64 = 36_525;
+/// The longest period.
+const LONGEST: Period = Period::Years(100);
 
-/// A period in seconds: days, weeks, or years. Years have 365 days, and a leap day for each four of
-/// them that have begun: a lock for years ends at no earlier date than theirs.
+/// A period in seconds: days, weeks, or years. Years are those of retention, leap days included: a
+/// lock for years ends at no earlier date than theirs.
 pub fn period(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is no period: write 30d, 12w or 7y; at most 100y");
     let at = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
-    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let number: u32 = number.parse().map_err(|_| wrong())?;
     let days = match unit {
-        "d" => Some(number),
-        "w" => number.checked_mul(7),
-        "y" => number.checked_mul(365).and_then(|days| days.checked_add(number.div_ceil(4))),
-        _ => None,
+        "d" => Period::Days(number).days(),
+        "w" => u64::from(number) * 7,
+        "y" => Period::Years(number).days(),
+        _ => return Err(wrong()),
     };
-    let days = days.filter(|days| (1..=DAYS_MAX).contains(days)).ok_or_else(wrong)?;
-    Ok(days * 86_400)
+    match (1..=LONGEST.days()).contains(&days) {
+        true => Ok(days * 86_400),
+        false => Err(wrong()),
+    }
 }
 
 /// A name of a host, or a tag.
