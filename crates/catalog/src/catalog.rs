@@ -15,9 +15,9 @@ pub type Record = (Bytes, Bytes);
 
 /// An ordered record store. Shared by reference between threads; object-safe.
 pub trait Catalog: Send + Sync {
-    /// Queues the transaction. The caller awaits the answer, or blocks in [`Pending::wait`]. The
-    /// transaction is under way from this call on, even if the answer is dropped. It is durable
-    /// once the answer is `Ok`.
+    /// Begins the transaction, for which it may read records from the volume. The caller awaits the
+    /// answer, or blocks in [`Pending::wait`]. The transaction is under way from this call on, even
+    /// if the answer is dropped. It is durable once the answer is `Ok`.
     fn commit(&self, transaction: Transaction) -> Pending<Receipt>;
 
     /// The order that this catalog's commits share with ports, if any. A write that a port of the

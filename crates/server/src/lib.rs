@@ -4,6 +4,7 @@
 //!
 //! The command line and what people read of it are in the crate `stele`.
 
+mod apart;
 pub mod api;
 pub mod bucket;
 pub mod config;

@@ -32,7 +32,7 @@ impl Gate {
 
 impl Catalog for Gate {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
-        // Held until the transaction is submitted, which does not wait.
+        // Held until the transaction is submitted, which waits for no more than a read.
         let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         if *closed { Pending::ready(Err(refusal())) } else { self.catalog.commit(transaction) }
     }

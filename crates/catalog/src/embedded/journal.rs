@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 use stele_ground::MIB;
-use stele_media::{Buffer, Handle, Shared};
+use stele_media::{Buffer, Handle, MediaError, Op, Shared};
 
 use super::area::{force, retried};
 use super::fault::of_media;
@@ -102,23 +102,47 @@ impl Journal {
     }
 
     /// Writes a batch made by [`encode`] for the next position. The caller has checked the space.
-    pub fn append(&mut self, batch: Vec<u8>, digest: [u8; 32]) -> Result<(), CatalogError> {
+    pub fn append(&mut self, batch: &[u8], digest: [u8; 32]) -> Result<(), CatalogError> {
+        let (at, data) = self.lay(batch);
+        // Forced: every acknowledgement of a commit depends on this write.
+        force(&self.handle, at, data).map_err(|error| self.failed(batch, &error))?;
+        self.pass(batch, digest);
+        Ok(())
+    }
+
+    /// The forced write of such a batch. Once it is durable, the journal has to [`Self::pass`] it.
+    pub fn forced(&self, batch: &[u8]) -> Op {
+        let (at, data) = self.lay(batch);
+        Op::Write { at, data: vec![data], fua: true }
+    }
+
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// The batch's place on the volume, and its bytes for the drives.
+    fn lay(&self, batch: &[u8]) -> (u64, Shared) {
+        let length = batch.len() as u64;
+        let (at, _) = self.place(length);
+        assert!(at + length <= self.length, "a batch stays within the journal");
+        assert!(claimed(batch, &self.id) == Some(length), "a reader takes the batch for one");
+        (self.at + at, Buffer::copy_of(batch).freeze())
+    }
+
+    /// The batch is durable.
+    pub fn pass(&mut self, batch: &[u8], digest: [u8; 32]) {
         let length = batch.len() as u64;
         let (at, need) = self.place(length);
-        assert!(at + length <= self.length, "a batch stays within the journal");
-        assert!(claimed(&batch, &self.id) == Some(length), "a reader takes the batch for one");
-        let data: Shared = Buffer::copy_of(&batch).freeze();
-        // Forced: every acknowledgement of a commit depends on this write.
-        force(&self.handle, self.at + at, data).map_err(|error| {
-            CatalogError::Stopped(format!(
-                "batch {} of the journal could not be written at byte {}: {error}",
-                self.next.sequence,
-                self.at + at
-            ))
-        })?;
+        assert!(sequence(batch) == self.next.sequence, "batches become durable in order");
         self.advance(at, length, digest);
         self.written += need;
-        Ok(())
+    }
+
+    /// The batch could not be written.
+    pub fn failed(&self, batch: &[u8], error: &MediaError) -> CatalogError {
+        let place = self.at + self.place(batch.len() as u64).0;
+        let number = self.next.sequence;
+        CatalogError::Stopped(format!("batch {number} of the journal could not be written at byte {place}: {error}"))
     }
 
     fn advance(&mut self, at: u64, length: u64, digest: [u8; 32]) {

@@ -13,12 +13,13 @@
 //! real free space.
 
 use std::collections::VecDeque;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use redb::Database;
 use stele_ground::{Bytes, MIB};
-use stele_media::Handle;
+use stele_media::{Handle, MediaError, Op};
 
 use super::area::{Area, retried};
 use super::base::{Base, Checkpoint, guarded};
@@ -225,13 +226,22 @@ struct Tried {
 }
 
 /// A batch that is not in the journal yet.
-struct Prepared {
+pub(crate) struct Prepared {
     answers: Vec<Result<Receipt, CatalogError>>,
     changes: Changes,
     commit: u64,
     bytes: Vec<u8>,
     digest: [u8; 32],
     full: bool,
+}
+
+/// How far a transaction comes without waiting.
+pub(crate) enum Begun {
+    Answered(Result<Receipt, CatalogError>),
+    /// It is committed once this write is durable: see [`Writer::end`].
+    Writes(Prepared, Op),
+    /// It needs a checkpoint, or room.
+    Waits,
 }
 
 /// Opens the catalog on the volume: the B-tree at its last checkpoint, and the journal from there
@@ -341,10 +351,49 @@ impl Writer {
             return withdrawn(transactions, &full);
         }
         // Every `Ok` below depends on the forced write in this call.
-        if let Err(error) = self.journal.append(prepared.bytes, prepared.digest) {
+        if let Err(error) = self.journal.append(&prepared.bytes, prepared.digest) {
             self.shared.stop(&error);
             return withdrawn(transactions, &error);
         }
+        self.show(prepared)
+    }
+
+    /// Begins the commit of one transaction. While its write is under way, the writer does nothing
+    /// else.
+    pub fn begin(&mut self, transaction: &Transaction) -> Begun {
+        if let Some(stopped) = self.shared.stopped() {
+            return Begun::Answered(Err(stopped));
+        }
+        let mut prepared = self.prepare(slice::from_ref(transaction));
+        // After a failed access and while it is full the catalog has more to do.
+        if prepared.full || self.refused > 0 || !self.fits(&prepared) || self.shared.area.lost().is_some() {
+            return Begun::Waits;
+        }
+        if prepared.changes.is_empty() {
+            return prepared.answers.pop().map_or(Begun::Waits, Begun::Answered);
+        }
+        let write = self.journal.forced(&prepared.bytes);
+        Begun::Writes(prepared, write)
+    }
+
+    /// The write of [`Self::begin`] has ended like this.
+    pub fn end(&mut self, prepared: Prepared, written: Result<(), MediaError>) -> Result<Receipt, CatalogError> {
+        if let Err(error) = written {
+            let error = self.journal.failed(&prepared.bytes, &error);
+            self.shared.stop(&error);
+            return Err(error);
+        }
+        self.journal.pass(&prepared.bytes, prepared.digest);
+        self.show(prepared).pop().unwrap_or_else(|| unreachable!("one answer for one transaction"))
+    }
+
+    /// The volume, for the write of [`Self::begin`].
+    pub fn handle(&self) -> Handle {
+        self.journal.handle()
+    }
+
+    /// Shows readers a batch that is in the journal; returns its answers.
+    fn show(&mut self, prepared: Prepared) -> Vec<Result<Receipt, CatalogError>> {
         self.shared.written.store(self.journal.written, Ordering::Release);
         self.shared.batches.fetch_add(1, Ordering::Relaxed);
         self.shared.change(|view| {
@@ -474,7 +523,7 @@ impl Writer {
     }
 
     /// Whether the overlay is large enough to be written.
-    fn is_ripe(&self) -> bool {
+    pub fn is_ripe(&self) -> bool {
         let size = self.shared.view().active.size();
         let since = self.frozen.as_ref().map_or(0, |frozen| frozen.written);
         size.bytes as u64 >= self.options.overlay.0

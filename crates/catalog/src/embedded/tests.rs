@@ -1,3 +1,4 @@
+mod alone;
 mod batches;
 mod crash;
 mod faults;

@@ -12,6 +12,7 @@ mod head_places;
 pub mod http;
 mod inventories;
 pub mod iscsi;
+mod lanes;
 pub mod messages;
 mod nfs;
 mod notifications;

@@ -21,6 +21,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 use super::accepting::pause;
+use super::lanes::Lanes;
 use crate::failure::Outcome;
 use crate::node::Node;
 
@@ -56,7 +57,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
 }
 
 /// Accepts until the task is dropped; connections end with it.
-pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
+pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>, lanes: Lanes) {
     server.begin_grace();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let peers = Arc::new(Places::default());
@@ -72,10 +73,13 @@ pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Optio
                 };
                 let _ = stream.set_nodelay(true);
                 let (server, tls) = (Arc::clone(&server), tls.clone());
-                connections.spawn(async move {
+                let serve = async move |stream| {
                     serve_stream(stream, address, server, tls).await;
                     drop((own, place));
-                });
+                };
+                if let Err(error) = lanes.serve(stream, &mut connections, serve) {
+                    tracing::warn!("{address} cannot be served: {error}");
+                }
             }
             Err(error) => pause(&error).await,
         }

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::head_places::HeadPlaces;
+use super::lanes::Lanes;
 use super::messages::MessageQueues;
 use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notifications, notify, open_files, s3, smb, snapshot};
@@ -336,7 +337,7 @@ impl Services {
             let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
             node.shares.note_address(address);
             let server = node.shares.server(archive, crate::node::wall_clock() as u32, || node.random_number());
-            self.unattended.spawn(nfs::serve(listener, server, tls));
+            self.unattended.spawn(nfs::serve(listener, server, tls, Lanes::start("stele-nfs")?));
             self.unattended.spawn(nfs::register(address));
             self.places.nfs = Some(address.to_string());
         }

@@ -17,9 +17,9 @@ use stele_backup::BackupError;
 use stele_backup::store::s3;
 use stele_ground::calendar::moment;
 use stele_lab::live::s3::sign::Keys;
-use tokio::runtime::{Builder, Runtime};
 
 use super::{Found, HEAD_BYTES_MAX, HEADS_MAX, Keeper, countersigned_file, in_order, is_same, names, text};
+use crate::apart::Apart;
 use crate::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome, io_failure};
@@ -38,29 +38,6 @@ pub struct HeadBucket {
     /// hangs is left behind.
     _runtime: Apart,
     days: Option<u32>,
-}
-
-/// A runtime of its own, which waits for nothing when it is dropped.
-struct Apart(Option<Runtime>);
-
-impl Apart {
-    fn start() -> Outcome<Apart> {
-        let started = Builder::new_multi_thread().worker_threads(1).thread_name("stele-bucket").enable_all().build();
-        Ok(Apart(Some(started.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?)))
-    }
-
-    fn within<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _inside = self.0.as_ref().map(Runtime::enter);
-        work()
-    }
-}
-
-impl Drop for Apart {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 /// Keys as `stele key create --json` prints them, or as other S3 clients keep them.
@@ -110,7 +87,7 @@ impl HeadBucket {
                 })?
             }
         };
-        let runtime = Apart::start()?;
+        let runtime = Apart::start("stele-bucket")?;
         let bucket = runtime.within(|| BucketClient::open(address, "place in [archive] heads_bucket", keys))?;
         let bucket = bucket.with_attempts(ATTEMPTS);
         Ok(Some(Arc::new(HeadBucket { bucket, _runtime: runtime, days: archive.heads_bucket_days })))
