@@ -112,11 +112,17 @@ pub enum Mutation {
     RoomBelow,
     /// A flush does not wait for writes that are ordered and not durable.
     OrderedFlush,
+    /// A member gets a spare cell while stripes say of its strips that they lie in a former one.
+    StaleBits,
+    /// A strip is recorded as moved without a flush of it.
+    MoveFlush,
+    /// Whole stripes move off a drive that leaves, not their strips on it alone.
+    OwnStrip,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 50] = [
+    pub const ALL: [Mutation; 53] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -167,6 +173,9 @@ impl Mutation {
         Mutation::TakenAlong,
         Mutation::RoomBelow,
         Mutation::OrderedFlush,
+        Mutation::StaleBits,
+        Mutation::MoveFlush,
+        Mutation::OwnStrip,
     ];
 
     /// The one of that name.
@@ -220,6 +229,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::OrderedFlush as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::OwnStrip as usize + 1);
     }
 }

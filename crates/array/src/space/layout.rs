@@ -244,6 +244,27 @@ impl Layout {
     /// of the row, within the enclosure rule where possible, the least filled first. May use the
     /// reserve.
     pub fn choose_spare(&self, row: RowId, member: usize, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<StripCell> {
+        self.choose_cell(row, member, allowed, true)
+    }
+
+    /// As `choose_spare`, for a member whose drive leaves. The reserve stays as it is, and so does
+    /// the enclosure rule where the drives allow it.
+    pub fn choose_home(&self, row: RowId, member: usize, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<StripCell> {
+        let cell = self.choose_cell(row, member, allowed, false)?;
+        let before = self.rows.get(&row)?;
+        let mut after = before.clone();
+        after.members.get_mut(member)?.replacement = Some(cell);
+        let crowds = !self.within_enclosure_rule(&after) && self.within_enclosure_rule(before);
+        (!crowds || !self.enclosures_allow(before.class, allowed)).then_some(cell)
+    }
+
+    fn choose_cell(
+        &self,
+        row: RowId,
+        member: usize,
+        allowed: &dyn Fn(DriveNumber) -> bool,
+        may_reserve: bool,
+    ) -> Option<StripCell> {
         let row = self.rows.get(&row)?;
         let others = || row.members.iter().enumerate().filter(|(at, _)| *at != member).map(|(_, member)| member);
         let in_enclosure = |enclosure: u32| {
@@ -255,7 +276,8 @@ impl Layout {
         let shared = |drive: usize| {
             others().map(|other| u64::from(self.together(drive, usize::from(other.cell.drive.0)))).sum::<u64>()
         };
-        let best = self.candidates(allowed, true).filter(|candidate| !row.uses(DriveNumber(candidate.drive as u16)));
+        let candidates = self.candidates(allowed, may_reserve);
+        let best = candidates.filter(|candidate| !row.uses(DriveNumber(candidate.drive as u16)));
         let best = best.min_by_key(|candidate| {
             let crowd = in_enclosure(candidate.enclosure);
             let over = if crowd < most { 0 } else { crowd };

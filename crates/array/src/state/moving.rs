@@ -17,6 +17,8 @@ pub struct Moving {
     put_off: RefCell<Option<(String, Instant)>>,
     /// A row was made beyond the enclosure rule.
     crowded: Notify,
+    /// What could move off drives that leave by itself has moved.
+    drained: Notify,
 }
 
 impl Moving {
@@ -26,6 +28,14 @@ impl Moving {
 
     pub fn crowded(&self) -> impl Future<Output = ()> + '_ {
         self.crowded.changed()
+    }
+
+    pub fn note_drained(&self) {
+        self.drained.wake_all();
+    }
+
+    pub fn drained(&self) -> impl Future<Output = ()> + '_ {
+        self.drained.changed()
     }
 
     /// Nothing can move, and why. True where that nothing can is news.

@@ -31,6 +31,8 @@ pub struct Rebuilding {
     promoted: RefCell<BTreeSet<StripeKey>>,
     /// Members of rows all of whose strips lie in spare space.
     moved: RefCell<BTreeSet<(RowId, u8)>>,
+    /// Members of rows on drives that leave whose strips did not move by themselves, in this round.
+    undrained: RefCell<BTreeSet<(RowId, u8)>>,
     /// When what failed is tried again.
     retry_at: Cell<Option<Instant>>,
 }
@@ -47,6 +49,7 @@ impl Rebuilding {
             waits_for_looks: Cell::new(false),
             promoted: RefCell::default(),
             moved: RefCell::default(),
+            undrained: RefCell::default(),
             retry_at: Cell::new(None),
         }
     }
@@ -98,6 +101,20 @@ impl Rebuilding {
 
     pub fn has_moved(&self, row: RowId, member: u8) -> bool {
         self.moved.borrow().contains(&(row, member))
+    }
+
+    /// The member's strips move with their whole stripes, or in the next round.
+    pub fn note_undrained(&self, row: RowId, member: u8) {
+        self.undrained.borrow_mut().insert((row, member));
+    }
+
+    pub fn is_undrained(&self, row: RowId, member: u8) -> bool {
+        self.undrained.borrow().contains(&(row, member))
+    }
+
+    /// A round begins.
+    pub fn begin_to_drain(&self) {
+        self.undrained.borrow_mut().clear();
     }
 
     /// A host had to have the stripe reconstructed: it comes first, where a rebuild is under way.

@@ -1,5 +1,6 @@
-//! Stripes move to other rows: off drives that are to leave, out of rows that crowd an enclosure,
-//! and onto drives that were added.
+//! Stripes move to other rows: out of rows that crowd an enclosure, and onto drives that were
+//! added. They also move off drives that are to leave, where their strips cannot move by themselves
+//! (`rebuild/drain.rs`).
 //!
 //! A row is emptied stripe by stripe and then given up. While it is, it takes no new stripe, and
 //! what is free in it counts as taken, so that no promise rests on it. A stripe moves like a host's
@@ -54,6 +55,7 @@ impl Engine {
     pub async fn moving_flow(self: Rc<Self>) {
         loop {
             let (changed, crowded) = (self.membership.changed(), self.moving.crowded());
+            let drained = self.moving.drained();
             if self.check_writable().is_err() || self.standing.is_closed() {
                 return;
             }
@@ -84,13 +86,21 @@ impl Engine {
                 self.alarm(AlarmKind::MovingPutOff, Severity::Warning, None, text);
             }
             let sleep = self.io.sleep(PUT_OFF);
-            futures_util::pin_mut!(sleep, changed);
-            futures_util::future::select(sleep, changed).await;
+            futures_util::pin_mut!(sleep, changed, drained);
+            futures_util::future::select(sleep, futures_util::future::select(changed, drained)).await;
         }
     }
 
     async fn moving_step(self: &Rc<Self>) -> Result<Step, ArrayError> {
         let leaving = self.leaving();
+        if self.is_draining(&leaving) {
+            // The rebuild does that, and wakes this. The tables leave meanwhile; where they cannot,
+            // that is said in the end.
+            for drive in leaving {
+                drop(self.table.evacuate(drive).await);
+            }
+            return Ok(Step::PutOff(String::new()));
+        }
         if let Some(row) = self.row_on(&leaving) {
             self.moving.work.expect(self.bytes_on(&leaving), self.io.now());
             return self.empty_row(row).await;

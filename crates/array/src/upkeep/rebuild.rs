@@ -5,9 +5,10 @@
 //! their digests, written, flushed, and only then recorded as moved. A drive that comes back, or is
 //! put in another's place, is filled. Strips that never moved are verified where they should be,
 //! and written again if they are not what they should be. Moved ones are copied back, and the spare
-//! space is released. The stripes with the least redundancy left come first, then the order on
-//! disk; what hosts read in the meantime comes before all. Hosts are protected by a token bucket,
-//! with a floor where nothing more may be lost.
+//! space is released. Where a drive leaves, the spare cell becomes the member's (`drain.rs`). The
+//! stripes with the least redundancy left come first, then the order on disk; what hosts read in
+//! the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing
+//! more may be lost.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,16 +20,18 @@ use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, Instant};
 
 use crate::drives::label::DriveState;
-use crate::durable::log::{Purpose, Reservation};
+use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::formats::map::Home;
 use crate::model::mutation::Mutation;
-use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
+use crate::model::place::{DriveNumber, RowId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
-use crate::space::layout::Row;
+use crate::space::layout::{Member, Row};
+use crate::state::work::Ongoing;
 
 mod breadth;
+mod drain;
 mod home;
 mod leave;
 mod place;
@@ -49,6 +52,8 @@ enum Need {
     Spare,
     /// Its drive is here and has gaps: fill them, and copy back what had moved.
     Fill,
+    /// Its drive is here and leaves: its strips move to a cell that becomes the member's.
+    Leave,
 }
 
 /// A member of a row that needs work, most urgent first.
@@ -263,14 +268,17 @@ impl Engine {
             }
         }
         let mut tasks = Vec::new();
+        let leaving = self.leaving();
         let layout = self.layout.read();
         for row in layout.rows().filter(|row| self.look(|core| core.space.row_class(row.id)).is_some()) {
             // A member whose strips have all moved to a sound drive is as good as any other.
             let bad = |cell: &StripCell| unsound.contains(&cell.drive);
             let moved =
                 |at: usize| row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.has_moved(row.id, at);
-            let weak = row.members.iter().enumerate().filter(|(at, member)| bad(&member.cell) && !moved(*at)).count();
-            if weak == 0 && row.members.iter().all(|member| member.replacement.is_none()) {
+            let lacks = |member: &Member| bad(&member.cell) || member.replacement.is_some_and(|cell| bad(&cell));
+            let weak = row.members.iter().enumerate().filter(|(at, member)| lacks(member) && !moved(*at)).count();
+            let leaves = |member: &Member| leaving.contains(&member.cell.drive);
+            if weak == 0 && row.members.iter().all(|member| member.replacement.is_none() && !leaves(member)) {
                 continue;
             }
             let tolerates = row.class.code.tolerates() as u32;
@@ -287,6 +295,12 @@ impl Engine {
                         continue;
                     }
                     Need::Spare
+                } else if let Some(drains) = self.drains(row, at, &leaving) {
+                    // What it cannot move moves with its whole stripes.
+                    if !drains {
+                        continue;
+                    }
+                    Need::Leave
                 } else if filling.contains(&member.cell.drive)
                     || spare.is_some_and(|drive| filling.contains(&drive))
                     || spare.is_some() && self.drives.index(member.cell.drive).is_some()
@@ -297,6 +311,8 @@ impl Engine {
                 } else {
                     continue;
                 };
+                // A strip that leaves a sound drive makes no stripe safer: it comes after all else.
+                let left = if need == Need::Leave && !bad(&member.cell) { u32::MAX } else { left };
                 let task = Task { left, need, row: row.id, member: at as u8 };
                 let is_done = done.contains(task) || need == Need::Spare && moved(at);
                 tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
@@ -319,17 +335,26 @@ impl Engine {
                 })
                 .sum()
         };
-        for (work, need) in [(&self.rebuilding.work, Need::Spare), (&self.rebuilding.copy_back, Need::Fill)] {
+        for need in [Need::Spare, Need::Fill, Need::Leave] {
             let left = bytes(need);
             if left > 0 {
-                work.expect(left, self.io.now());
+                self.work_of(need).expect(left, self.io.now());
             }
+        }
+    }
+
+    fn work_of(&self, need: Need) -> &Ongoing {
+        match need {
+            Need::Spare => &self.rebuilding.work,
+            Need::Fill => &self.rebuilding.copy_back,
+            Need::Leave => &self.moving.work,
         }
     }
 
     fn begin_round(&self) -> Round {
         let count = self.drives.labels.configuration().drives.len();
         let drives = (0..count).map(|at| DriveNumber(at as u16));
+        self.rebuilding.begin_to_drain();
         let present = drives.filter(|drive| self.drives.index(*drive).is_some()).collect();
         Round { changes: self.membership.changes(), present }
     }
@@ -385,11 +410,20 @@ impl Engine {
         }
     }
 
+    /// The task came to nothing.
+    fn note_left(&self, task: Task) {
+        match task.need {
+            Need::Leave => self.rebuilding.note_undrained(task.row, task.member),
+            Need::Spare | Need::Fill => self.note_undone(task.row, task.member),
+        }
+    }
+
     async fn carry_out(self: &Rc<Self>, task: Task, run: u32, done: &Done) -> Result<bool, ArrayError> {
         self.serve_promoted().await;
         match task.need {
             Need::Spare => self.move_to_spare(task, run, done).await,
             Need::Fill => self.fill(task, run, done).await,
+            Need::Leave => self.drain(task, run, done).await,
         }
     }
 
@@ -433,20 +467,25 @@ impl Engine {
         if left == Leave::Again {
             return Ok(false);
         }
-        if left == Leave::Needed || !has && !self.choose_replacement(row, member).await? {
-            self.note_undone(task.row, task.member);
+        if left == Leave::Needed || !has && !self.choose_replacement(row, member, task.need).await? {
+            self.note_left(task);
             return Ok(true);
         }
         let placed = self.for_each_stripe(task, true, run, done).await?;
         if placed == Placed::There {
             self.note_moved(task);
+            let home = self.home_cell(task.row, task.member);
+            if home.is_some_and(|home| self.leaving().contains(&home.drive)) {
+                return self.make_home(task).await;
+            }
         }
         Ok(placed != Placed::Again)
     }
 
     /// False when the spare space has no cell for the member.
-    async fn choose_replacement(&self, mut row: Row, member: usize) -> Result<bool, ArrayError> {
+    async fn choose_replacement(&self, mut row: Row, member: usize, need: Need) -> Result<bool, ArrayError> {
         row.members[member].replacement = None;
+        self.clear_exceptions(row.id, member).await?;
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         self.take_back_cells();
         let cost = self.log.cost_of(64);
@@ -454,7 +493,10 @@ impl Engine {
         self.check_writable()?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
         let pages = self.pages_for(&place).await?;
-        let choose = || self.layout.read().choose_spare(row.id, member, &sound);
+        let choose = || match need {
+            Need::Leave => self.layout.read().choose_home(row.id, member, &sound),
+            Need::Spare | Need::Fill => self.layout.read().choose_spare(row.id, member, &sound),
+        };
         if choose().is_none()
             && let Some(lsn) = self.take_back_cells()
         {
@@ -468,7 +510,7 @@ impl Engine {
         }
         let Some(cell) = choose() else {
             let needs = |row, member| self.needs_spare(row, member);
-            if self.losses_seen.lack_spare(row.id, member as u8, needs) {
+            if need != Need::Leave && self.losses_seen.lack_spare(row.id, member as u8, needs) {
                 self.alarm(
                     AlarmKind::SpareExhausted,
                     Severity::Critical,
@@ -503,47 +545,6 @@ impl Engine {
             return Ok(placed != Placed::Again);
         }
         self.release_spare(task, &row).await
-    }
-
-    async fn release_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<bool, ArrayError> {
-        let released = Record::Replacement { row: task.row, member: task.member, cell: None };
-        // Before the row is frozen: what makes room in the log may itself wait for a slot of the
-        // row.
-        let mut room = self.log.reserve(self.log.cost(&released), Purpose::Inside).await?;
-        self.check_writable()?;
-        self.step(|core| core.space.freeze(task.row, true));
-        let result = self.release_frozen(task, row, &released, &mut room).await;
-        self.step(|core| core.space.freeze(task.row, false));
-        self.admission.make_room();
-        result
-    }
-
-    async fn release_frozen(
-        self: &Rc<Self>,
-        task: Task,
-        row: &Row,
-        released: &Record,
-        room: &mut Reservation,
-    ) -> Result<bool, ArrayError> {
-        let member = usize::from(task.member);
-        if !self.are_slots_let_go(task.row).await? {
-            return Ok(false);
-        }
-        // No task allocates in the row now, so what this finds is all there is.
-        for index in 0..self.look(|core| core.space.slots(task.row)) {
-            let slot = SlotId { row: task.row, index };
-            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
-            let head = self.slot_head(&shape, slot).await?;
-            if !head.is_free() && head.exceptions >> member & 1 == 1 {
-                return Ok(false);
-            }
-        }
-        // The cell itself is free once this is durable.
-        let pages = self.pages_for(released).await?;
-        if self.is_still_row(row, member) {
-            self.append(released, &pages, room);
-        }
-        Ok(true)
     }
 
     /// Stripes that hosts had to have reconstructed come first, a few before each run. A single

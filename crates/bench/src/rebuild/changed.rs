@@ -84,5 +84,5 @@ pub const BELOW: &str = "
   one drive: all strips are written to the new one, and the others could read (drives - 1) times as
   much.
 - **Moved** is what a drive that leaves held, divided by the time until the pool is without it. The
-  **limit** is that of a rebuild.
+  **limit** is that of a rebuild: what the others can compute. The drive itself reads a part of it.
 ";

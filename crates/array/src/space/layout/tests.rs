@@ -368,3 +368,19 @@ fn a_drive_is_not_emptied_onto_slots_that_are_promised() {
     space.release(class, all);
     assert!(can_empty(&space));
 }
+
+#[test]
+fn a_strip_that_leaves_its_drive_takes_nothing_of_the_reserve() {
+    let mut layout = Layout::new(&configuration(8, 40, 2));
+    let class = class("4+2");
+    let first = layout.choose_row(class, &|_| true).expect("room");
+    layout.insert_row(first.clone());
+    let (here, there) = (first.members[0].cell.drive, layout.choose_home(first.id, 0, &|_| true).expect("room").drive);
+    assert!(!first.uses(there) && here != there);
+    assert_eq!(layout.choose_home(first.id, 0, &|drive| first.uses(drive)), None, "on drives of the row");
+    fill(&mut layout, class);
+    let full =
+        |drive: DriveNumber| layout.units(drive).total - layout.units(drive).used <= layout.units(drive).reserved;
+    assert!(layout.choose_spare(first.id, 0, &full).is_some_and(|cell| full(cell.drive)), "a lost one does");
+    assert_eq!(layout.choose_home(first.id, 0, &full), None);
+}

@@ -134,6 +134,9 @@ impl Engine {
         };
         let mut workers: FuturesUnordered<_> = (0..rows).map(worker).collect();
         while workers.next().await.is_some() {}
+        if first.need == Need::Leave {
+            self.moving.note_drained();
+        }
     }
 
     /// One row after another. A worker that is not steady waits while hosts are active, as long as
@@ -149,11 +152,13 @@ impl Engine {
             class.busy.borrow_mut().remove(&task.row);
             match result {
                 Ok(true) => done.insert(task),
+                // Until some of the rows that are written to the same drive are done.
+                Ok(false) if task.need == Need::Leave && !class.busy.borrow().is_empty() => break,
                 Ok(false) => self.io.sleep(Duration::from_millis(5)).await,
                 Err(error) => {
                     tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                     done.insert(task);
-                    self.note_undone(task.row, task.member);
+                    self.note_left(task);
                     self.retry_later(Duration::from_secs(5));
                 }
             }
@@ -276,9 +281,7 @@ impl Engine {
                 let placed = self.place_strip(volume, head.stripe, slot, member, pass.to_spare).await?;
                 pass.placed.set(pass.placed.get().max(placed));
             }
-            let of = &self.rebuilding;
-            let work = if task.need == Need::Spare { &of.work } else { &of.copy_back };
-            work.advance(bytes);
+            self.work_of(task.need).advance(bytes);
         }
         Ok(())
     }
@@ -345,12 +348,13 @@ impl Engine {
     }
 
     /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell
-    /// counts once all have moved to it.
+    /// stands for the other once all have moved to it.
     pub fn strips_without(&self, row: &Row, lost: impl Fn(DriveNumber) -> bool) -> usize {
         let gone = |cell: StripCell| lost(cell.drive) || !self.drives.is_sound(cell.drive);
-        let members = row.members.iter().enumerate().filter(|(at, member)| {
-            let spare = member.replacement.filter(|_| self.rebuilding.has_moved(row.id, *at as u8));
-            gone(member.cell) && spare.is_none_or(gone)
+        let members = row.members.iter().enumerate().filter(|(at, member)| match member.replacement {
+            Some(spare) if self.rebuilding.has_moved(row.id, *at as u8) => gone(member.cell) && gone(spare),
+            // Some strips are in the one cell, and some in the other.
+            spare => gone(member.cell) || spare.is_some_and(gone),
         });
         members.count()
     }
@@ -380,7 +384,7 @@ fn target_of(row: &Row, task: &Task, is_here: impl Fn(DriveNumber) -> bool) -> O
     let member = row.members.get(usize::from(task.member))?;
     match task.need {
         Need::Fill if is_here(member.cell.drive) => Some(member.cell.drive),
-        Need::Fill | Need::Spare => member.replacement.map(|cell| cell.drive),
+        Need::Fill | Need::Spare | Need::Leave => member.replacement.map(|cell| cell.drive),
     }
 }
 

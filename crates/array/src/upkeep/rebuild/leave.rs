@@ -88,6 +88,50 @@ impl Engine {
         Ok(true)
     }
 
+    /// No strip is left in the member's spare cell: gives it up. False where one is.
+    pub(super) async fn release_spare(self: &Rc<Self>, task: Task, row: &Row) -> Result<bool, ArrayError> {
+        // Before the row is frozen: what makes room in the log may itself wait for a slot of the
+        // row.
+        let mut room = self.log.reserve(self.log.cost(&given_up(task)), Purpose::Inside).await?;
+        self.check_writable()?;
+        self.step(|core| core.space.freeze(task.row, true));
+        let result = self.release_frozen(task, row, &mut room).await;
+        self.step(|core| core.space.freeze(task.row, false));
+        self.admission.make_room();
+        result
+    }
+
+    async fn release_frozen(
+        self: &Rc<Self>,
+        task: Task,
+        row: &Row,
+        room: &mut Reservation,
+    ) -> Result<bool, ArrayError> {
+        // No task allocates in the row now, so what this finds is all there is.
+        if !self.are_slots_let_go(task.row).await? || !self.have_moved(task, false).await? {
+            return Ok(false);
+        }
+        // The cell itself is free once this is durable.
+        let pages = self.pages_for(&given_up(task)).await?;
+        if self.is_still_row(row, usize::from(task.member)) {
+            self.append(&given_up(task), &pages, room);
+        }
+        Ok(true)
+    }
+
+    /// Whether all strips of the member lie in its replacement (`moved`), or none does.
+    pub(super) async fn have_moved(&self, task: Task, moved: bool) -> Result<bool, ArrayError> {
+        for index in 0..self.look(|core| core.space.slots(task.row)) {
+            let slot = SlotId { row: task.row, index };
+            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
+            let head = self.slot_head(&shape, slot).await?;
+            if !head.is_free() && (head.exceptions >> task.member & 1 == 1) != moved {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     async fn leave_strips(self: &Rc<Self>, task: Task, is_frozen: bool) -> Result<Leave, ArrayError> {
         for index in 0..self.look(|core| core.space.slots(task.row)) {
             self.check_writable()?;

@@ -25,6 +25,7 @@ use crate::durable::log::Purpose;
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::model::ArrayError;
+use crate::model::mutation::Mutation;
 use crate::model::place::SlotId;
 use crate::runtime::sync::{StripeGuard, join_all};
 use crate::stripe::StripPlace;
@@ -68,7 +69,9 @@ impl Engine {
             }
         }
         let stripes: Vec<usize> = wanted.iter().map(|(at, _)| *at).collect();
-        let own = self.read_neighbours(&run, &stripes, Strips::of([member]), Priority::Rebuild).await;
+        let spares = self.spares_source(task);
+        let asked: Vec<usize> = stripes.iter().copied().filter(|at| !spares || run[*at].is_moved(member)).collect();
+        let own = self.read_neighbours(&run, &asked, Strips::of([member]), Priority::Rebuild).await;
         let own = own.into_iter().nth(member).unwrap_or_default();
         let lacking: Vec<usize> = stripes.iter().copied().filter(|at| own[*at].is_none()).collect();
         let made = self.reconstruct_run(&run, &lacking, member, Priority::Rebuild).await;
@@ -196,6 +199,7 @@ impl Engine {
         }
         // Durable only with the drive's flush.
         if !written.is_empty()
+            && !self.io.is_disabled(Mutation::MoveFlush)
             && let Err(error) = self.io.flush(index).await
         {
             written.clear();

@@ -19,6 +19,7 @@ use crate::testing::drives::TestDrives;
 use crate::testing::{Fixture, pattern, spec};
 
 mod cells;
+mod drained;
 mod rounds;
 mod telling;
 
@@ -500,7 +501,7 @@ fn a_task_whose_row_is_gone_records_nothing_of_the_row_that_has_its_number_now()
     let before = engine.log.next_lsn();
     assert_eq!(engine.release_spare(task, &read).now_or_never(), Some(Ok(true)));
     assert!(matches!(engine.leave_spare(task, &read).now_or_never(), Some(Ok(Leave::Done))));
-    assert_eq!(engine.choose_replacement(read, 0).now_or_never(), Some(Ok(true)));
+    assert_eq!(engine.choose_replacement(read, 0, Need::Spare).now_or_never(), Some(Ok(true)));
     assert_eq!(engine.log.next_lsn(), before);
     assert_eq!(of_kind(RowKind::Table), tables);
     // The row that has the number now is narrower, and lacks the member.

@@ -8,11 +8,12 @@ use stele_ground::Duration;
 use super::*;
 use crate::drives::label::DriveState;
 use crate::engine::Engine;
+use crate::model::mutation::Mutation;
 use crate::model::place::RowId;
 use crate::model::{CreateOptions, DigestUnit, OpenOptions};
 use crate::testing::drives::TestDrives;
 
-/// A pool that gives no drive up, with a volume full of what is not dirty.
+/// A pool that gives no drive up and moves whole stripes, with a volume full of what is not dirty.
 fn patient(
     drives: usize,
     enclosures: u32,
@@ -28,6 +29,7 @@ fn patient(
     fixture.write(volume, 0, &data).expect("written");
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     fixture.command(Command::Close).expect("closed");
+    fixture.mutations = fixture.mutations.with(Mutation::OwnStrip);
     fixture.open().expect("opened");
     (fixture, volume, data)
 }
@@ -66,8 +68,8 @@ fn run_until(fixture: &mut Fixture, is_so: impl Fn(&Fixture) -> bool) {
 /// Lets the pool move, which says how far it is: bytes done, and in all.
 fn told_of_moving(fixture: &mut Fixture, case: &str) {
     let mut told = Vec::new();
-    for _ in 0..300 {
-        fixture.run_operations(40);
+    for _ in 0..3000 {
+        fixture.run_operations(4);
         told.extend(fixture.status().moving.map(|moving| (moving.done.0, moving.total.0)));
     }
     assert!(told.iter().any(|(done, total)| 0 < *done && done < total), "{case}: {told:?}");

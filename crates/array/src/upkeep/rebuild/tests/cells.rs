@@ -30,7 +30,7 @@ fn carried_out<T: 'static>(fixture: &mut Fixture, task: impl Future<Output = T> 
 /// Chooses a spare cell for the row's first member.
 fn spare(fixture: &mut Fixture, row: RowId) -> Option<Result<bool, ArrayError>> {
     let own = engine(fixture);
-    carried_out(fixture, async move { own.choose_replacement(own.row(row).expect("the row"), 0).await })
+    carried_out(fixture, async move { own.choose_replacement(own.row(row).expect("the row"), 0, Need::Spare).await })
 }
 
 fn rows_with_data(engine: &Engine) -> Vec<Row> {
@@ -69,7 +69,7 @@ fn a_cell_that_was_just_given_up_is_taken_when_no_other_is_left() {
         let mut room = own.log.reserve(own.log.cost(&release), Purpose::Inside).await?;
         let pages = own.pages_for(&release).await?;
         own.append(&release, &pages, &mut room);
-        own.choose_replacement(own.row(left).expect("the row"), 0).await
+        own.choose_replacement(own.row(left).expect("the row"), 0, Need::Spare).await
     });
     assert_eq!(chosen, Some(Ok(true)), "the cell is free as soon as its release is durable");
     assert!(engine.row(left).expect("the row").members[0].replacement.is_some());
