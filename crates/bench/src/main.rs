@@ -34,6 +34,7 @@ mod before;
 mod block;
 mod catalog;
 mod codes;
+mod destage;
 mod digests;
 mod file;
 mod harness;
@@ -67,6 +68,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("block", "a volume over NBD and iSCSI: server CPU and rates beside nbdkit, qemu-nbd and tgt", block::run),
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
+    ("destage", "prototypes of destage: by stripe, in batches, relocated; on memory and hard drives", destage::run),
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
     ("file", "the file gateway over NFS and SMB, beside NFS-Ganesha and Samba; archiving, retrieval", file::run),
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
