@@ -25,6 +25,7 @@
 //! Memory: an index of all versions, pieces and entries. A rebuild is a rare operation.
 
 mod classes;
+mod doubted;
 mod survey;
 mod versions;
 mod write;
@@ -146,6 +147,7 @@ impl Archive {
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
         survey.drop_withdrawn();
         survey.drop_cut_off();
+        survey.begin_doubted();
         survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {
@@ -153,6 +155,7 @@ impl Archive {
             buckets.insert(*number, bucket);
         }
         survey.walk(&foundation.data, &superblock, &note_key, Some(&buckets)).await?;
+        survey.strengthen();
         survey.drop_torn(&rebuild.losses);
         survey.report_missing_pieces(&superblock);
         survey.losses.extend(rebuild.losses);

@@ -194,13 +194,7 @@ impl Store {
         if let Some(destroyed) = destroyed {
             destroyed.await.map_err(not_destroyed)?;
         }
-        match self.settle_due().await {
-            Err(error @ ArchiveError::Stopped(_)) => return Err(error),
-            // This removal is complete, whatever becomes of the slots of others. Background work
-            // tries them again.
-            Err(error) => tracing::warn!("slots of destroyed keys are not free yet: {error}"),
-            Ok(()) => {}
-        }
+        self.settle_due().await?;
         Ok(receipt.numbers().last())
     }
 

@@ -38,9 +38,9 @@ use crate::model::pairing::Paired;
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::MasterKey;
 use crate::model::time::{Surroundings, Timestamp};
+use crate::record::SETTINGS;
 use crate::record::segment::SegmentRow;
-use crate::record::settings::{CLOCK, ClockRow, Doubt, IdentityRow, NUMBERS, SLOTS};
-use crate::record::{SETTINGS, encode};
+use crate::record::settings::{ClockRow, Doubt, IdentityRow, NUMBERS, SLOTS, SUPERBLOCK};
 use crate::space::appender::Appender;
 use crate::space::compensations::{Compensations, NoteSubject};
 use crate::space::keytable::KeyTable;
@@ -394,11 +394,11 @@ impl Store {
         Ok(self.catalog.snapshot()?)
     }
 
-    /// Waits until all earlier transactions have taken effect, since they do so in order.
+    /// Waits until all earlier transactions have taken effect, since they do so in order. It writes
+    /// what the catalog has already, and nothing that another transaction may be changing.
     pub async fn barrier(&self) -> Result<()> {
-        let clock = self.clock_row();
-        let barrier = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
-        self.catalog.commit(barrier).await?;
+        let known = self.witnessing.superblock().identify();
+        self.catalog.commit(Transaction::new().with_reserve().put(SETTINGS, SUPERBLOCK, known)).await?;
         Ok(())
     }
 

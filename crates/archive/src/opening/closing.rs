@@ -23,7 +23,8 @@ impl Archive {
         store.compensate_or_warn().await;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
-        // Until the end: a change of the identity under way is known in memory then.
+        // Until the end: a change of the clock or the identity under way is known in memory then.
+        let _turn = store.clock_turn().await;
         let identity_lock = store.lock_identity().await?;
         store.note_close(&identity_lock).await?;
         // The appender closes before the catalog. A record that has its place already may still be

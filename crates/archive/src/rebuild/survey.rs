@@ -6,6 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use stele_media::Handle;
 
+use super::doubted::Doubted;
 use crate::audit::verify::check_head;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::head::SignedHead;
@@ -59,6 +60,7 @@ pub(super) struct Survey {
     pub matters: BTreeMap<String, (u64, MatterRow, Place)>,
     pub classes: BTreeMap<String, (u64, ClassRow, Place)>,
     pub versions: BTreeMap<u64, (u64, VersionNote, Place)>,
+    pub doubted: Doubted,
     pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
     /// Object, stream, first frame: the piece.
     pub pieces: BTreeMap<(u64, u64, u32), Extent>,
@@ -344,6 +346,7 @@ impl Survey {
                     self.pieces.insert(key, piece_at(place, header.payload - header.note));
                 }
                 self.highest = self.highest.max(note.at.number);
+                self.doubted.keep_version(sequence, &note);
                 newest(&mut self.versions, note.row.object, (sequence, note, place));
             }
             Kind::Part => {
@@ -352,10 +355,13 @@ impl Survey {
             }
             Kind::Bucket => {
                 let row: BucketRow = decode(BUCKETS, &[], note)?;
-                newest(&mut self.buckets, u32::try_from(header.object).unwrap_or(0), (sequence, row, place));
+                let number = u32::try_from(header.object).unwrap_or(0);
+                self.doubted.keep_bucket(sequence, number, &row);
+                newest(&mut self.buckets, number, (sequence, row, place));
             }
             Kind::AccessKey => {
                 let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
+                self.doubted.keep_access_key(sequence, &note);
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
             }
             Kind::Class => {
@@ -375,6 +381,7 @@ impl Survey {
             }
             Kind::Identity => {
                 let note: IdentityNote = decode(SETTINGS, &[], note)?;
+                self.doubted.keep_identity(sequence, &note);
                 if self.identity.as_ref().is_none_or(|(before, _)| *before < sequence) {
                     self.identity = Some((sequence, note));
                 }

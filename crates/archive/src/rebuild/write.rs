@@ -116,6 +116,7 @@ pub(super) async fn write(
     filling.put_access_keys().await?;
     filling.put_classes().await?;
     filling.put_versions().await?;
+    filling.put_strengthened().await?;
     filling.put_matters(foundation.surroundings.now().wall).await?;
     filling.put_tombstones().await?;
     filling.put_usage().await?;
@@ -344,8 +345,11 @@ impl<'a> Filling<'a> {
         if !self.survey.losses.is_empty() && !self.survey.without.has(Mutation::Doubt) {
             let highest = self.survey.buckets.keys().next_back().copied().unwrap_or(0);
             // Notes of later records may be among what cannot be read, and come back.
-            identity.cuts.get_or_insert_default().push(Cut { first, sequence: self.survey.highest + MARGIN_OF_LOSSES });
+            let sequence = self.survey.highest + MARGIN_OF_LOSSES;
+            identity.cuts.get_or_insert_default().push(Cut { first, sequence });
             identity.doubt = Some(Doubt {
+                // A matter that stands already began earlier.
+                sequence: self.survey.doubted.from.or(Some(sequence)),
                 since: wall,
                 // A bucket whose notes are lost has a number too.
                 buckets: self.survey.scopes.max(highest) + BUCKETS_MARGIN,

@@ -154,6 +154,10 @@ pub(crate) struct Doubt {
     /// The first few unreadable places.
     #[n(3)]
     pub places: Vec<String>,
+    /// The notes written since have this sequence or a higher one. None: an earlier version of
+    /// Stele began the matter.
+    #[n(4)]
+    pub sequence: Option<u64>,
 }
 
 /// Records of the audit log that were lost when the catalog was rebuilt. Their numbers are used

@@ -154,12 +154,18 @@ impl Store {
         places(&disposal.note, extents).into_iter().for_each(|place| self.segments().drop_live(place));
     }
 
-    /// Settles short disposals once there are enough of them.
+    /// Settles short disposals once there are enough of them, behind the commit of a request. That
+    /// is complete, whatever becomes of the slots of others. Background work tries them again.
     pub async fn settle_due(&self) -> Result<()> {
         if self.disposals().slots() < SETTLE {
             return Ok(());
         }
-        self.settle(Due::short(self)).await.map(drop)
+        match self.settle(Due::short(self)).await {
+            Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+            Err(error) => tracing::warn!("slots of destroyed keys are not free yet: {error}"),
+            Ok(_) => {}
+        }
+        Ok(())
     }
 
     /// Frees the slots of removed versions: first zeros over their entries, then the catalog's

@@ -10,6 +10,8 @@ use crate::seal::Salt;
 use crate::space::{BLOCK, align_up};
 
 pub(crate) const RECORD_HEADER: u32 = 80;
+/// Far more than a segment has room for. The length of such a record is still a number.
+const PAYLOAD_MAX: u32 = 1 << 30;
 /// Records start at multiples of this.
 pub(crate) const RECORD_ALIGN: u32 = 16;
 const RECORD_MAGIC: [u8; 4] = *b"STRC";
@@ -124,7 +126,8 @@ impl RecordHeader {
             sequence: u64_at(bytes, 64),
             check: u32_at(bytes, 72),
         };
-        (header.incarnation == incarnation && header.note <= header.payload).then_some(header)
+        let fits = header.note <= header.payload && header.payload <= PAYLOAD_MAX;
+        (header.incarnation == incarnation && fits).then_some(header)
     }
 
     /// Header and payload, as far as the next record.

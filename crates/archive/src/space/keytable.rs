@@ -204,10 +204,10 @@ impl KeyTable {
             let slot = match free {
                 Some(number) => Slot { number, used: true },
                 None => {
+                    // Room first: a number that was given out and has none is lost.
+                    self.reach(self.fresh.given(), reserve).await?;
                     let number = self.fresh.next().await?;
-                    while number / self.entries_per_part() >= self.state().parts.len() as u64 {
-                        self.extend(number, reserve).await?;
-                    }
+                    self.reach(number, reserve).await?;
                     Slot { number, used: false }
                 }
             };
@@ -243,24 +243,6 @@ impl KeyTable {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Hands out the slots of blocks that can be read again.
-    pub async fn look_again(&self) -> Result<()> {
-        let bad: Vec<u64> = self.state().bad.iter().copied().collect();
-        for block in bad {
-            match self.volume.read(block, BLOCK as usize).await {
-                Ok(_) => drop(self.state().bad.remove(&block)),
-                Err(error) if error.fault == MediaFault::Damaged => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Blocks whose slots are not given out, since they could not be read or written.
-    pub fn bad_blocks(&self) -> usize {
-        self.state().bad.len()
     }
 
     /// Slots waiting for use, for tests.
@@ -522,6 +504,14 @@ impl KeyTable {
             let _ = waiter.send(());
         }
         landing.change(|landed| landed.waiters = Some(durable));
+    }
+
+    /// Makes the table long enough for a slot.
+    async fn reach(&self, slot: u64, reserve: bool) -> Result<()> {
+        while slot / self.entries_per_part() >= self.state().parts.len() as u64 {
+            self.extend(slot, reserve).await?;
+        }
+        Ok(())
     }
 
     /// Adds a segment to the table.

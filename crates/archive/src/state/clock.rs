@@ -25,8 +25,12 @@ const ABSENCE: u64 = 2 * DAY;
 /// Days in a year by which the clock may run fast while it is behind.
 const SLEW_DAYS: u64 = 7;
 const YEAR_DAYS: u64 = 365;
-/// Bytes of reasons for a freeze beyond which no more are added.
+/// Bytes of reasons for a freeze beyond which no more are added, and the same of alarms that wait
+/// to be reported: one audit record takes those.
 const REASONS_MAX: usize = 500;
+const UNREPORTED_MAX: usize = 3000;
+/// Between one reason and the next.
+const THEN: &str = "; then ";
 
 #[derive(Clone, Debug)]
 pub(crate) struct ComplianceClock {
@@ -140,15 +144,9 @@ impl ComplianceClock {
     /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few
     /// are kept, and the others are counted.
     pub fn freeze(&mut self, reason: String) {
-        self.alarm = Some(reason.clone());
-        match &mut self.frozen {
-            Some(before) if before.len() < REASONS_MAX => {
-                before.push_str("; then ");
-                before.push_str(&reason);
-            }
-            Some(_) => self.more += 1,
-            None => self.frozen = Some(reason),
-        }
+        // Several may come before one is reported.
+        add(&mut self.alarm, &reason, UNREPORTED_MAX);
+        self.more += u64::from(!add(&mut self.frozen, &reason, REASONS_MAX));
     }
 
     /// Moves the clock to a reading. Requests read the clocks beside each other: a reading that
@@ -195,7 +193,10 @@ impl ComplianceClock {
 
     /// That freeze is reported. One that came since is not.
     pub fn reported(&mut self, alarm: &str) {
-        self.alarm.take_if(|unreported| *unreported == alarm);
+        self.alarm = self.alarm.take().and_then(|unreported| match unreported.strip_prefix(alarm) {
+            Some(since) => since.strip_prefix(THEN).map(str::to_owned),
+            None => Some(unreported),
+        });
     }
 
     /// A retention officer accepts the alarms with these words. Expiration continues, unless
@@ -221,6 +222,16 @@ impl ComplianceClock {
         self.shown = self.shown.max(nanos(to));
         self.closed = self.closed.saturating_sub(self.shown - before);
     }
+}
+
+/// Adds a reason to those before, unless these have so many bytes already.
+fn add(reasons: &mut Option<String>, reason: &str, most: usize) -> bool {
+    match reasons {
+        Some(before) if before.len() >= most => return false,
+        Some(before) => before.extend([THEN, reason]),
+        none => *none = Some(reason.to_owned()),
+    }
+    true
 }
 
 fn nanos(time: Timestamp) -> u64 {

@@ -284,3 +284,23 @@ async fn a_footer_does_not_count_what_could_not_be_written() {
     assert!(report.losses.is_empty(), "{report:?}");
     assert!(get(&archive, "plain", "key").await.unwrap() == content(1, 20_000));
 }
+
+/// A slot of the key table that is given out without room for it would be lost, and the table would
+/// have to grow by all of them at once.
+#[tokio::test]
+async fn refused_writes_use_up_no_key_slots() {
+    let world = World::sized(6, 3 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "full", NewBucket { versioning: true, ..NewBucket::default() }).await.unwrap();
+    let mut stored = 0;
+    while put(&archive, "full", &format!("key {stored}"), &content(stored, 20_000)).await.is_ok() {
+        stored += 1;
+    }
+    // The first part of the table is used up.
+    while archive.store().keys().take(false).await.is_ok() {}
+    for n in 0..6000 {
+        let refused = put(&archive, "full", &format!("refused {n}"), b"small").await;
+        assert!(matches!(refused, Err(ArchiveError::NoSpace(_))), "{refused:?}");
+    }
+    archive.delete(&admin(), delete("full", "key 0", None)).await.expect("a marker takes the reserve");
+}

@@ -6,7 +6,8 @@ use stele_catalog::{Direction, KeyRange, MemoryCatalog};
 
 use super::*;
 use crate::model::time::DAY;
-use crate::record::MATTER_HOLDS;
+use crate::record::version::VersionRow;
+use crate::record::{MATTER_HOLDS, VERSIONS as VERSION_TABLE, decode};
 use crate::testing::{Gate, MIB, officer};
 use crate::{Act, People};
 
@@ -130,6 +131,49 @@ fn no_release_commits_behind_the_end_of_the_officer() {
             assert_eq!(log[at..].iter().filter(released).count(), 0, "{how:?}, listed: {listed}");
             assert!(held(&world) > 0);
         }
+    }
+}
+
+/// A page of events is under way while the officer's key ends: none is told behind that.
+#[test]
+fn no_event_is_told_behind_the_end_of_the_officer() {
+    const EVENTS: usize = 150;
+    for (how, action) in [(End::Revoked, "RevokeAccessKey"), (End::Narrowed, "NarrowAccessKey")] {
+        let (world, gate): (World, Gate) = World::gated(8, 64 * MIB, MIB);
+        gate.close();
+        let archive = gate.drive(super::classes::store(&world), ALL).unwrap();
+        let terms = super::classes::terms(Initiation::Event, Some(10), 0, ExpiryAction::Keep);
+        gate.drive(super::classes::active(&archive, "staff", terms), ALL).unwrap();
+        for n in 0..EVENTS {
+            let key = format!("record {n}");
+            gate.drive(super::classes::put_in(&archive, &key, Some("staff")), ALL).unwrap().unwrap();
+        }
+        let waiting = || {
+            let snapshot = world.catalog.snapshot().unwrap();
+            let rows = snapshot.range(VERSION_TABLE, &KeyRange::all(), 10_000, Direction::Forward).unwrap();
+            let rows = rows.iter().map(|(key, row)| decode::<VersionRow>(VERSION_TABLE, key, row).unwrap());
+            rows.filter(VersionRow::awaits_event).count()
+        };
+        let (id, caller) = gate.drive(anna(&archive), ALL).unwrap();
+        let (selection, at) = (everything(), archive.store().later_now());
+        let told = archive.tell_events(&caller, &selection, at, false, None);
+        let ends = async {
+            while waiting() == EVENTS {
+                tokio::task::yield_now().await;
+            }
+            end(&world, &archive, &id, how).await;
+        };
+        drop(gate.drive(async { tokio::join!(told, ends) }, ALL).unwrap());
+        let log = gate.drive(archive.audit_records(&admin(), 1, 10_000), ALL).unwrap().unwrap();
+        let end = log.iter().position(|record| record.action == action).unwrap();
+        let is_event = |record: &&AuditRecord| {
+            record.action == "SetRetention"
+                && record.refused.is_none()
+                && record.detail.as_ref().is_some_and(|detail| detail.contains("from the event"))
+        };
+        assert!(log[..end].iter().filter(is_event).count() > 0, "some were told before");
+        assert_eq!(log[end..].iter().filter(is_event).count(), 0, "{how:?}");
+        assert!(waiting() > 0);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Rebuilds while something is missing, and catalogs that do not belong to their data volume.
 
+mod doubted;
 mod names;
 mod room;
 

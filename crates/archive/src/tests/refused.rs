@@ -4,9 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
+use stele_catalog::Mutation::Put;
 use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 
 use super::*;
+use crate::record::FREE_SLOTS;
+use crate::record::segment::SegmentUse;
+use crate::testing::MIB;
 
 /// Refuses as many commits as it is told to, as one that has too much to do. Or it stops, with the
 /// commit undone.
@@ -115,4 +119,57 @@ async fn a_rebuild_deletes_no_bucket_in_which_a_version_exists() {
     let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };
     let (archive, _) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!(get(&archive, "empty", "last").await.unwrap(), b"in time");
+}
+
+/// Has no room in its queue for what frees the slots of destroyed keys.
+#[derive(Default)]
+struct Unsettling(MemoryCatalog);
+
+impl Catalog for Unsettling {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let mut mutations = transaction.mutations.iter();
+        match mutations.any(|mutation| matches!(mutation, Put { table, .. } if *table == FREE_SLOTS)) {
+            true => Pending::ready(Err(CatalogError::Busy)),
+            false => self.0.commit(transaction),
+        }
+    }
+
+    fn snapshot(&self) -> std::result::Result<Box<dyn Snapshot>, CatalogError> {
+        self.0.snapshot()
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_took_place_is_answered_as_one() {
+    let world = World { catalog: Arc::new(Unsettling::default()), ..World::new(2) };
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    // Each overwrites the one before, whose slot is to be freed.
+    for n in 0..100 {
+        let stored = put(&archive, "plain", "key", &content(n, 100)).await;
+        assert!(stored.is_ok(), "write {n} took place: {stored:?}");
+    }
+    assert_eq!(get(&archive, "plain", "key").await.unwrap(), content(99, 100));
+}
+
+#[tokio::test]
+async fn a_busy_catalog_makes_no_segment_look_damaged() {
+    let catalog = Arc::<Refusing>::default();
+    let world = World { catalog: Arc::clone(&catalog) as Arc<dyn Catalog>, ..World::sized(3, 16 * MIB, 256 << 10) };
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    for n in 0..40 {
+        put(&archive, "plain", &format!("key {n}"), &content(n, 20_000)).await.unwrap();
+    }
+    let store = archive.store();
+    let sealed = store.segments().rows().into_iter().find(|(_, row)| row.usage == SegmentUse::Sealed);
+    let (segment, _) = sealed.expect("a full segment");
+    catalog.refuse(1);
+    let refused = store.reclaim(segment).await;
+    assert!(matches!(refused, Err(ArchiveError::Busy(_))), "{refused:?}");
+    assert!(!store.upkeep().is_unmovable(segment));
+    assert!(store.reclaim(segment).await.unwrap().retired);
+    for n in 0..40 {
+        assert_eq!(get(&archive, "plain", &format!("key {n}")).await.unwrap(), content(n, 20_000));
+    }
 }

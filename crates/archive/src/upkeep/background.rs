@@ -105,6 +105,7 @@ impl Store {
     /// the clock then shows less, and the counts are hints.
     async fn write_clock(self: &Arc<Store>) -> Result<()> {
         if self.upkeep().is_clock_due(self.elapsed()) {
+            let _turn = self.clock_turn().await;
             let clock = self.clock_row();
             let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
             for (number, row) in self.segments().take_dirty() {

@@ -90,7 +90,7 @@ impl Store {
         let short = futures_util::stream::iter(short.into_iter().take_while(has_room));
         let moving = long.map(&keep).buffer_unordered(MOVING).chain(short.map(&keep).buffer_unordered(MOVING_SHORT));
         let mut outcomes = pin!(moving);
-        let mut no_space = None;
+        let mut refused = None;
         while let Some(outcome) = outcomes.next().await {
             match outcome {
                 Ok(true) => reclaimed.kept += 1,
@@ -98,9 +98,10 @@ impl Store {
                 Err((error @ ArchiveError::Stopped(_), _)) => return Err(error),
                 // No further record is moved. Those under way come to their end: until the commit
                 // of a copy is answered, the segment of the copy looks as if it were not needed.
-                Err((error @ ArchiveError::NoSpace(_), _)) => {
+                // A catalog that is busy is no damage: another step moves the record.
+                Err((error @ (ArchiveError::NoSpace(_) | ArchiveError::Busy(_)), _)) => {
                     full.store(true, Relaxed);
-                    no_space = no_space.or(Some(error));
+                    refused = refused.or(Some(error));
                 }
                 Err((ArchiveError::Damaged { .. }, Some(at))) => drop(damaged.insert(at)),
                 Err((error, _)) => {
@@ -109,7 +110,7 @@ impl Store {
                 }
             }
         }
-        if let Some(error) = no_space {
+        if let Some(error) = refused {
             return Err(error);
         }
         // A power cut or a kill tears writes that were not acknowledged. No row refers to those.

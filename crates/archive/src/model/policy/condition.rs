@@ -100,6 +100,13 @@ impl Condition {
             Some(name) => (name, true),
             None => (lower.as_str(), false),
         };
+        // Its values have no slash in front; policies may be written with it, as a request may.
+        let source = |value: &String| value.strip_prefix('/').unwrap_or(value).to_owned();
+        let sources: Vec<String> = match known == "s3:x-amz-copy-source" {
+            true => values.iter().map(source).collect(),
+            false => Vec::new(),
+        };
+        let values = if sources.is_empty() { values } else { &sources };
         let (negated, expected) = expected(name, values).ok_or_else(|| unknown(operator))??;
         if matches!(expected, Expected::Absent(_)) && if_exists {
             return Err(unknown(operator));

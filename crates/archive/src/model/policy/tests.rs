@@ -130,6 +130,8 @@ fn every_operator_compares_as_documented() {
         ("ForAnyValue:StringNotEquals", "s3:RequestObjectTagKeys", r#"["a"]"#, "c", true, false),
         ("ForAllValues:StringNotEquals", "s3:RequestObjectTagKeys", r#"["a"]"#, "c", true, true),
         ("StringEquals", "s3:ExistingObjectTag/Kind", r#""final""#, "final", true, false),
+        ("StringLike", "s3:x-amz-copy-source", r#""/bucket/secret/*""#, "bucket/secret/k", true, false),
+        ("StringLike", "s3:x-amz-copy-source", r#""bucket/secret/*""#, "bucket/secret/k", true, false),
     ] {
         assert_eq!(
             condition(operator, key, values, &facts(&[(key, fact)])),

@@ -36,3 +36,27 @@ fn headers_survive_and_any_changed_bit_is_noticed() {
     assert_eq!(SegmentFooter::decode(&footer.encode(), 8), Some(footer));
     assert_eq!(SegmentFooter::decode(&footer.encode(), 9), None);
 }
+
+#[test]
+fn a_header_of_a_record_longer_than_any_segment_is_none() {
+    for (payload, sound) in [(5000, true), (1 << 30, true), ((1 << 30) + 1, false), (u32::MAX - 90, false)] {
+        let record = RecordHeader {
+            kind: Kind::Piece,
+            payload,
+            note: 0,
+            scope: 7,
+            first_frame: 0,
+            object: 11,
+            stream: 12,
+            salt: [3; 16],
+            incarnation: 99,
+            sequence: 0,
+            check: 0,
+        };
+        let mut bytes = [0; RECORD_HEADER as usize];
+        record.encode(&mut bytes);
+        let length = RecordHeader::decode(&bytes, 99).map(|header| u64::from(header.length()));
+        assert_eq!(length.is_some(), sound, "{payload}");
+        assert!(length.is_none_or(|length| length >= u64::from(payload)), "{payload}");
+    }
+}

@@ -3,14 +3,34 @@
 use std::collections::BTreeSet;
 
 use futures_util::StreamExt;
+use stele_media::MediaFault;
 
 use super::{FIRST, KeyTable};
+use crate::model::error::Result;
 use crate::space::BLOCK;
 
 /// Blocks read at once.
 const LOOKING: usize = 32;
 
 impl KeyTable {
+    /// Hands out the slots of blocks that can be read again.
+    pub async fn look_again(&self) -> Result<()> {
+        let bad: Vec<u64> = self.state().bad.iter().copied().collect();
+        for block in bad {
+            match self.volume.read(block, BLOCK as usize).await {
+                Ok(_) => drop(self.state().bad.remove(&block)),
+                Err(error) if error.fault == MediaFault::Damaged => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks whose slots are not given out, since they could not be read or written.
+    pub fn bad_blocks(&self) -> usize {
+        self.state().bad.len()
+    }
+
     /// Of the table's blocks in these ranges (sorted and disjoint), those that cannot be read.
     pub async fn unreadable(&self, ranges: &[(u64, u64)]) -> BTreeSet<u64> {
         let (size, block) = (u64::from(self.segments.size), u64::from(BLOCK));
