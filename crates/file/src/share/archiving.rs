@@ -362,14 +362,16 @@ impl Share {
             Ok((core.content(inode)?.0, size, path))
         })?;
         if !row.open {
-            if !self.is_stored(inode).await? {
-                return Ok(Stored::Later);
-            }
-            self.step(|core| {
-                core.archived(inode);
-                Ok(())
+            let stored = self.is_stored(inode).await?;
+            // A writer may have opened it since.
+            let is_done = self.step(|core| {
+                let is_done = stored && !core.content(inode)?.0.open;
+                if is_done {
+                    core.archived(inode);
+                }
+                Ok(is_done)
             })?;
-            return Ok(Stored::Done(0));
+            return Ok(if is_done { Stored::Done(0) } else { Stored::Later });
         }
         // What is appended to a committed file is retained as long as the file.
         let retention = match storing {

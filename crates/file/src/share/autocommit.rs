@@ -88,7 +88,7 @@ impl Share {
         let Some(now) = self.idle_clock(patience)? else { return Ok(false) };
         let Some(before) = self.step(|core| core.left_alone(inode.0, now, patience))? else { return Ok(false) };
         let terms = self.terms().await?;
-        let Some(end) = terms.end(before.accessed, self.archive.retention_base()) else { return Ok(false) };
+        let Some(end) = terms.end(before.accessed, self.dates_base()?) else { return Ok(false) };
         let changes = Changes { mode: Some(before.mode & !WRITE), ..Changes::default() };
         self.commit_held(&Caller::ROOT, inode, before, changes, end, terms.mode).await.map(|_| true)
     }

@@ -139,7 +139,7 @@ impl Share {
         if let Some(size) = changes.size {
             return Box::pin(self.resize(caller, inode, size, &changes, guard)).await;
         }
-        let base = self.archive.retention_base();
+        let base = self.dates_base()?;
         // With a date to come in the same request, the file may have had no write permission.
         let is_dated = || matches!(changes.accessed, Some(SetTime::At(time)) if is_ahead(time, base));
         let is_open = before.mode & WRITE != 0;
@@ -171,6 +171,15 @@ impl Share {
             Ok(())
         })
         .await
+    }
+
+    /// What dates to come lie ahead of, and a default retention counts from. The times of a share
+    /// rise also while a system clock that was set back a little is behind them: none of those that
+    /// files got is a date to come.
+    pub(super) fn dates_base(&self) -> Result<Timestamp> {
+        let given = self.step(|core| Ok(core.now(self.stamp())))?;
+        let given = u64::try_from(given.nanoseconds().div_euclid(1_000_000)).unwrap_or(0);
+        Ok(self.archive.retention_base().max(Timestamp(given)))
     }
 
     /// How a file is committed now. The bucket is asked anew for each commit, so that no copy of
@@ -206,7 +215,7 @@ impl Share {
         owns(caller, &before)?;
         let _held = self.gate_of(inode.0).await?;
         let terms = self.terms().await?;
-        match terms.end(accessed, self.archive.retention_base()) {
+        match terms.end(accessed, self.dates_base()?) {
             Some(end) => self.commit_held(caller, inode, before, changes, end, terms.mode).await,
             None => Err(changed_meanwhile()),
         }

@@ -233,7 +233,15 @@ impl Share {
         guard: Option<Moment>,
     ) -> Result<Changed> {
         let (watched, inode) = (Watched::new(inode, guard), inode.0);
-        let groups = self.step(|core| core.groups_behind(inode, size, GROUPS_MAX + 1))?;
+        let groups = self.step(|core| {
+            // Memory would keep what the records lose, where no one waits for the answer. It takes
+            // these groups from the records again.
+            let content = core.content(inode)?.1;
+            let behind = |group: &u64| *group >= size / (SLOT * GROUP);
+            let known: Vec<u64> = content.groups().map(|(group, _)| group).filter(behind).collect();
+            known.into_iter().for_each(|group| content.set_group(group, Group::default()));
+            core.groups_behind(inode, size, GROUPS_MAX + 1)
+        })?;
         let cut = self.change_watched(watched, |change, _| {
             let row = change.row(inode)?;
             if row.committed.is_some() && !(self.grows(&row) && size >= row.size) {
@@ -262,7 +270,6 @@ impl Share {
                     .filter(|(before, after)| before.place != 0 && after.place == 0)
                     .map(|(before, _)| before.place - 1)
                     .collect();
-                core.content(inode)?.1.set_group(*group, kept);
                 freed.into_iter().for_each(|slot| core.slots.free(inode, slot));
             }
             let content = core.content(inode)?.1;

@@ -86,6 +86,9 @@ const LATE_MAX: u64 = 8 << 20;
 /// Unstable writes of a share that may be answered and not durable; further ones are answered when
 /// they are.
 pub(super) const BEHIND_MAX: usize = 128;
+/// How often an append that is in the file tries to become durable, and between two attempts.
+const SETTLES_MAX: usize = 200;
+const SETTLE_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// Times that a write tries anew after the file was archived.
 const ATTEMPTS: usize = 64;
 
@@ -234,10 +237,25 @@ impl Share {
             if !forced {
                 return Ok((changed, Stability::Unstable));
             }
-            self.settle(inode.0, true).await?;
+            match appends {
+                true => Box::pin(self.settle_appended(inode.0)).await?,
+                false => self.settle(inode.0, true).await?,
+            }
             return Ok((changed, Stability::File));
         }
         Err(FileError::Retry("the file is archived again and again while it is written; try again".into()))
+    }
+
+    /// As `settle`, for bytes that are at the end of the file already: a caller that is asked to
+    /// come again would append them once more.
+    async fn settle_appended(&self, inode: u64) -> Result<()> {
+        for _ in 0..SETTLES_MAX {
+            match self.settle(inode, true).await {
+                Err(FileError::Retry(_)) => tokio::time::sleep(SETTLE_PAUSE).await,
+                settled => return settled,
+            }
+        }
+        Err(FileError::Damaged("the file has what was appended, and it could not be made durable".into()))
     }
 
     /// When a write of whole blocks is answered. Small unstable ones are answered early, since a

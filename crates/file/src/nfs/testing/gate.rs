@@ -1,5 +1,5 @@
-//! A gateway whose reads and removals wait until the test lets them pass; writes, listings and
-//! looks at rights too, if it says so.
+//! A gateway whose reads and removals wait until the test lets them pass; writes, listings, new
+//! sizes and looks at rights too, if it says so.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -18,6 +18,7 @@ pub struct Gate {
     pub writes_wait: AtomicBool,
     pub access_waits: AtomicBool,
     pub listings_wait: AtomicBool,
+    pub sizes_wait: AtomicBool,
     /// Writes that began.
     pub writes: AtomicUsize,
     /// Calls that set a size fail.
@@ -39,6 +40,7 @@ impl Gate {
             writes_wait: AtomicBool::new(false),
             access_waits: AtomicBool::new(false),
             listings_wait: AtomicBool::new(false),
+            sizes_wait: AtomicBool::new(false),
             writes: AtomicUsize::new(0),
             no_size: AtomicBool::new(false),
             modes_wait: AtomicBool::new(false),
@@ -72,6 +74,9 @@ impl Files for Gate {
         changes: Changes,
         guard: Option<Moment>,
     ) -> Result<Changed> {
+        if changes.size.is_some() && self.sizes_wait.load(Ordering::Relaxed) {
+            self.pass().await;
+        }
         if changes.size.is_some() && self.no_size.load(Ordering::Relaxed) {
             return Err(FileError::NoSpace);
         }

@@ -194,18 +194,18 @@ impl Clients {
     }
 
     /// Takes back an open whose client learns of no success: `before` is what [`Clients::open`]
-    /// found.
-    pub fn undo_open(&self, client: u64, file: LockedFile, stateid: Stateid, before: Option<(u32, u32, u32)>) {
-        // Another call of the client may have changed or ended the open meanwhile: then there is
-        // nothing to take back.
-        let Some((access, deny, sequence)) = before else { return drop(self.close(client, file, stateid)) };
+    /// found. Answers whether it did. Another call of the client may have changed or ended the open
+    /// meanwhile: then there is nothing to take back.
+    pub fn undo_open(&self, client: u64, file: LockedFile, stateid: Stateid, before: Option<(u32, u32, u32)>) -> bool {
+        let Some((access, deny, sequence)) = before else { return self.close(client, file, stateid).is_ok() };
         let mut table = self.table();
-        let Ok(known) = table.client(client) else { return };
-        let Ok((_, open)) = known.open_mut(client, stateid, file) else { return };
+        let Ok(known) = table.client(client) else { return false };
+        let Ok((_, open)) = known.open_mut(client, stateid, file) else { return false };
         let owner = open_owner(client, &open.owner);
         // Less than it has is never in the way of others.
         let _ = self.locks.reserve(file, Reservation { owner, access: uses(access), deny: uses(deny) });
         (open.access, open.deny, open.sequence) = (access, deny, sequence);
+        true
     }
 
     /// OPEN_DOWNGRADE. `Some`: the open writes no more, and the share is to be told.

@@ -190,14 +190,14 @@ impl ObjectView {
         let share = &self.share;
         let (attributes, named) = share
             .step(|core| {
-                let now = core.now(share.wall());
+                let now = core.now(share.stamp());
                 Ok(match row {
                     Some(row) => (row.attributes(inode), tree::path(&mut core.view, inode)?),
                     None => (new_file(&nearest(core, &path.names)?, inode, now), path.names.join(&b'/')),
                 })
             })
             .map_err(refusal)?;
-        let modified = Moment::from_nanoseconds(i128::from(share.wall().0) * 1_000_000);
+        let modified = Moment::from_nanoseconds(i128::from(share.stamp().0) * 1_000_000);
         let mut metadata = BTreeMap::from([
             ("stele-mode".to_owned(), format!("{:o}", attributes.mode)),
             ("stele-owner".to_owned(), format!("{}:{}", attributes.uid, attributes.gid)),
@@ -327,7 +327,7 @@ impl Alongside for NewContent {
         let submitted = self.share.step(|core| {
             let groups = if self.existing { cached(core, self.inode)? } else { BTreeMap::new() };
             let writers = core.writers(self.inode);
-            let now = core.now(self.share.wall());
+            let now = core.now(self.share.stamp());
             // Clients have seen the change counter of writes that no row shows.
             if self.existing {
                 core.take_shown(self.inode)?;

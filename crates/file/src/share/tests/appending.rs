@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 
+use super::held::until_it_commits;
 use super::stage::{Stage, content, file, read, settle};
 use crate::files::{Files, Stability};
 use crate::model::SIZE_MAX;
@@ -65,4 +66,27 @@ async fn an_append_follows_what_others_wrote_and_cut() {
     resize(&share, inode, SIZE_MAX).await;
     let beyond = share.append(&Caller::ROOT, inode, vec![content(5, 1)], Stability::Unstable).await;
     assert_eq!(beyond.err(), Some(FileError::TooLarge));
+}
+
+/// A caller that is asked to come again appends once more.
+#[tokio::test(start_paused = true)]
+async fn a_durable_append_that_the_catalog_puts_off_is_in_the_file_once() {
+    let stage = Stage::new(5);
+    let share = stage.share().await;
+    let inode = file(&share, "log", &content(1, 300)).await;
+    let root = Caller::ROOT;
+    let begin = |seed| Box::pin(share.append(&root, inode, vec![content(seed, 50)], Stability::File));
+    stage.held.hold();
+    let mut appending = begin(2);
+    until_it_commits(&stage, appending.as_mut()).await;
+    stage.held.put_off();
+    appending.await.expect("an append");
+    assert_eq!(read(&share, inode).await, [content(1, 300), content(2, 50)].concat());
+    // In the end it fails, in a way that asks for no other try.
+    stage.held.hold();
+    let mut appending = begin(3);
+    until_it_commits(&stage, appending.as_mut()).await;
+    stage.held.put_all_off();
+    let failed = appending.await.expect_err("it is not durable");
+    assert!(matches!(failed, FileError::Damaged(_)), "{failed}");
 }

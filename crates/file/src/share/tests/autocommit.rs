@@ -3,9 +3,10 @@
 
 use stele_ground::Duration;
 
+use super::objects::View;
 use super::stage::{Stage, content, file, write};
 use crate::files::Files;
-use crate::{Inode, Share};
+use crate::{Caller, Changes, Inode, Moment, SetTime, Share};
 
 const HOUR: u64 = 3_600;
 
@@ -138,4 +139,31 @@ async fn a_client_sends_its_unstable_writes_again_after_a_crash() {
     stage.pass(HOUR - 60);
     rounds(&share).await;
     assert!(!committed(&share, inode), "it was changed less than an hour ago");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_stored_while_the_clock_was_behind_does_not_look_old() {
+    let mut stage = stage(6);
+    // No default: the date that its user has set commits the file.
+    stage.bucket.default_retention = None;
+    let share = stage.share().await;
+    let inode = file(&share, "log", &content(1, 10_000)).await;
+    let date = SetTime::At(Moment { seconds: 4_000_000_000, nanoseconds: 0 });
+    let dated = Changes { accessed: Some(date), ..Changes::default() };
+    share.set_attributes(&Caller::ROOT, inode, dated, None).await.expect("a date");
+    drop(share);
+    stage.set_back(6 * HOUR);
+    stage.reopen().await;
+    let view = View::new(stage.clone()).await;
+    view.put("log", &content(2, 10_000)).await.expect("an object");
+    drop(view);
+    stage.set_ahead(6 * HOUR);
+    stage.reopen().await;
+    let share = stage.share().await;
+    stage.pass_return(&share).await;
+    rounds(&share).await;
+    assert!(!committed(&share, inode), "the file was committed a few minutes after it was stored");
+    stage.pass(2 * HOUR);
+    rounds(&share).await;
+    assert!(committed(&share, inode), "it was left alone");
 }

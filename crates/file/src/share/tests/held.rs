@@ -503,3 +503,32 @@ async fn an_object_is_archived_also_where_its_client_goes_away() {
         assert!(view.share.state(inode).unwrap().version.is_some(), "archiving ended amid its steps");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_truncation_of_which_no_one_waits_for_the_answer_takes_the_content_with_it() {
+    let stage = Stage::new(11);
+    let share = stage.share().await;
+    let data = content(1, 64 << 10);
+    let inode = file(&share, "a", &data).await;
+    let sized = |size| Changes { size: Some(size), ..Changes::default() };
+    let root = Caller::ROOT;
+    let mut cutting = Box::pin(share.set_attributes(&root, inode, sized(4096), None));
+    stage.held.hold();
+    for _ in 0..1000 {
+        assert!(poll!(cutting.as_mut()).is_pending());
+        if share.row(inode).unwrap().size == 4096 {
+            break;
+        }
+        stage.held.release_one().await;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(share.row(inode).unwrap().size, 4096);
+    drop(cutting);
+    stage.held.release().await;
+    let end = content(2, 4096);
+    write(&share, inode, 60 << 10, &end).await;
+    let mut expected = data.to_vec();
+    expected[4096..60 << 10].fill(0);
+    expected[60 << 10..].copy_from_slice(&end);
+    assert!(read(&share, inode).await == expected, "what was cut off is back");
+}

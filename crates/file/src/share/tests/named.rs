@@ -123,3 +123,22 @@ async fn a_read_shows_nothing_of_the_version_before_the_one_under_way() {
     stage.held.release().await;
     assert!(reading.await == vec![0; LENGTH], "the file shows its former content");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_changed_since_it_was_found_stored_is_archived_again() {
+    let stage = Stage::new(6);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, LENGTH)).await;
+    let mut archiving = Box::pin(share.archive_now(inode));
+    until_named(&stage, &share, inode, archiving.as_mut()).await;
+    let mut again = Box::pin(share.archive_now(inode));
+    until_it_commits(&stage, again.as_mut()).await;
+    stage.held.release().await;
+    archiving.await.unwrap();
+    // Another thread is faster than the one that has its answer now.
+    write(&share, inode, 0, &content(2, LENGTH)).await;
+    share.commit(inode).await.unwrap();
+    again.await.unwrap();
+    settle(&stage, &share).await;
+    assert!(share.state(inode).unwrap().version.is_some(), "background work has lost sight of the file");
+}

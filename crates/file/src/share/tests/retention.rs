@@ -254,3 +254,19 @@ async fn expiration_never_deletes_versions_of_a_share() {
     let refused = archive.change_bucket(&admin, NAME, BucketChange::Expiry(ExpiryAction::Delete)).await;
     assert!(matches!(refused, Err(stele_archive::ArchiveError::InvalidState(_))), "{refused:?}");
 }
+
+/// The times of a share rise also while the system clock is a second behind them.
+#[tokio::test(start_paused = true)]
+async fn a_small_step_of_the_clock_makes_no_date_of_the_time_of_creation() {
+    let stage = Stage::new(21).committing();
+    let share = stage.share().await;
+    // The compliance clock does not follow the system clock.
+    stage.set_ahead(DAY);
+    file(&share, "a", &content(1, 10)).await;
+    stage.set_back(1);
+    let inode = file(&share, "b", &content(2, 10)).await;
+    set(&share, inode, mode(0o444)).await.unwrap();
+    let until = share.state(inode).unwrap().committed.expect("it is committed");
+    let least = stage.moment().seconds as u64 + 10 * DAY;
+    assert!(until >= Timestamp::from_secs(least), "{until} in place of the default retention");
+}

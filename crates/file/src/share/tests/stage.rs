@@ -163,6 +163,8 @@ pub struct Held {
 #[derive(Default)]
 struct HeldState {
     holding: bool,
+    /// Every transaction is to come again.
+    busy: bool,
     queue: Queue,
 }
 
@@ -211,10 +213,25 @@ impl Held {
     /// Transactions that wait are answered as refused for want of space, and later ones take effect
     /// at once.
     pub fn refuse(&self) {
+        self.refuse_with(&CatalogError::Full("the test says so".into()));
+    }
+
+    /// The same, but they are to come again.
+    pub fn put_off(&self) {
+        self.refuse_with(&CatalogError::Busy);
+    }
+
+    /// The same, and later ones too.
+    pub fn put_all_off(&self) {
+        self.locked().busy = true;
+        self.put_off();
+    }
+
+    fn refuse_with(&self, error: &CatalogError) {
         let mut state = self.locked();
         state.holding = false;
         for (_, answerer) in std::mem::take(&mut state.queue) {
-            drop(answerer.send(Err(CatalogError::Full("the test says so".into()))));
+            drop(answerer.send(Err(error.clone())));
         }
     }
 }
@@ -222,6 +239,9 @@ impl Held {
 impl Catalog for Held {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         let mut state = self.locked();
+        if state.busy {
+            return Pending::ready(Err(CatalogError::Busy));
+        }
         if !state.holding {
             drop(state);
             return self.catalog.commit(transaction);

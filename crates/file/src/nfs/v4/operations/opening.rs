@@ -157,8 +157,13 @@ impl<F: Files> Compound<F> {
             let cut = target.files().set_attributes(&target.caller, target.inode, changes, None).await;
             if let Err(failure) = cut {
                 // The client gets no stateid, so nothing of this open may stay.
-                self.server.clients.undo_open(client, target.locked(), stateid, before);
-                target.files().closed(target.inode, writes).await;
+                let undone = self.server.clients.undo_open(client, target.locked(), stateid, before);
+                // The call that went on with the open, or ended it, counts the use of this one as
+                // its own.
+                let surplus = if undone { Some(writes) } else { extra.map(|extra| extra.writes) };
+                if let Some(writes) = surplus {
+                    target.files().closed(target.inode, writes).await;
+                }
                 return Err(failure.into());
             }
         }

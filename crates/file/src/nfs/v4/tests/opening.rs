@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::MemoryFiles;
 use crate::nfs::Options;
 use crate::nfs::testing::gate::Gate;
-use crate::nfs::testing::{Arguments, SHARE, args, clock, rule, server_with};
+use crate::nfs::testing::{Arguments, Client, Program, SHARE, args, clock, rule, server_with};
 use crate::nfs::v4::attributes::{MODE, SIZE, TIME_MODIFY_SET};
 use crate::nfs::v4::number::*;
 use crate::nfs::v4::stateid::Stateid;
@@ -343,4 +343,36 @@ async fn an_open_whose_truncation_fails_is_undone() {
     other.open(&root, "a", "o", BOTH_ACCESS, 0).await;
     assert_eq!(session.close(&file, Stateid { sequence: 0, ..open }).await, status::OK);
     assert_eq!((server.clients().opens(), users()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_that_another_call_went_on_with_stays_counted() {
+    let options = Options { grace: std::time::Duration::ZERO, ..Options::default() };
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let gate = server.exports().get(SHARE).unwrap().files.clone();
+    let users = || gate.users.load(std::sync::atomic::Ordering::Relaxed);
+    let mut session = ClientSession::new(&server, "client").await;
+    let root = session.root().await;
+    let (file, first) = session.open(&root, "a", "another", READ_ACCESS, 0).await;
+    session.close(&file, first).await;
+    for refusal in [&gate.no_size, &gate.sizes_wait] {
+        refusal.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+    let how = named(creating(WRITE_ACCESS, UNCHECKED).set(&[SIZE], args().u64(0)), "a");
+    let cut = call().at(&root).op(OPEN, how);
+    let mut whole = sequence(&session.id, 1, 2, false);
+    whole.count += cut.count;
+    whole.bytes = whole.bytes.fixed(&cut.bytes.0);
+    session.wire.send(Program::Nfs4, 1, &whole.compound(1)).await;
+    let mut waiting = std::mem::replace(&mut session.wire, Client::new(&server));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(users(), 1, "the truncation is under way");
+    let (_, open) = session.open(&root, "a", "owner", WRITE_ACCESS, 0).await;
+    gate.passes.add_permits(1);
+    waiting.receive().await;
+    assert_eq!((server.clients().opens(), users()), (1, 1), "the file is open, and the share does not know");
+    assert_eq!(session.close(&file, open).await, status::OK);
+    assert_eq!((server.clients().opens(), users()), (0, 0));
 }
