@@ -29,17 +29,46 @@ pub fn open_top() -> rustix::io::Result<DirectoryHandle> {
 
 pub fn open_folder(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<DirectoryHandle> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    open(parent, name, flags).map(Arc::new)
+    open(parent.as_fd(), name, flags).map(Arc::new)
+}
+
+/// Opens a directory that only leads to others, whose names are known. The right to enter it
+/// suffices: a home directory mostly lies in one that its user may not list.
+pub fn open_passage(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<DirectoryHandle> {
+    match open_folder(parent, name) {
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            open(parent.as_fd(), name, flags).map(Arc::new)
+        }
+        opened => opened,
+    }
 }
 
 /// Opens a file for reading. Without waiting, should it have become a pipe.
 pub fn open_file(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    open(parent, name, flags)
+    match open(parent.as_fd(), name, flags) {
+        Err(Errno::AGAIN) => open_leased(parent, name),
+        opened => opened,
+    }
+}
+
+/// Opens a file of which another process holds a lease, as file servers do for their clients. The
+/// kernel asks for the lease back, and takes it away after 45 seconds (`lease-break-time`). So this
+/// waits, but only for a regular file.
+fn open_leased(parent: &DirectoryHandle, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let known = rustix::fs::openat(parent, OsStr::from_bytes(name), flags, Mode::empty())?;
+    if !is_file(&rustix::fs::fstat(&known)?) {
+        return Err(Errno::AGAIN);
+    }
+    // The inode that was looked at, whatever has the name now.
+    let by_inode = format!("/proc/self/fd/{}", known.as_raw_fd());
+    open(rustix::fs::CWD, by_inode.as_bytes(), OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY)
 }
 
 /// Without a change of the access time, where that is allowed.
-fn open(parent: &DirectoryHandle, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open(parent: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let name = OsStr::from_bytes(name);
     match rustix::fs::openat(parent, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => rustix::fs::openat(parent, name, flags, Mode::empty()),

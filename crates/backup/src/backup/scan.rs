@@ -178,15 +178,26 @@ impl Scan<'_, '_> {
         };
         let mut enter = None;
         if content == Content::Directory {
-            match walk::open_folder(folder, &name) {
+            let opened = match inside {
+                true => walk::open_folder(folder, &name),
+                false => walk::open_passage(folder, &name),
+            };
+            match opened {
                 Ok(opened) => {
                     use std::os::fd::AsFd;
-                    self.take_xattrs(&mut metadata, path, walk::xattrs(opened.as_fd()));
+                    let xattrs = match walk::xattrs(opened.as_fd()) {
+                        // It may only be entered.
+                        Err(Errno::BADF) => walk::xattrs_unopened(folder, &name),
+                        read => read,
+                    };
+                    self.take_xattrs(&mut metadata, path, xattrs);
                     let is_named = self.paths.iter().any(|named| named == path);
                     let device = if is_named { Some(metadata.device) } else { device };
                     let foreign = self.job.options.one_file_system && device.is_some_and(|is| is != metadata.device);
                     let leads = || self.paths.iter().any(|named| is_within(named, path));
-                    let skipped = (foreign && !leads()) || (inside && self.is_marked(&opened));
+                    // A path that was named is wanted, as beside the patterns.
+                    let is_marked = || inside && !is_root && self.is_marked(&opened);
+                    let skipped = (foreign && !leads()) || is_marked();
                     enter = (!skipped).then_some((opened, if foreign { None } else { device }));
                 }
                 Err(error) => self.job.issue(path, format!("cannot open the directory: {error}")),

@@ -5,6 +5,8 @@
 //! file must have its owner too: a file system gives the inode of a removed file to the next one.
 //! And a file that is there counts as complete only if no other user can have planted it.
 
+mod compare;
+
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,13 +16,13 @@ use std::sync::{Arc, Mutex};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use super::lock;
 use super::unfinished::{self, Unfinished};
-use super::{Job, lock};
-use crate::chunker::CHUNK_MAX;
-use crate::crypt::{Kind, hex};
+use crate::crypt::hex;
 use crate::error::{BackupError, Result};
 use crate::repository::Surroundings;
-use crate::tree::{Content, Entry, Metadata, Piece, Stamp};
+use crate::tree::{Content, Entry, Metadata, Stamp};
+pub use compare::matches;
 
 /// What the target has under a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,11 +241,15 @@ impl Target {
             false if !foreign && stat.st_mode & 0o700 != 0o700 => Mode::from_raw_mode(stat.st_mode | 0o700),
             _ => return Ok(identity),
         };
-        let (opened, _) = self.open_known(path, OFlags::RDONLY | OFlags::DIRECTORY, identity)?;
         if self.is_root {
+            let (opened, _) = self.open_known(path, OFlags::RDONLY | OFlags::DIRECTORY, identity)?;
             rustix::fs::fchown(&opened, Some(Uid::from_raw(self.user)), None).map_err(cannot)?;
+            rustix::fs::fchmod(opened, mode).map_err(cannot)?;
+            return Ok(identity);
         }
-        rustix::fs::fchmod(opened, mode).map_err(cannot)?;
+        // By its path alone: its owner may have no right to read it.
+        let (opened, _) = self.open_known(path, OFlags::PATH | OFlags::DIRECTORY, identity)?;
+        rustix::fs::chmod(by_inode(&opened), mode).map_err(cannot)?;
         Ok(identity)
     }
 
@@ -309,8 +315,23 @@ impl Target {
 
     /// Sets the metadata of a file but for the times.
     pub fn set_attributes_at(&self, path: &[u8], known: Identity, metadata: &Metadata) -> Result<Faults> {
-        let opened = self.open_owned(path, OFlags::RDONLY, known, metadata.links.max(1))?;
+        let links = metadata.links.max(1);
+        self.open_up(path, known, links)?;
+        let opened = self.open_owned(path, OFlags::RDONLY, known, links)?;
         Ok(self.set_attributes(opened.as_fd(), path, metadata))
+    }
+
+    /// Lets this user read and write an own file. An earlier restore may have taken these rights
+    /// from its owner, and only root does without them.
+    fn open_up(&self, path: &[u8], known: Identity, links: u64) -> Result<()> {
+        if self.is_root {
+            return Ok(());
+        }
+        let cannot = |error| failed("open", path, error);
+        let file = self.open_owned(path, OFlags::PATH | OFlags::NOFOLLOW, known, links)?;
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&file).map_err(cannot)?.st_mode & 0o7777);
+        let both = Mode::RUSR | Mode::WUSR;
+        if mode.contains(both) { Ok(()) } else { rustix::fs::chmod(by_inode(&file), mode | both).map_err(cannot) }
     }
 
     /// Sets the metadata of a directory.
@@ -413,7 +434,7 @@ impl Target {
         if !same || stat.st_uid != self.user || stat.st_nlink != 1 {
             return Err(exchanged(path));
         }
-        let by_inode = format!("/proc/self/fd/{}", node.as_raw_fd());
+        let by_inode = by_inode(&node);
         let (user, group) = (Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
         let owner = rustix::fs::chownat(&node, "", user, group, AtFlags::EMPTY_PATH);
         let mode = mode(is, owner.is_ok());
@@ -499,6 +520,11 @@ fn remove_lists(
     faults
 }
 
+/// The path of something of which only the path was opened, whatever has its name now.
+fn by_inode(opened: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd())
+}
+
 /// Rights of an owner are for that owner alone.
 fn mode(is: &Metadata, is_owner_set: bool) -> Mode {
     Mode::from_raw_mode(if is_owner_set { is.mode } else { is.mode & !0o6000 })
@@ -508,10 +534,7 @@ fn mode(is: &Metadata, is_owner_set: bool) -> Mode {
 fn set_times(opened: BorrowedFd<'_>, is: &Metadata) -> rustix::io::Result<()> {
     match rustix::fs::utimensat(opened, "", &times(is), AtFlags::EMPTY_PATH) {
         // The kernel is older than Linux 5.8.
-        Err(Errno::INVAL) => {
-            let by_inode = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            rustix::fs::utimensat(rustix::fs::CWD, by_inode, &times(is), AtFlags::empty())
-        }
+        Err(Errno::INVAL) => rustix::fs::utimensat(rustix::fs::CWD, by_inode(opened), &times(is), AtFlags::empty()),
         set => set,
     }
 }
@@ -539,59 +562,6 @@ fn write_all(file: &OwnedFd, mut content: &[u8], mut offset: u64) -> rustix::io:
         }
     }
     Ok(())
-}
-
-/// Whether the file in the target has this content.
-pub fn matches(job: &Job<'_>, path: &[u8], pieces: &[Piece]) -> Result<bool> {
-    let Ok(file) = job.target.open_at(path, OFlags::RDONLY | OFlags::NONBLOCK) else { return Ok(false) };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return Ok(false) };
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
-        || Some(stat.st_size as u64) != crate::tree::total(pieces)
-    {
-        return Ok(false);
-    }
-    let (mut buffer, mut offset) = (Vec::new(), 0);
-    for piece in pieces {
-        job.progress.check()?;
-        let mut left = piece.length();
-        if matches!(piece, Piece::Hole(_)) && crate::walk::next_data(&file, offset, offset + left) == Ok(offset + left)
-        {
-            offset += left;
-            continue;
-        }
-        while left > 0 {
-            let length = left.min(CHUNK_MAX as u64);
-            buffer.resize(length as usize, 0);
-            if !read_exact(&file, &mut buffer, offset) {
-                return Ok(false);
-            }
-            let same = match piece {
-                Piece::Chunk { id, .. } => job.indexed.keys.id(Kind::Content, &buffer) == *id,
-                Piece::Hole(_) => buffer.iter().all(|byte| *byte == 0),
-            };
-            if !same {
-                return Ok(false);
-            }
-            left -= length;
-            offset += length;
-        }
-    }
-    Ok(true)
-}
-
-fn read_exact(file: &OwnedFd, mut buffer: &mut [u8], mut offset: u64) -> bool {
-    while !buffer.is_empty() {
-        match rustix::io::pread(file, &mut *buffer, offset) {
-            Ok(0) => return false,
-            Ok(length) => {
-                buffer = buffer.get_mut(length..).unwrap_or_default();
-                offset += length as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
-    true
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
 mod torn;
+mod unprivileged;
 
 use std::os::unix::fs::symlink;
 use std::path::Path;

@@ -39,3 +39,23 @@ fn attributes_of_any_length_are_read() {
         assert_eq!(xattrs(file.as_fd()).unwrap(), expected);
     }
 }
+
+#[test]
+fn only_a_regular_file_is_waited_for() {
+    let folder = Temporary::new();
+    folder.write("file", b"x");
+    symlink(folder.join("file"), folder.join("link")).unwrap();
+    let mode = Mode::RUSR | Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, folder.join("pipe"), FileType::Fifo, mode, 0).unwrap();
+    let parent = open_top().unwrap();
+    let opened = |name: &str| {
+        let path = folder.join(name);
+        open_leased(&parent, path.strip_prefix("/").unwrap().as_os_str().as_bytes()).map(|file| {
+            let mut content = [0; 2];
+            let length = rustix::io::read(&file, &mut content).unwrap();
+            content[..length].to_vec()
+        })
+    };
+    assert_eq!(opened("file"), Ok(b"x".to_vec()));
+    assert_eq!((opened("pipe"), opened("link")), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
+}

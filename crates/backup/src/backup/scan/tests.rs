@@ -117,3 +117,40 @@ fn a_walk_keeps_few_directories_open_ahead_of_the_readers() {
     assert_eq!(files, 120);
     assert!(batches.len() < 40, "{} batches for 60 directories", batches.len());
 }
+
+#[test]
+fn a_path_below_a_directory_that_may_only_be_entered_is_saved() {
+    // Root may list every directory.
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = Temporary::new();
+    folder.write("homes/own/file", b"x");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    std::fs::set_permissions(folder.join("homes"), mode).unwrap();
+    let (repository, _) = repository(1);
+    let saved = std::thread::scope(|scope| {
+        let save = || {
+            let user = rustix::fs::Uid::from_raw(12_345);
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            crate::testing::save(&repository, &folder.join("homes/own"))
+        };
+        scope.spawn(save).join().unwrap().unwrap()
+    });
+    let is = saved.description;
+    assert_eq!((is.counts.files, is.issues.as_slice()), (1, [].as_slice()));
+}
+
+#[test]
+fn a_path_that_is_named_is_saved_although_it_is_marked() {
+    let folder = Temporary::new();
+    for name in [".nobackup", "file", "below/.nobackup", "below/file"] {
+        folder.write(name, b"x");
+    }
+    let (repository, _) = repository(1);
+    let mut options = options(&folder.0);
+    options.exclude_if_present = vec![".nobackup".into()];
+    let source = crate::backup::Source::Files;
+    let saved = crate::backup::run(&repository, source, &options, &BackupProgress::default()).unwrap();
+    assert_eq!(saved.description.counts.files, 2);
+}
