@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Statuses with a series of their own; every other status counts as the first of its class.
-const STATUSES: [u16; 20] =
-    [200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 100, 499];
+const STATUSES: [u16; 21] =
+    [200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 303, 100, 499];
 
 /// Upper bounds of the latency histogram, in microseconds.
 const BUCKETS: [u64; 16] = [

@@ -62,7 +62,8 @@ pub struct Payload {
     piece: Bytes,
     trailers: Vec<(String, String)>,
     pace: Pace,
-    started: Option<Instant>,
+    /// Time for which the sender was waited for. None: it was not asked for anything yet.
+    waited: Option<Duration>,
     received: u64,
     ended: bool,
     invited: bool,
@@ -83,7 +84,7 @@ impl Payload {
             piece: Bytes::new(),
             trailers: Vec::new(),
             pace,
-            started: None,
+            waited: None,
             received: 0,
             ended: false,
             invited: false,
@@ -117,7 +118,7 @@ impl Payload {
 
     /// Whether the sender still waits: no data has been requested from it.
     pub fn awaits_invitation(&self) -> bool {
-        self.invited && self.started.is_none()
+        self.invited && self.waited.is_none()
     }
 
     /// Marks the payload as aws-chunked.
@@ -310,8 +311,9 @@ impl Payload {
             Source::Held(pieces) => return Ok(pieces.pop_front()),
             Source::Wire(incoming) => incoming,
         };
-        let started = *self.started.get_or_insert_with(Instant::now);
+        let waited = self.waited.get_or_insert_default();
         loop {
+            let asked = Instant::now();
             let frame = match timeout(self.pace.silence_max, incoming.frame()).await {
                 Err(_) => return Err(too_slow()),
                 Ok(None) => return Ok(None),
@@ -323,8 +325,9 @@ impl Payload {
                 continue;
             };
             self.received += data.len() as u64;
-            let elapsed = started.elapsed();
-            if elapsed > self.pace.grace && self.received < self.pace.rate_min * elapsed.as_secs() {
+            // The reader may have been busy meanwhile, and the sender is no slower for that.
+            *waited += asked.elapsed();
+            if *waited > self.pace.grace && self.received < self.pace.rate_min * waited.as_secs() {
                 return Err(too_slow());
             }
             if !data.is_empty() {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use stele_backup::BackupError;
 use stele_ground::Shown;
@@ -160,6 +161,10 @@ impl From<stele_array::ArrayError> for Failure {
     }
 }
 
+/// A part of the archive that has stopped takes changes again after a start only.
+const STOPPED_NEXT: &str =
+    "mend what the message names, such as a full file system under file drives; then start the server again";
+
 impl From<stele_archive::ArchiveError> for Failure {
     fn from(error: stele_archive::ArchiveError) -> Failure {
         use stele_archive::ArchiveError::*;
@@ -188,7 +193,8 @@ impl From<stele_archive::ArchiveError> for Failure {
             BucketExists { .. } | ExistsAlready(_) => Kind::Exists,
             _ => Kind::Usage,
         };
-        Failure::new(kind, error.to_string())
+        let next = if matches!(error, Stopped(_)) { STOPPED_NEXT } else { "" };
+        Failure::new(kind, error.to_string()).next(next)
     }
 }
 
@@ -239,6 +245,9 @@ impl From<LabError> for Failure {
 pub const READ_ONLY_NEXT: &str = "mount it for writing; if the packaged unit is to write there, name the directory in \
     ReadWritePaths= with `systemctl edit stele`, and start the server again";
 
+/// The limit of open files is used up, mostly by connections.
+const OPEN_FILES_NEXT: &str = "raise LimitNOFILE of the service, or `ulimit -n`; see `stele doctor`";
+
 /// An operating-system error with the attempted action and the path.
 pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
     let kind = match error.kind() {
@@ -257,6 +266,7 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
     };
     let failure = Failure::new(kind, format!("cannot {what} {}: {said}", path.display()));
     match error.kind() {
+        _ if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) => failure.next(OPEN_FILES_NEXT),
         std::io::ErrorKind::ReadOnlyFilesystem => failure.next(READ_ONLY_NEXT),
         std::io::ErrorKind::StorageFull => failure.next("make room on the file system there; `df` shows it"),
         std::io::ErrorKind::QuotaExceeded => failure.next("make room there, or raise the disk quota of this user"),
@@ -316,6 +326,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_limit_of_open_files_that_is_reached_has_a_next_step() {
+        for code in [libc::EMFILE, libc::ENFILE] {
+            let error = std::io::Error::from_raw_os_error(code);
+            let failure = io_failure("write", std::path::Path::new("heads/1.head"), &error);
+            assert!(failure.kind == Kind::Failed && failure.next.contains("LimitNOFILE"), "{failure}");
+        }
+    }
+
     /// Another folder for a socket helps nothing where the file system takes no writes.
     #[test]
     fn a_next_step_that_follows_from_the_error_is_kept() {
@@ -357,5 +376,11 @@ mod tests {
         ] {
             assert_eq!(Failure::from(error.clone()).kind, kind, "{error}");
         }
+    }
+
+    #[test]
+    fn an_archive_that_has_stopped_names_the_next_start() {
+        let failure = Failure::from(stele_archive::ArchiveError::Stopped("the catalog has stopped".into()));
+        assert_eq!((failure.kind, failure.next.as_str()), (Kind::Failed, STOPPED_NEXT));
     }
 }

@@ -1,6 +1,7 @@
 //! An invalid command line, reported like every other failure: kind, cause and next step, and as
 //! JSON if --json was given.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,12 +11,13 @@ use stele_server::failure::{Failure, Kind};
 use stele_server::said::json_line;
 
 use crate::cli::Cli;
+use crate::output;
 
 /// Prints the error or the requested help, and returns the exit code.
 pub fn tell(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        let _ = error.print();
-        return ExitCode::SUCCESS;
+        let shown = error.print().and_then(|()| std::io::stdout().flush());
+        return shown.map_or_else(|error| untold(&output::cut_off(&error)), |()| ExitCode::SUCCESS);
     }
     let arguments: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let text = safe(error, &arguments);
@@ -23,8 +25,17 @@ pub fn tell(error: &clap::Error) -> ExitCode {
     if arguments.iter().any(|word| word == "--json") {
         println!("{}", json_line(&failure(&text)).unwrap_or_default());
     }
-    eprint!("{text}");
+    // Where it cannot be written, the exit code still tells of it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(Kind::Usage.exit_code())
+}
+
+/// Tells that the help could not be written. A reader that went away has seen what it wanted.
+fn untold(failure: &Failure) -> ExitCode {
+    if failure.kind != Kind::Unread {
+        let _ = writeln!(std::io::stderr(), "stele: {failure}");
+    }
+    ExitCode::from(failure.kind.exit_code())
 }
 
 /// The message, safe for a terminal: the parser gets the arguments in their safe form, and quotes

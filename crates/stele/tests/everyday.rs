@@ -46,6 +46,26 @@ fn output_that_cannot_be_written_is_a_failure_and_output_that_nobody_reads_is_no
     server.stop();
 }
 
+#[test]
+fn help_that_cannot_be_written_fails_and_a_usage_keeps_its_exit_code() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let place = Place::new("full-help");
+    for arguments in [&["--help"][..], &["--version"], &["pool", "status", "--help"]] {
+        let output = place.command(arguments).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains("No space left") && !text.contains("panicked"), "{arguments:?}: {text}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(141), 0), "{arguments:?}");
+    }
+    for arguments in [&["nonsense"][..], &["pool", "status", "--nonsense"]] {
+        let output = place.command(arguments).stdout(Stdio::null()).stderr(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
 /// Files and directories that other users may write, without sockets: a socket asks for the user's
 /// identity.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {

@@ -19,10 +19,9 @@ use std::time::{Duration, SystemTime};
 use stele_archive::{Actor, Caller, PolicyRequest, RequestFacts, Timestamp, VersionId};
 
 /// Headers that are condition keys as they stand, with `s3:` before their names.
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 5] = [
     "x-amz-acl",
     "x-amz-content-sha256",
-    "x-amz-copy-source",
     "x-amz-metadata-directive",
     "x-amz-server-side-encryption",
     "x-amz-server-side-encryption-customer-algorithm",
@@ -187,6 +186,10 @@ impl Frontend {
         }
         if asked.form {
             facts.set("s3:authType", "POST");
+            // A form without a signature has no key.
+            if matches!(caller.actor, Actor::Key(_)) {
+                facts.set("s3:signatureversion", "AWS4-HMAC-SHA256");
+            }
         }
         let header = |name: HeaderName| value_of(asked.headers, &name);
         for (name, key) in [
@@ -203,6 +206,9 @@ impl Frontend {
             if let Some(value) = header(HeaderName::from_static(name)) {
                 facts.set(&format!("s3:{name}"), value);
             }
+        }
+        if let Some(source) = header(HeaderName::from_static("x-amz-copy-source")) {
+            facts.set("s3:x-amz-copy-source", source_named(source));
         }
         for (name, key) in [
             ("prefix", "s3:prefix"),
@@ -265,6 +271,16 @@ impl Frontend {
 /// fact of an empty header would satisfy a policy that demands the header, without any effect.
 fn value_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok()).filter(|value| !value.is_empty())
+}
+
+/// The source of a copy as policies name it, `BUCKET/KEY`, whether or not the header has a slash in
+/// front, escapes or a version.
+fn source_named(header: &str) -> String {
+    match CopySource::parse(header) {
+        Ok(CopySource::Bucket { bucket, key, .. }) => format!("{bucket}/{key}"),
+        // The operation refuses the others.
+        Ok(_) | Err(_) => header.to_owned(),
+    }
 }
 
 /// The tags that the request gives an object, by its header or its document.

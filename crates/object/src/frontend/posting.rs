@@ -4,12 +4,12 @@
 
 use super::Frontend;
 use super::policing::tags_in;
-use super::prepare::{Admitted, Target};
+use super::prepare::{Admitted, Target, unclaimed};
 use crate::form::{FIELDS_MAX, Fields, FileEnd, SignedPolicy, boundary_of, checked, read_fields};
 use crate::payload::Payload;
 use crate::refusal::refuse;
 use crate::serve::Peer;
-use crate::sigv4::encode;
+use crate::sigv4::{PayloadSigning, encode};
 use crate::wire::receipt;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, LOCATION};
 use hyper::http::request::Parts;
@@ -21,8 +21,15 @@ use stele_archive::Caller;
 const OF_SIGNATURE: [&str; 5] =
     ["x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-security-token", "x-amz-signature"];
 /// Fields that are headers under their own names.
-const HEADERS: [&str; 6] =
-    ["cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires"];
+const HEADERS: [&str; 7] = [
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-md5",
+    "content-type",
+    "expires",
+];
 
 /// How a form wants to be answered.
 pub struct FormAnswer {
@@ -53,7 +60,11 @@ impl Frontend {
                 Ok((admitted, range, answer)) => {
                     let read = read.slice(fields.start..);
                     let payload = payload.of_form(FileEnd::new(&boundary), read, rest, range);
-                    Ok((admitted, payload, answer))
+                    match hash_of_file(&parts.headers) {
+                        Ok(Some(hash)) => Ok((admitted, payload.hashed(hash), answer)),
+                        Ok(None) => Ok((admitted, payload, answer)),
+                        Err(error) => Err((error, payload)),
+                    }
                 }
                 Err(error) => {
                     if let Ok(target) = self.target(&parts.uri, &parts.headers) {
@@ -143,6 +154,18 @@ impl Frontend {
         parts.uri = uri;
         parts.headers = headers;
         Ok(((target, None, caller, None), range, answer))
+    }
+}
+
+/// The SHA-256 that the form says of its file.
+fn hash_of_file(headers: &HeaderMap) -> S3Result<Option<[u8; 32]>> {
+    match unclaimed(headers)? {
+        PayloadSigning::Unsigned => Ok(None),
+        PayloadSigning::Sha256(hash) => Ok(Some(hash)),
+        PayloadSigning::Chunks { .. } | PayloadSigning::UnsignedChunks => Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            "The field x-amz-content-sha256 says that the file comes in chunks, and that of a form does not.",
+        )),
     }
 }
 

@@ -461,10 +461,11 @@ fn body_length(headers: &HeaderMap, framed: bool) -> S3Result<u64> {
 
 // `aws-chunked` is the coding of the framing, and not stored.
 fn strip_framing(headers: &mut HeaderMap) {
-    let Some(value) = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()) else {
-        return;
-    };
-    let rest: Vec<&str> = value.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked").collect();
+    // The list may come in several lines.
+    let lines: Option<Vec<&str>> = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().ok()).collect();
+    let Some(lines) = lines.filter(|lines| !lines.is_empty()) else { return };
+    let codings = lines.iter().flat_map(|line| line.split(',')).map(str::trim);
+    let rest: Vec<&str> = codings.filter(|coding| *coding != "aws-chunked").collect();
     match HeaderValue::from_str(&rest.join(",")) {
         Ok(rest) if !rest.is_empty() => {
             headers.insert(CONTENT_ENCODING, rest);
@@ -528,13 +529,17 @@ fn routed(uri: &Uri, target: &Target, presigned: bool) -> S3Result<Uri> {
     text.parse().map_err(|_| refuse(S3ErrorCode::InvalidURI, "Couldn't parse the specified URI."))
 }
 
+/// A list, which may come in several lines. What is no text in it stays part of it: an entity tag
+/// with such letters is that of no object.
 fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
-    let value = headers.remove(name)?;
-    value.to_str().ok().filter(|text| !text.trim().is_empty()).map(str::to_owned)
+    let lines: Vec<_> = headers.get_all(name).iter().map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
+    let text = lines.join(",");
+    headers.remove(name);
+    (!text.trim().is_empty()).then_some(text)
 }
 
 /// How the body of a request without a signature comes: only a header tells.
-fn unclaimed(headers: &HeaderMap) -> S3Result<PayloadSigning> {
+pub(super) fn unclaimed(headers: &HeaderMap) -> S3Result<PayloadSigning> {
     let Some(value) = headers.get("x-amz-content-sha256") else { return Ok(PayloadSigning::Unsigned) };
     match payload_of(value.to_str().unwrap_or_default())? {
         PayloadSigning::Chunks { .. } => Err(refuse(

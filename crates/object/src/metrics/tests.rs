@@ -6,6 +6,7 @@ fn full() -> String {
     let metrics = Metrics::default();
     metrics.answered(Operation::PutObject, 200, Duration::from_micros(700));
     metrics.answered(Operation::PutObject, 200, Duration::from_secs(90));
+    metrics.answered(Operation::PutObject, 303, Duration::from_micros(700));
     metrics.answered(Operation::GetObject, 418, Duration::from_micros(100));
     metrics.received(4096);
     let drive = DriveSample { drive: "a\"b".into(), online: true, ..DriveSample::default() };
@@ -25,11 +26,13 @@ fn counts_come_out_in_the_exposition_format() {
     let text = full();
     for line in [
         "stele_s3_requests_total{operation=\"PutObject\",status=\"200\"} 2",
+        // A form may redirect.
+        "stele_s3_requests_total{operation=\"PutObject\",status=\"303\"} 1",
         "stele_s3_requests_total{operation=\"GetObject\",status=\"400\"} 1",
         "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"0.0005\"} 0",
-        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"0.001\"} 1",
-        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"+Inf\"} 2",
-        "stele_s3_request_seconds_count{operation=\"PutObject\"} 2",
+        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"0.001\"} 2",
+        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"+Inf\"} 3",
+        "stele_s3_request_seconds_count{operation=\"PutObject\"} 3",
         "stele_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.0001\"} 1",
         "stele_s3_received_bytes_total 4096",
         "stele_pool_health 1",

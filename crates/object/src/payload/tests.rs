@@ -2,6 +2,13 @@
 
 use super::*;
 use crate::dechunk::Dechunker;
+use http_body_util::Empty;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use tokio::io::AsyncWriteExt;
 
 const PACE: Pace = Pace { silence_max: Duration::from_secs(1), rate_min: 0, grace: Duration::from_secs(1) };
 
@@ -62,4 +69,27 @@ async fn a_chunked_payload_is_checked_against_its_decoded_length() {
     let mut trailed = framed(&["1\r\nx\r\n0\r\na:b\r\n\r\n"], 1);
     assert_eq!(trailed.collect(10).await.unwrap(), "x");
     assert_eq!(trailed.trailers(), [("a".to_owned(), "b".to_owned())]);
+}
+
+/// Drives that do not answer for a while hold up the reader, and the sender is no slower for that.
+#[tokio::test(start_paused = true)]
+async fn only_the_time_of_waiting_for_the_sender_counts_against_it() {
+    let (mut sender, receiver) = tokio::io::duplex(4096);
+    let (bodies, mut arrived) = tokio::sync::mpsc::channel(1);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let bodies = bodies.clone();
+        async move {
+            bodies.send(request.into_body()).await.unwrap();
+            std::future::pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
+        }
+    });
+    tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(receiver), service));
+    sender.write_all(b"PUT / HTTP/1.1\r\ncontent-length: 2\r\n\r\na").await.unwrap();
+    let pace = Pace { silence_max: Duration::from_secs(30), rate_min: 1024, grace: Duration::from_secs(60) };
+    let mut payload = Payload::new(Source::Wire(arrived.recv().await.unwrap()), 2, pace);
+    assert_eq!(payload.next().await.unwrap().unwrap(), "a");
+    sender.write_all(b"b").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(payload.next().await.unwrap().unwrap(), "b");
+    assert_eq!(payload.next().await.unwrap(), None);
 }

@@ -185,6 +185,11 @@ impl Ask {
         format!("{}/{}/s3/aws4_request", &self.stamp()[..8], self.region)
     }
 
+    /// The signature of a form's policy, as it is sent.
+    pub fn signature_of(&self, policy: &str) -> String {
+        hex(&sign(&self.signing_key(), policy))
+    }
+
     /// The signed headers, and the signature.
     pub fn signed(&self) -> (Ask, String) {
         let mut ask = self.clone();

@@ -2,6 +2,7 @@
 //! cost a minute of building.
 
 mod clients;
+mod forms;
 mod hostile;
 mod http;
 mod named;

@@ -495,3 +495,53 @@ async fn a_long_method_makes_no_long_line_in_the_access_log() {
     let log = Ask::new(&server, "GET", &format!("/logs/{key}")).send(&server).await.text();
     assert!(log.contains("REST.MMM") && log.len() < 4096, "{} bytes", log.len());
 }
+
+/// The operation takes each of these spellings for the same object.
+#[tokio::test]
+async fn the_source_of_a_copy_has_one_name_for_policies() {
+    let server = server().await;
+    put(&server, "secret/k", "x").await;
+    put(&server, "open/k", "x").await;
+    let user = server.key(stele_archive::Rights::user("bucket", "")).await;
+    let policy = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*","Condition":{"StringLike":{"s3:x-amz-copy-source":"bucket/secret/*"}}}]}"#;
+    let change = BucketChange::Policy(Some(policy.into()));
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    for (source, status) in [
+        ("bucket/open/k", 200),
+        ("bucket/secret/k", 403),
+        ("/bucket/secret/k", 403),
+        ("bucket/s%65cret/k", 403),
+        ("/bucket%2Fsecret%2Fk", 403),
+        ("bucket/secret/k?versionId=null", 403),
+    ] {
+        let ask = Ask::new(&server, "PUT", "/bucket/copy").header("x-amz-copy-source", source).by(&user);
+        assert_eq!(ask.send(&server).await.status, status, "{source}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_in_several_lines_is_one_list() {
+    let server = server().await;
+    let hash = "STREAMING-UNSIGNED-PAYLOAD-TRAILER";
+    for (first, second, kept) in [("aws-chunked", "gzip", "gzip"), ("gzip", "aws-chunked, br", "gzip,br")] {
+        let ask = Ask::new(&server, "PUT", "/bucket/k").hash(hash).header("x-amz-decoded-content-length", "1");
+        let (ask, _) = ask.body("1\r\nx\r\n0\r\n\r\n").signed();
+        let ask = ask.smuggle("content-encoding", first).smuggle("content-encoding", second);
+        let answer = ask.send_unsigned(&server, false).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let head = Ask::new(&server, "HEAD", "/bucket/k").send(&server).await;
+        assert_eq!(head.header("content-encoding").as_deref(), Some(kept));
+    }
+    let tag = put(&server, "k", "x").await.header("etag").unwrap();
+    for (name, met, not_met) in [("if-match", 200, 412), ("if-none-match", 304, 200)] {
+        let read = async |first: &str, second: &str| {
+            let (ask, _) = Ask::new(&server, "GET", "/bucket/k").signed();
+            ask.smuggle(name, first).smuggle(name, second).send_unsigned(&server, false).await.status
+        };
+        assert_eq!(read("\"other\"", &tag).await, met, "{name}");
+        assert_eq!(read(&tag, "\"other\"").await, met, "{name}");
+        assert_eq!(read("\"other\"", "\"third\"").await, not_met, "{name}");
+        // A tag with letters beyond ASCII is one, and no object has it.
+        assert_eq!(read("\"\u{e9}\"", "\"other\"").await, not_met, "{name}");
+    }
+}

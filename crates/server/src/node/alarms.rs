@@ -69,6 +69,7 @@ pub const KINDS: &[&str] = &[
     "volume-incomplete",
     "pairing",
     "catalog",
+    "catalog-stopped",
     "rolled-back",
     "heads",
     "rebuild",

@@ -82,6 +82,15 @@ pub fn look(drives: impl IntoIterator<Item = PathBuf>) -> Vec<FileSystem> {
     found.into_values().collect()
 }
 
+/// The next step where too few drives could be opened for writing: they may be away, or be files
+/// that find no room.
+pub fn next_of_too_few(found: &[FileSystem]) -> String {
+    match found.iter().find(|found| found.is_nearly_full()) {
+        Some(full) => format!("free room, and start again: {}", full.said()),
+        None => "return the drives; where they have other paths now, name those under [pool] drives".to_owned(),
+    }
+}
+
 /// The file systems as a server saw them last.
 #[derive(Default)]
 pub struct Beneath(Mutex<Vec<FileSystem>>);
@@ -124,6 +133,17 @@ mod tests {
         assert_eq!((&one.drives, one.size), (&vec![sparse, written], Bytes(65 << 20)));
         assert!(one.needed > Bytes(62 << 20) && one.needed <= Bytes(65 << 20), "{one:?}");
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// The drives are all there, and the message of the pool says only that too few took the log.
+    #[test]
+    fn a_start_on_a_full_file_system_is_told_to_free_room() {
+        let of = |free: u64| {
+            let (size, needed) = (Bytes(1 << 30), Bytes(1 << 29));
+            next_of_too_few(&[FileSystem { drives: vec!["/d/1".into()], size, needed, free: Bytes(free) }])
+        };
+        assert!(of(0).starts_with("free room") && of(0).contains("beneath drive /d/1 has 0 B free"), "{}", of(0));
+        assert!(of(1 << 30).starts_with("return the drives"), "{}", of(1 << 30));
     }
 
     #[test]

@@ -2,9 +2,12 @@
 //! and the list of its drives there.
 //!
 //! Failure model: where it takes no writes, records and volumes are served as before, and what has
-//! to write a file there fails. A server looks once a minute on a thread of its own, since a file
-//! system may hang. Of a directory that cannot be looked at, nothing is told.
+//! to write a file there fails. The same holds where the directory is gone, or another one is at
+//! its path, as below a mount that was taken away. A server looks once a minute on a thread of its
+//! own, since a file system may hang. Of a directory that gives another error, nothing is told.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +33,15 @@ pub enum Lack {
     Room(Bytes),
     /// Further files that it has room for.
     Files(u64),
+    /// The directory that the server began with is not at its path.
+    Away,
+}
+
+/// Device and number of a directory: another one at the same path has others.
+type Identity = (u64, u64);
+
+fn identity(dir: &Path) -> std::io::Result<Identity> {
+    std::fs::metadata(dir).map(|about| (about.dev(), about.ino()))
 }
 
 /// The reported room of a file system. One that makes room for files as they come has no number of
@@ -67,12 +79,24 @@ impl Room {
 /// The data directory as a server saw it last.
 pub struct DataDirectory {
     dir: PathBuf,
+    /// At the start; `None` if it was not there.
+    began: Option<Identity>,
     lack: Mutex<Option<Lack>>,
 }
 
 impl DataDirectory {
     pub fn of(dir: &Path) -> DataDirectory {
-        DataDirectory { dir: dir.to_owned(), lack: Mutex::default() }
+        DataDirectory { dir: dir.to_owned(), began: identity(dir).ok(), lack: Mutex::default() }
+    }
+
+    /// Asks the file system, which may hang.
+    fn look(dir: &Path, began: Option<Identity>) -> std::io::Result<Option<Lack>> {
+        let is_away = match identity(dir) {
+            Ok(now) => began.is_some_and(|began| began != now),
+            Err(error) if error.kind() == ErrorKind::NotFound => began.is_some(),
+            Err(error) => return Err(error),
+        };
+        if is_away { Ok(Some(Lack::Away)) } else { Room::of(dir).map(|room| room.lack()) }
     }
 
     fn set(&self, lack: Option<Lack>) {
@@ -93,6 +117,11 @@ impl DataDirectory {
                 format!("the file system of the data directory {dir} has room for {}", counted(free, "further file")),
                 "remove files there that are not the server's own: `df --inodes` counts them".to_owned(),
             ),
+            Lack::Away => (
+                format!("the data directory {dir} is gone, or another directory is in its place"),
+                "mount it again, or move it back; commands find the server only there, and the next start needs it"
+                    .to_owned(),
+            ),
         };
         let done = "records and volumes are served; signed heads, alarms, counters and changes of exports and drives may \
                     not be written";
@@ -103,9 +132,9 @@ impl DataDirectory {
 /// Runs until the task is dropped.
 pub async fn keep_looking(node: Arc<Node>) {
     loop {
-        let dir = node.data_directory.dir.clone();
-        if let Ok(Ok(room)) = tokio::task::spawn_blocking(move || Room::of(&dir)).await {
-            node.data_directory.set(room.lack());
+        let (dir, began) = (node.data_directory.dir.clone(), node.data_directory.began);
+        if let Ok(Ok(lack)) = tokio::task::spawn_blocking(move || DataDirectory::look(&dir, began)).await {
+            node.data_directory.set(lack);
         }
         tokio::time::sleep(EVERY).await;
     }
@@ -140,6 +169,7 @@ mod tests {
             (Lack::ReadOnly, "/srv/stele is mounted read-only", "mount it for writing"),
             (Lack::Room(Bytes(MIB)), "/srv/stele has 1 MiB free", "make 32 MiB of room"),
             (Lack::Files(0), "/srv/stele has room for 0 further files", "df --inodes"),
+            (Lack::Away, "/srv/stele is gone", "mount it again"),
         ] {
             found.set(Some(lack));
             let told = found.standing().expect("an alarm");
@@ -148,5 +178,24 @@ mod tests {
         }
         found.set(None);
         assert!(found.standing().is_none());
+    }
+
+    /// Below a mount that was taken away lies an empty directory with much room.
+    #[test]
+    fn a_data_directory_that_another_one_replaced_is_away() {
+        let dir = std::env::temp_dir().join(format!("stele-away-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let found = DataDirectory::of(&dir);
+        let look = || DataDirectory::look(&dir, found.began).unwrap();
+        assert_ne!(look(), Some(Lack::Away));
+        let aside = dir.with_extension("aside");
+        std::fs::rename(&dir, &aside).unwrap();
+        assert_eq!(look(), Some(Lack::Away));
+        std::fs::create_dir(&dir).unwrap();
+        assert_eq!(look(), Some(Lack::Away), "another one in its place");
+        std::fs::remove_dir(&dir).unwrap();
+        std::fs::rename(&aside, &dir).unwrap();
+        assert_ne!(look(), Some(Lack::Away));
+        std::fs::remove_dir(&dir).unwrap();
     }
 }

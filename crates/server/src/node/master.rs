@@ -3,6 +3,7 @@
 //! Failure model: a command that hangs, or that prints without end, is killed at a bound of time or
 //! of output. The start of the server fails then, and names the command's program.
 
+use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -62,20 +63,42 @@ fn redact(source: &str) -> String {
 
 /// Refuses that root runs a command which another user may have written into the configuration.
 fn check_command(site: &Site) -> Outcome<()> {
-    let folder = site.config_path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    for path in [site.config_path.as_path(), folder.unwrap_or(Path::new("."))] {
-        let owner = std::fs::symlink_metadata(path).map(|about| about.uid());
-        let owner = owner.map_err(|error| io_failure("look at", path, &error))?;
-        if !may_run(own_uid(), owner) {
-            let message = format!(
-                "[archive] master_key is a command, and {} belongs to user {owner}, who could have root start any other",
-                path.display()
-            );
-            return Err(Failure::new(Kind::Refused, message)
-                .next(format!("run it as that user: runuser -u '#{owner}' -- stele ...")));
+    let named = site.config_path.as_path();
+    // The name may be a link. Who may write the file behind it writes the command.
+    let behind = std::fs::canonicalize(named).map_err(|error| io_failure("look at", named, &error))?;
+    for config in [named, &behind] {
+        let folder = config.parent().filter(|folder| !folder.as_os_str().is_empty());
+        for path in [config, folder.unwrap_or(Path::new("."))] {
+            let about = std::fs::symlink_metadata(path).map_err(|error| io_failure("look at", path, &error))?;
+            let owner = about.uid();
+            if !may_run(own_uid(), owner) {
+                let message = format!(
+                    "[archive] master_key is a command, and {} belongs to user {owner}, who could have root start any other",
+                    path.display()
+                );
+                return Err(Failure::new(Kind::Refused, message)
+                    .next(format!("run it as that user: runuser -u '#{owner}' -- stele ...")));
+            }
+            if own_uid() == 0 && others_write(&about) {
+                let message = format!(
+                    "[archive] master_key is a command, and users other than root may write to {}, who could have root \
+                     start any other",
+                    path.display()
+                );
+                return Err(Failure::new(Kind::Refused, message)
+                    .next(format!("take that right from them: chmod go-w '{}'", path.display())));
+            }
         }
     }
     Ok(())
+}
+
+/// Whether others than root may write to what is root's. A link has no mode of its own; in a folder
+/// such as `/tmp` each user replaces only what is his own.
+fn others_write(about: &Metadata) -> bool {
+    let mode = about.mode();
+    let is_bound = about.is_symlink() || (about.is_dir() && mode & 0o1000 != 0);
+    !is_bound && (mode & 0o002 != 0 || (mode & 0o020 != 0 && about.gid() != 0))
 }
 
 fn may_run(user: u32, owner: u32) -> bool {
@@ -242,6 +265,51 @@ mod tests {
             let failure = read(&site, &source).err().unwrap();
             assert_eq!(failure.error.contains("belongs to user 990"), owner == 990, "{}", failure.error);
             assert_eq!(std::fs::remove_file(&ran).is_ok(), owner == 0, "{}", failure.error);
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn root_runs_no_command_that_another_user_may_write() {
+        use std::os::unix::fs::{PermissionsExt, chown, symlink};
+        if own_uid() != 0 {
+            return;
+        }
+        let dir = std::env::temp_dir().join(format!("stele-master-open-{}", std::process::id()));
+        let other = dir.join("other");
+        std::fs::create_dir_all(&other).unwrap();
+        let (file, link, foreign) = (dir.join("stele.toml"), dir.join("link.toml"), other.join("stele.toml"));
+        [&file, &foreign].iter().for_each(|path| std::fs::write(path, "").unwrap());
+        symlink(&foreign, &link).unwrap();
+        let ran = dir.join("ran");
+        let source = format!("command:touch {}", ran.display());
+        let check = |config: &Path, runs: bool| {
+            let site = Site { dir: dir.clone(), config_path: config.to_owned() };
+            let failure = read(&site, &source).err().unwrap();
+            assert_eq!(std::fs::remove_file(&ran).is_ok(), runs, "{}: {}", config.display(), failure.error);
+        };
+        for (path, mode, group, runs) in [
+            (&file, 0o644, 0, true),
+            (&file, 0o664, 0, true),
+            (&file, 0o664, 990, false),
+            (&file, 0o646, 0, false),
+            (&dir, 0o777, 0, false),
+            (&dir, 0o775, 990, false),
+            (&dir, 0o1777, 0, true),
+        ] {
+            chown(path, None, Some(group)).unwrap();
+            let before = std::fs::metadata(path).unwrap().permissions();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+            check(&file, runs);
+            std::fs::set_permissions(path, before).unwrap();
+            chown(path, None, Some(0)).unwrap();
+        }
+        // The link is root's, and the file behind it, or its folder, is not.
+        check(&link, true);
+        for path in [&foreign, &other] {
+            chown(path, Some(990), None).unwrap();
+            check(&link, false);
+            chown(path, Some(0), None).unwrap();
         }
         std::fs::remove_dir_all(&dir).unwrap();
     }

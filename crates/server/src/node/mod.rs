@@ -141,6 +141,15 @@ pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
     config.pool.drives.iter().map(|drive| whole(drive.placed(site))).collect()
 }
 
+/// The failure to open a pool.
+fn unopened(error: ArrayError, places: &[DrivePlace]) -> Failure {
+    let paths = places.iter().map(|place| place.path.clone());
+    match error {
+        ArrayError::Degraded(_) => Failure::from(error).or_next(beneath::next_of_too_few(&beneath::look(paths))),
+        error => error.into(),
+    }
+}
+
 /// Refuses root if it would leave files that the data directory's owner could not read.
 pub fn own(site: &Site) -> Outcome<()> {
     use std::os::unix::fs::MetadataExt;
@@ -226,12 +235,8 @@ impl Node {
         }
         let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
-        let away = |error: ArrayError| match error {
-            ArrayError::Degraded(_) => Failure::from(error)
-                .or_next("return the drives; where they have other paths now, name those under [pool] drives"),
-            error => error.into(),
-        };
-        let pool = blocking(move || PoolServer::open(&places, options, server).map_err(away)).await?;
+        let open = move || PoolServer::open(&places, options, server).map_err(|error| unopened(error, &places));
+        let pool = blocking(open).await?;
         unfinished::Unfinished::forget(site);
         Node::bare(site, pool, config, alarms)
     }

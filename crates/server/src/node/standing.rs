@@ -81,7 +81,9 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
     standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.beneath.list().iter().filter_map(of_file_system));
     standing.extend(node.data_directory.standing());
-    standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
+    let catalog = node.catalog_status();
+    standing.extend(catalog.as_ref().and_then(of_catalog));
+    standing.extend(catalog.as_ref().and_then(of_stopped_catalog));
     standing.extend(of_services(node));
     standing.extend(node.certificates.standing(wall_clock()));
     standing.extend(node.head_findings.standing());
@@ -278,6 +280,21 @@ pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
             format!("{} of {} of the catalog are free", catalog.free, catalog.area),
             format!("the last {} are kept for deletions, holds, revocations and the clock", catalog.reserve),
             next,
+        )
+    })
+}
+
+/// A journal that could not be written stops the catalog until the next start, also where the pool
+/// has room and drives again.
+pub fn of_stopped_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
+    catalog.stopped.then(|| {
+        alarm(
+            "catalog-stopped",
+            "catalog",
+            "the catalog has stopped, since its journal could not be written; the server's log has the reason"
+                .to_owned(),
+            "reads of objects are served as far as the pool allows; changes are refused until the next start",
+            "mend what the log names, such as a full file system under file drives; then start the server again",
         )
     })
 }

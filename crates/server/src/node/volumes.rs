@@ -118,6 +118,9 @@ pub fn names_damage(failure: &Failure) -> bool {
     failure.next == REBUILD
 }
 
+/// As the catalog says that it got no thread of its own.
+const NO_THREAD: &str = "a thread could not be started";
+
 /// The failure to open the catalog. A rebuild loses records that are only out of reach, so it is
 /// the next step for damage alone. `is_away` is that of the catalog's volume.
 pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
@@ -126,6 +129,11 @@ pub fn unopened(error: CatalogError, is_away: bool) -> Failure {
     match error {
         CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
             "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
+        ),
+        // No drive is missing: the process got no thread, as at a limit of its user or of a
+        // service.
+        CatalogError::Stopped(message) if message.contains(NO_THREAD) => Failure::failed(failure(&message).error).next(
+            "raise `ulimit -u` and `ulimit -v`, or TasksMax and LimitAS of the service; then start the server again",
         ),
         CatalogError::Stopped(message) => failure(&message).next(RETURN),
         CatalogError::Busy => failure("the pool has all the operations it can hold").next("start the server again"),

@@ -4,7 +4,7 @@
 //! body. Requests are answered one after the other, so that two heads of a store never race.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,13 +15,14 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use stele_archive::{SignedHead, check_head};
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
+use stele_object::host_of;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::journal::Journal;
 use super::{Answer, Countersigned, Submission, Verdict, is_store, judge};
 use crate::failure::Outcome;
-use crate::serving::http::{Places, accept_each, body, converse};
+use crate::serving::http::{Place, Places, accept_each, body, converse};
 
 /// The path of all requests.
 pub const PATH: &str = "/witness";
@@ -122,11 +123,16 @@ fn refuse(journal: &Journal, head: &SignedHead, why: String) -> Answer {
     Answer { countersigned: journal.last().cloned(), refused: Some(why) }
 }
 
+/// A place for a connection. None: its host has as many as one may have, or all together do.
+pub(super) fn enter(places: &Arc<Places<IpAddr>>, peer: IpAddr) -> Option<Place<IpAddr>> {
+    places.enter(host_of(peer), CONNECTIONS_OF_ONE, CONNECTIONS_MAX)
+}
+
 /// Serves until `stopping` is true.
 pub async fn serve(listener: TcpListener, witness: WitnessService, stopping: watch::Receiver<bool>) {
     let (witness, places) = (Arc::new(Mutex::new(witness)), Arc::new(Places::default()));
     let serve = |(stream, peer): (TcpStream, SocketAddr)| {
-        let place = places.enter(peer.ip(), CONNECTIONS_OF_ONE, CONNECTIONS_MAX)?;
+        let place = enter(&places, peer.ip())?;
         let (witness, stopping) = (Arc::clone(&witness), stopping.clone());
         Some(async move {
             converse(stream, PATIENCE, |request| respond(Arc::clone(&witness), request), stopping).await;

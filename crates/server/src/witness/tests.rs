@@ -130,3 +130,13 @@ fn a_line_that_was_cut_is_dropped_and_one_that_was_changed_stops_the_start() {
     let failure = witness.open_all(vec!["0a".repeat(16)]).unwrap_err();
     assert!(failure.error.contains("line 1"), "{}", failure.error);
 }
+
+/// One host has a whole /64 of IPv6 addresses, and could keep the others out with them.
+#[test]
+fn the_addresses_of_one_host_share_its_connections() {
+    let places = std::sync::Arc::default();
+    let enter = |address: &str| service::enter(&places, address.parse().unwrap());
+    let held: Vec<_> = (0..16).map(|number| enter(&format!("2001:db8::{number:x}"))).collect();
+    assert!(held.iter().all(Option::is_some));
+    assert!(enter("2001:db8::ffff").is_none() && enter("2001:db8:0:1::1").is_some());
+}

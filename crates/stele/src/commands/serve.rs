@@ -1,6 +1,7 @@
 //! `stele up` and `stele serve`: opens a node, serves it, and closes it after a signal.
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use stele_server::node::create::{Made, make, space_of};
 use stele_server::node::first_start::{FirstStart, KEY_NAME};
 use stele_server::node::surroundings::hide_memory;
 use stele_server::node::{Node, Opening, own_uid};
+use stele_server::said::json_line;
 use stele_server::serving::services::{ServerAddresses, Services};
 use stele_server::serving::tls::{self, TlsFiles};
 use stele_server::serving::{address_space, ending, notify, s3};
@@ -28,7 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::serve::{Serve, Up};
 use crate::commands::backup::progress::{come, hangup};
-use crate::commands::print_json;
+use crate::output::cut_off;
 
 /// Size of a file drive made by `stele up`, if there is space.
 const DRIVE_SIZE: u64 = 4 * GIB;
@@ -431,41 +433,55 @@ fn tell(site: &Site, ready: &mut Ready, key: NewKeyView) -> Outcome<()> {
     Ok(())
 }
 
+/// Says on standard output that the server is ready. Where that cannot be written, as on a full
+/// disk, the server serves all the same, unless the operator has to see the first key there.
 fn announce(json: bool, ready: &Ready) -> Outcome<()> {
-    if json {
-        return print_json(ready);
+    let unwritable = |error| Failure::failed(format!("cannot write JSON: {error}"));
+    let text = if json { json_line(ready).map_err(unwritable)? + "\n" } else { in_words(ready) };
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if ready.secret_key.is_some() => Err(cut_off(&error)),
+        Err(error) => {
+            let next = "`stele pool status` shows that the server serves";
+            tracing::warn!("standard output does not take the line that the server is ready: {error}; {next}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
     }
-    println!("Stele is ready.\n");
+}
+
+fn in_words(ready: &Ready) -> String {
+    let mut text = "Stele is ready.\n\n".to_owned();
+    let mut line = |said: &str| text.extend([said, "\n"]);
     match &ready.places.endpoint {
-        Some(endpoint) => println!("  endpoint    {endpoint}\n  region      {}", ready.region),
-        None => println!("  endpoint    none: this pool has no archive, and S3 is not served"),
+        Some(endpoint) => line(&format!("  endpoint    {endpoint}\n  region      {}", ready.region)),
+        None => line("  endpoint    none: this pool has no archive, and S3 is not served"),
     }
     if let (Some(access), Some(secret)) = (&ready.access_key, &ready.secret_key) {
-        println!(
-            "  access key  {access}\n  secret key  {secret}\n\nThe secret is not shown again; `stele key create` makes more keys."
-        );
+        line(&format!("  access key  {access}\n  secret key  {secret}\n"));
+        line("The secret is not shown again; `stele key create` makes more keys.");
     } else if let Some(file) = &ready.key_file {
-        println!("  access key  in {}, which only its owner may read; keep it elsewhere and remove it", file.display());
+        let file = file.display();
+        line(&format!("  access key  in {file}, which only its owner may read; keep it elsewhere and remove it"));
     } else if ready.places.endpoint.is_some() {
-        println!("  keys        {}", ready.other_keys);
+        line(&format!("  keys        {}", ready.other_keys));
     }
     if let Some(certificate) = &ready.places.certificate {
-        println!("  certificate {}", certificate.display());
+        line(&format!("  certificate {}", certificate.display()));
     }
-    if let Some(metrics) = &ready.places.metrics {
-        println!("  metrics     {metrics}");
+    let more = [
+        ("metrics", &ready.places.metrics),
+        ("restic", &ready.places.rest),
+        ("nfs", &ready.places.nfs),
+        ("smb", &ready.places.smb),
+    ];
+    for (name, place) in more {
+        if let Some(place) = place {
+            line(&format!("  {name:<11} {place}"));
+        }
     }
-    if let Some(rest) = &ready.places.rest {
-        println!("  restic      {rest}");
-    }
-    if let Some(nfs) = &ready.places.nfs {
-        println!("  nfs         {nfs}");
-    }
-    if let Some(smb) = &ready.places.smb {
-        println!("  smb         {smb}");
-    }
-    println!("\n`stele pool status` shows how it is; Ctrl-C stops it.");
-    Ok(())
+    line("\n`stele pool status` shows how it is; Ctrl-C stops it.");
+    text
 }
 
 /// The signals that ask the server to stop.

@@ -11,8 +11,9 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::node::wall_clock;
 
 /// The kinds that only stand.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "audit",
+    "catalog-stopped",
     "certificate",
     "data-directory",
     "drive-smart",

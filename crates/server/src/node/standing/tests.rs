@@ -104,6 +104,16 @@ fn low_space_names_drives_where_they_help() {
     }
 }
 
+/// The pool may have room and drives again: without an alarm nothing told that changes are refused.
+#[test]
+fn a_catalog_that_has_stopped_stands_as_an_alarm() {
+    assert!(of_stopped_catalog(&small()).is_none());
+    let told = of_stopped_catalog(&stele_catalog::Status { stopped: true, ..small() }).expect("an alarm");
+    assert!(crate::node::alarms::KINDS.contains(&&*told.kind), "{told:?}");
+    assert!(told.done.contains("changes are refused") && told.next.contains("start the server again"), "{told:?}");
+    assert_eq!(begun::BegunAlarms::default().look(&[told]).len(), 1, "and the log tells it once");
+}
+
 /// A catalog that holds nothing.
 fn small() -> stele_catalog::Status {
     stele_catalog::Status {

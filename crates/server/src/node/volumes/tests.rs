@@ -35,6 +35,13 @@ fn a_rebuild_is_the_next_step_for_damage_alone() {
 }
 
 #[test]
+fn a_catalog_that_got_no_thread_sends_no_operator_to_the_drives() {
+    let failure = unopened(CatalogError::Stopped(format!("{NO_THREAD}: Resource temporarily unavailable")), false);
+    assert_eq!(failure.kind, Kind::Failed);
+    assert!(failure.next.contains("ulimit -u") && !failure.next.contains("drives"), "{failure}");
+}
+
+#[test]
 fn a_volume_with_an_owner_is_named_by_its_content() {
     for (volume, owner, named) in [
         ("share-home", OWNER, "the cache of share 'home'"),

@@ -51,7 +51,7 @@ impl Mail {
         AsyncSmtpTransport::<Tokio1Executor>::from_url(&url).map_err(|error| unusable(&error.to_string()))?;
         let mut server = MailServer::of(&url).ok_or_else(|| unusable("it is no such URL"))?;
         if let Some(user) = &config.mail_user {
-            if !is_encrypted(&url) {
+            if !server.is_encrypted() {
                 return Err(Failure::usage(format!(
                     "[messages] mail_user: '{url}' would get the password in the clear"
                 ))
@@ -98,12 +98,6 @@ impl Mail {
         let mail = mail.map_err(|error| error.to_string())?;
         self.server.send(mail.envelope(), &mail.formatted()).await
     }
-}
-
-/// Whether the connection is encrypted before the server can ask for a password. With
-/// `tls=opportunistic` it need not be.
-fn is_encrypted(url: &str) -> bool {
-    url.starts_with("smtps://") || url.ends_with("?tls=required") || url.ends_with("?tls=wrapper")
 }
 
 /// Names in the subject are untrusted: a line break in one must not begin another header line.

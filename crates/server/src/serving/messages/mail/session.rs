@@ -68,6 +68,12 @@ impl MailServer {
         Some(MailServer { host, port, tls, hello, credentials: None, parting: PARTING })
     }
 
+    /// Whether the connection is encrypted before the server can ask for a password. Where TLS is
+    /// used if it is offered, it need not be.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.tls, Tls::Required | Tls::FromTheStart)
+    }
+
     /// Hands a mail over. It returns once the server has taken it.
     pub async fn send(&self, envelope: &Envelope, mail: &[u8]) -> Result<(), String> {
         let mut session = self.begin().await?;

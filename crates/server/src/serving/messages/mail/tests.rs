@@ -117,3 +117,34 @@ fn a_url_says_how_the_mail_server_is_reached() {
         assert_eq!(place(url), None, "{url}");
     }
 }
+
+/// What follows `#` is no setting, and neither is one within another.
+#[test]
+fn a_password_goes_to_no_server_that_is_reached_in_the_clear() {
+    let password = std::env::temp_dir().join(format!("stele-mail-password-{}", std::process::id()));
+    std::fs::write(&password, "hidden").unwrap();
+    let each = |url: &str| {
+        let text = |text: &str| Some(text.to_owned());
+        let config = Messages {
+            mail_from: text("stele@example.org"),
+            mail_server: text(url),
+            mail_user: text("stele"),
+            mail_password: Some(password.clone()),
+            ..Messages::default()
+        };
+        let site = Site::find(Some(Path::new("/nowhere")), None);
+        Mail::each(&site, &config, "mail_to", &["ops@example.org".to_owned()]).map(|mails| mails.len())
+    };
+    for url in ["smtps://mail.example.org", "smtp://mail.example.org:587?tls=required"] {
+        assert_eq!(each(url).unwrap(), 1, "{url}");
+    }
+    for url in [
+        "smtp://mail.example.org",
+        "smtp://mail.example.org?tls=opportunistic",
+        "smtp://mail.example.org#?tls=required",
+        "smtp://mail.example.org?a=b?tls=required",
+    ] {
+        assert!(each(url).unwrap_err().error.contains("in the clear"), "{url}");
+    }
+    std::fs::remove_file(&password).unwrap();
+}
