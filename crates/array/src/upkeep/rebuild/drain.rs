@@ -98,6 +98,14 @@ impl Engine {
         task.need == Need::Leave && !self.hosts_wait() && home.is_some_and(|home| self.io.load(home) >= OWN_READS)
     }
 
+    /// A strip of the member has its place. It counts as rebuilt, unless it only leaves its drive.
+    pub(super) fn count_placed(&self, row: RowId, member: usize) {
+        let home = self.home_cell(row, member as u8).map(|home| home.drive);
+        if !home.is_some_and(|home| self.drives.is_sound(home) && self.leaving().contains(&home)) {
+            self.count.rebuilt.add(1);
+        }
+    }
+
     /// The replacement, in which all strips of the member lie, becomes its cell.
     pub(super) async fn make_home(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);

@@ -116,7 +116,7 @@ impl Engine {
         if !unwritten.is_empty() || !unflushed.is_empty() {
             return Ok(Placed::Again);
         }
-        self.count.rebuilt.add(1);
+        self.count_placed(slot.row, member);
         if !in_place {
             let record = moved_to(of.generation);
             let pages = self.pages_for(&record).await?;

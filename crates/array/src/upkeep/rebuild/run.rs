@@ -124,8 +124,9 @@ impl Engine {
         for done in &mut written {
             if done.in_place {
                 // The lock kept the stripe as it was.
-                left.remove(&run[done.at].of.slot.index);
-                self.count.rebuilt.add(1);
+                let slot = run[done.at].of.slot;
+                left.remove(&slot.index);
+                self.count_placed(slot.row, member);
             } else {
                 moving.push((done.at, done.target));
             }
@@ -151,7 +152,7 @@ impl Engine {
                 let free = !self.locks.is_held(of.volume, of.stripe);
                 if free && self.is_still(pictured) && self.target(of, member, to_spare) == Some(*target) {
                     self.append(&record(pictured), &pages, &mut reservation);
-                    self.count.rebuilt.add(1);
+                    self.count_placed(of.slot.row, member);
                     left.remove(&of.slot.index);
                     moved.push(*at);
                 }

@@ -229,7 +229,9 @@ fn a_dropped_catalog_holds_its_volume_no_longer() {
         }
     }
     let held = Arc::new(());
-    let port = Handle::new(Counted(fresh(64 * MIB), Arc::clone(&held)));
+    // The drive's thread, which tells the answer, is not to end with the last handle.
+    let below = fresh(64 * MIB);
+    let port = Handle::new(Counted(below.clone(), Arc::clone(&held)));
     let catalog = EmbeddedCatalog::open(&port, options()).unwrap();
     drop(port);
     let slow = Arc::new(Slow(Mutex::new(false), std::sync::Condvar::new()));
