@@ -219,19 +219,22 @@ impl std::task::Wake for Slow {
 
 #[test]
 fn a_dropped_catalog_holds_its_volume_no_longer() {
-    struct Counted(Handle, #[allow(dead_code)] Arc<()>);
+    struct Counted {
+        below: Handle,
+        _held: Arc<()>,
+    }
     impl Port for Counted {
         fn geometry(&self) -> Geometry {
-            self.0.geometry()
+            self.below.geometry()
         }
         fn submit(&self, op: Op, priority: Priority, done: Done) {
-            self.0.submit(op, priority, done);
+            self.below.submit(op, priority, done);
         }
     }
     let held = Arc::new(());
     // The drive's thread, which tells the answer, is not to end with the last handle.
     let below = fresh(64 * MIB);
-    let port = Handle::new(Counted(below.clone(), Arc::clone(&held)));
+    let port = Handle::new(Counted { below: below.clone(), _held: Arc::clone(&held) });
     let catalog = EmbeddedCatalog::open(&port, options()).unwrap();
     drop(port);
     let slow = Arc::new(Slow(Mutex::new(false), std::sync::Condvar::new()));
