@@ -2,8 +2,8 @@
 //! fails meanwhile, or the configuration cannot be written.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::support::server::good;
 use crate::support::{Place, Server, content, is_whole, wait_for};
@@ -165,82 +165,58 @@ fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     let server = place.serve().with_keys(keys.clone());
     wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
     server.stop();
-    // Beside hosts, a drive takes a minute to get empty. Where the machine stops all of them for a
-    // moment, it has left before the second command: then another one leaves.
-    place.edit_config(|text| text.replacen("[pool]\n", "[pool]\nbackground_rate = \"64KiB\"\n", 1));
+    // Strips of drive 2 are damaged, which nothing has found out, and a drive with which they could
+    // be computed is away: drive 2 is still leaving at the second command.
+    damage(&place.path("d2.img"));
+    let (away, back) = (place.path("d4.img"), place.path("d4.away"));
+    std::fs::rename(&away, &back).unwrap();
+    let server = place.serve().with_keys(keys.clone());
+    a_removal_is_taken_back(&place);
+    assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
+    server.stop();
+    std::fs::rename(&back, &away).unwrap();
     let server = place.serve().with_keys(keys);
-    let names = ["d2.img", "second.img", "third.img"];
-    let stays = names.into_iter().find(|name| {
-        if *name != "d2.img" {
-            let drive = format!("{}@1", place.path(name));
-            place.json(&["pool", "add", "--drive", &drive, "--size", "256MiB", "--wait"]);
-        }
-        a_removal_is_taken_back(&place, &server, name)
-    });
-    assert!(stays.is_some(), "three drives had left before their removal was taken back");
+    wait_for("all to be whole again", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
     check(&server);
     server.stop();
 }
 
-/// A drive is told to leave, and then to stay. False if it has left before that.
-fn a_removal_is_taken_back(place: &Place, server: &Server, name: &str) -> bool {
-    let status = place.json(&["pool", "status"]);
-    let is_it = |drive: &&Value| drive["path"].as_str().unwrap().ends_with(name);
-    let number = status["drives"].as_array().unwrap().iter().find(is_it).unwrap()["drive"].to_string();
-    let mut waits = place.command(&["pool", "remove", &number, "--wait"]);
+/// Drive 2, which cannot become empty now, is told to leave, and then to stay.
+fn a_removal_is_taken_back(place: &Place) {
+    let mut waits = place.command(&["pool", "remove", "2", "--wait"]);
     let waits = waits.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut under_way = None;
-    while_a_host_reads(server, || {
-        let child = under_way.insert(waits.spawn().unwrap());
-        wait_for("the removal to begin", || {
-            let status = place.json(&["pool", "status"]);
-            let drive = status["drives"].as_array().unwrap().iter().find(is_it);
-            let has_begun = drive.is_none_or(|drive| drive["health"] == "leaving");
-            (has_begun || child.try_wait().unwrap().is_some()).then_some(())
-        });
-        let output = place.stele(&["pool", "remove", &number, "--cancel"]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() || said.contains("has left the pool already"), "{output:?}");
+    let mut waits = waits.spawn().unwrap();
+    wait_for("the removal to begin", || {
+        let leaves = place.json(&["pool", "status"])["drives"][2]["leaving"] == true;
+        (leaves || waits.try_wait().unwrap().is_some()).then_some(())
     });
-    let mut waits = under_way.unwrap();
+    place.json(&["pool", "remove", "2", "--cancel"]);
     let ended = wait_for("the command that waits", || waits.try_wait().unwrap());
-    if ended.success() {
-        return false;
-    }
     // Who waits for it is told.
     let said = std::io::read_to_string(waits.stderr.take().unwrap()).unwrap();
-    let told = format!("the removal of drive {number} was taken back");
-    assert!(ended.code() == Some(1) && said.contains(&told), "{ended}: {said}");
-    wait_for("it to stay", || is_whole(&place.json(&["pool", "status"])).then_some(()));
-    assert!(is_there(&place.json(&["pool", "status"]), name));
-    true
+    let told = "the removal of drive 2 was taken back";
+    assert!(ended.code() == Some(1) && said.contains(told), "{ended}: {said}");
 }
 
-/// Does something while a host is active: background work keeps to its rate.
-fn while_a_host_reads(server: &Server, work: impl FnOnce()) {
-    /// Tells the host to end, also where the work panics.
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
-        fn drop(&mut self) {
-            self.0.store(true, Ordering::Relaxed);
-        }
+/// Changes a byte in one of eight units of the drive file that hold something.
+fn damage(drive: &str) {
+    /// Labels, the log and tables lie before.
+    const UNITS_AT: u64 = 32 << 20;
+    let file = OpenOptions::new().read(true).write(true).open(drive).unwrap();
+    let places = (UNITS_AT..file.metadata().unwrap().len()).step_by(64 << 10);
+    let holds = |at: &u64| {
+        let mut block = [0; 4096];
+        file.read_exact_at(&mut block, *at).unwrap();
+        block != [0; 4096]
+    };
+    let hurt: Vec<u64> = places.filter(holds).step_by(8).collect();
+    assert!(hurt.len() > 8, "{hurt:?}");
+    for at in hurt {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[!byte[0]], at).unwrap();
     }
-    let (ended, reads) = (AtomicBool::new(false), AtomicU32::new(0));
-    std::thread::scope(|scope| {
-        let end = End(&ended);
-        // On a busy machine a single one makes pauses, in which the pool takes hosts for idle.
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while !ended.load(Ordering::Relaxed) {
-                    good(server.get("/records/0"));
-                    reads.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        wait_for("the host to read", || (reads.load(Ordering::Relaxed) > 0).then_some(()));
-        work();
-        drop(end);
-    });
 }
 
 /// Whether the pool has a drive whose path ends so.

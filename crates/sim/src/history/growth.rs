@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stele_array::{Alarm, AlarmKind, Command, DriveHealth};
+use stele_array::{Alarm, AlarmKind, ArrayError, Command, DriveHealth};
 use stele_ground::{Dice, Duration, Instant};
 
 use super::losses::abandon;
@@ -86,6 +86,7 @@ pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     match world.growth.dice.below(10) {
         0 | 1 if world.members.len() < MEMBERS_MAX => add(world),
         2..=4 => remove(world),
+        5..=7 => keep(world),
         _ => Ok(()),
     }
 }
@@ -237,6 +238,41 @@ fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         WaitOutcome::Crashed => {}
     }
     Ok(())
+}
+
+/// The operator changes their mind: a drive that is being emptied stays.
+fn keep<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let leaving = world.growth.leaving.clone();
+    let Some(&bay) = world.growth.dice.pick(&leaving) else { return Ok(()) };
+    loop {
+        let WaitOutcome::Reached(status) = world.status()? else {
+            if world.refused.is_some() {
+                return Ok(());
+            }
+            continue;
+        };
+        let identity = world.machine.bays[bay].identity;
+        let Some(drive) = status.drives.iter().find(|drive| drive.identity == identity) else { return Ok(()) };
+        outages::endanger_change(world);
+        match world.ask(Command::KeepDrive { drive: drive.index })? {
+            WaitOutcome::Reached(Ok(_)) => world.machine.coverage.count("removals taken back"),
+            // Its removal, or the first attempt to take it back, was cut off.
+            WaitOutcome::Reached(Err(ArrayError::Invalid(_))) => {
+                world.machine.coverage.count("removals that had not begun, or were taken back already");
+            }
+            WaitOutcome::Reached(Err(error)) => {
+                world.machine.coverage.count("removals not taken back");
+                world.machine.trace.say(world.machine.now, format!("not kept: {error}"));
+                return Ok(());
+            }
+            // The command again tells whether it was carried out.
+            WaitOutcome::Crashed if world.refused.is_none() => continue,
+            WaitOutcome::Crashed => return Ok(()),
+        }
+        world.growth.leaving.retain(|leaving| *leaving != bay);
+        note_drives(world);
+        return Ok(());
+    }
 }
 
 /// Removes drives that have left the pool since.
