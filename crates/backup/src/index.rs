@@ -1,7 +1,7 @@
 //! Which chunks the repository has, in bounded memory.
 //!
-//! A table in memory has one word of 8 bytes for each chunk: 40 bits of its id and the number of
-//! its segment. A match is only a candidate. The segment's footer, from a cache of bounded size or
+//! A table in memory has 7 bytes for each chunk: a part of its id, and the number of its
+//! segment. A match is only a candidate. The segment's footer, from a cache of bounded size or
 //! from the store, decides. A chunk that is not found is stored once more, which costs space and
 //! never data. Segments that are condemned are not in the table. Chunks that are marked as damaged
 //! count as not stored; only who wants to read tries them, for want of others.
@@ -11,8 +11,9 @@
 //! later takes nothing from it. A reader that finds no such chunk there asks for the next place,
 //! see [`Index::find_other`].
 //!
-//! The table is 256 parts, each of which grows by a quarter when it is full. So between 70 % and 90
-//! % of its words are used, and 100 million chunks take about 1 GB.
+//! 100 million chunks take about 0.9 GB, of which the table is 0.8 GB: see the module `table`.
+
+mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,13 +22,10 @@ use crate::crypt::ChunkId;
 use crate::error::{BackupError, Result};
 use crate::references::{Ordinals, References};
 use crate::segment::{ChunkEntry, Footer, SegmentId};
+use table::Table;
 
-/// Bits of a word that number the segment: 16 million segments, a petabyte.
-const SEGMENT_BITS: u32 = 24;
-const SEGMENTS_MAX: usize = 1 << SEGMENT_BITS;
-const PARTS: usize = 256;
-/// Words of a part at first.
-const WORDS_LEAST: usize = 64;
+/// 16 million segments, a petabyte.
+const SEGMENTS_MAX: usize = 1 << table::NUMBER_BITS;
 /// Chunks whose footers are kept in memory; about 48 bytes each.
 const FOOTER_CHUNKS_MAX: usize = 1 << 20;
 
@@ -63,70 +61,28 @@ impl FooterIndex {
     }
 }
 
-#[derive(Clone, Default, Debug)]
-struct Part {
-    words: Vec<u64>,
-    used: usize,
-}
-
-impl Part {
-    /// The words from where `id` belongs, up to the first empty one.
-    fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + '_ {
-        let print = fingerprint(id);
-        let start = self.start(print);
-        let (tail, head) = self.words.split_at_checked(start).map_or((&[][..], &[][..]), |(head, tail)| (tail, head));
-        let run = tail.iter().chain(head).take_while(|word| **word != 0);
-        run.filter(move |word| **word >> SEGMENT_BITS == print).map(|word| *word as u32 & (SEGMENTS_MAX as u32 - 1))
-    }
-
-    /// The place of a fingerprint: its value spread over the words.
-    fn start(&self, print: u64) -> usize {
-        ((u128::from(print) * self.words.len() as u128) >> (64 - SEGMENT_BITS)) as usize
-    }
-
-    fn insert(&mut self, word: u64) {
-        if self.words.len() * 9 <= self.used * 10 + 10 {
-            let grown = (self.words.len() + self.words.len() / 4).max(WORDS_LEAST);
-            let old = std::mem::replace(&mut self.words, vec![0; grown]);
-            old.into_iter().filter(|word| *word != 0).for_each(|word| self.place(word));
-        }
-        self.place(word);
-        self.used += 1;
-    }
-
-    fn place(&mut self, word: u64) {
-        let start = self.start(word >> SEGMENT_BITS);
-        let (head, tail) = self.words.split_at_mut(start);
-        if let Some(free) = tail.iter_mut().chain(head).find(|place| **place == 0) {
-            *free = word;
-        }
-    }
-}
-
-fn fingerprint(id: &ChunkId) -> u64 {
-    id.number(8) >> SEGMENT_BITS
-}
-
 /// Gives a segment's footer, from a cache or from the store.
 pub type FooterSource = Box<dyn Fn(&SegmentId) -> Result<Footer> + Send + Sync>;
 
 /// A segment of the index.
 struct Known {
     id: SegmentId,
-    /// The chunks that are marked as damaged.
-    damaged: Ordinals,
     /// When it was stored, by the store's clock: seconds since 1970.
     stored: u64,
 }
 
 pub struct Index {
-    parts: Vec<Part>,
+    /// The numbers of the segments that have a chunk.
+    chunks: Table,
     /// Segments by number. The first number stands for none.
     segments: Vec<Known>,
+    /// The numbers of the segments by their names.
+    names: Table,
+    /// The chunks of segments that are marked as damaged.
+    damaged: BTreeMap<u32, Ordinals>,
     /// Segments that are tried before all others, because the snapshot that is read references
     /// them.
     preferred: BTreeSet<u32>,
-    numbers: BTreeMap<SegmentId, u32>,
     /// Footers in memory, each with the time of its last use.
     footers: BTreeMap<u32, (Arc<FooterIndex>, u64)>,
     footer_chunks: usize,
@@ -139,10 +95,11 @@ pub struct Index {
 impl Index {
     pub fn new(source: FooterSource) -> Index {
         Index {
-            parts: vec![Part::default(); PARTS],
-            segments: vec![Known { id: SegmentId([0; 32]), damaged: Ordinals::default(), stored: 0 }],
+            chunks: Table::new(),
+            segments: vec![Known { id: SegmentId([0; 32]), stored: 0 }],
+            names: Table::new(),
+            damaged: BTreeMap::new(),
             preferred: BTreeSet::new(),
-            numbers: BTreeMap::new(),
             footers: BTreeMap::new(),
             footer_chunks: 0,
             uses: 0,
@@ -158,22 +115,20 @@ impl Index {
 
     /// Adds a segment and returns its number. `stored` is its date by the store's clock.
     pub fn add_dated(&mut self, id: SegmentId, footer: Footer, damaged: Ordinals, stored: u64) -> Result<u32> {
-        if let Some(number) = self.numbers.get(&id) {
-            return Ok(*number);
+        if let Some(number) = self.number(&id) {
+            return Ok(number);
         }
         let number = self.segments.len();
         if number >= SEGMENTS_MAX {
             return Err(BackupError::Full(format!("the repository has {SEGMENTS_MAX} segments; begin another one")));
         }
-        for entry in &footer.entries {
-            let word = fingerprint(&entry.id) << SEGMENT_BITS | number as u64;
-            if let Some(part) = self.parts.get_mut(part_of(&entry.id)) {
-                part.insert(word);
-            }
-        }
         let number = number as u32;
-        self.segments.push(Known { id, damaged, stored });
-        self.numbers.insert(id, number);
+        for entry in &footer.entries {
+            self.chunks.insert(&entry.id.0, number);
+        }
+        self.segments.push(Known { id, stored });
+        self.names.insert(&id.0, number);
+        self.set_damaged(number, damaged);
         self.keep(number, Arc::new(FooterIndex::new(footer)));
         Ok(number)
     }
@@ -198,7 +153,7 @@ impl Index {
     /// The first place of the chunk that is wanted, by place and whether it is marked as damaged.
     /// Segments that are preferred come first, and then the oldest.
     pub fn find_where(&mut self, id: &ChunkId, wanted: impl Fn(Location, bool) -> bool) -> Option<Location> {
-        let mut candidates: Vec<u32> = self.parts.get(part_of(id))?.candidates(id).collect();
+        let mut candidates: Vec<u32> = self.chunks.find(&id.0).collect();
         candidates.sort_by_key(|number| {
             let known = self.segments.get(*number as usize);
             (!self.preferred.contains(number), known.map(|known| (known.stored, known.id)))
@@ -207,7 +162,7 @@ impl Index {
         candidates.into_iter().find_map(|segment| {
             let directory = self.directory(segment).map_err(|error| self.note(error)).ok()?;
             let ordinal = directory.find(id)?;
-            let is_marked = self.segments.get(segment as usize)?.damaged.contains(ordinal as usize);
+            let is_marked = self.damaged.get(&segment).is_some_and(|chunks| chunks.contains(ordinal as usize));
             let location = Location { segment, ordinal };
             wanted(location, is_marked).then_some(location)
         })
@@ -259,20 +214,26 @@ impl Index {
 
     /// The number of a segment. None: it is not in the index.
     pub fn number(&self, id: &SegmentId) -> Option<u32> {
-        self.numbers.get(id).copied()
+        self.names.find(&id.0).find(|number| self.segments.get(*number as usize).is_some_and(|known| known.id == *id))
     }
 
     /// Notes chunks of a segment as damaged here alone, because the store took no mark.
     pub fn mark(&mut self, id: &SegmentId, chunks: &Ordinals) {
-        let number = self.number(id);
-        if let Some(known) = number.and_then(|number| self.segments.get_mut(number as usize)) {
-            known.damaged = chunks.clone();
+        if let Some(number) = self.number(id) {
+            self.set_damaged(number, chunks.clone());
         }
+    }
+
+    fn set_damaged(&mut self, number: u32, chunks: Ordinals) {
+        match chunks.count() {
+            0 => self.damaged.remove(&number),
+            _ => self.damaged.insert(number, chunks),
+        };
     }
 
     /// Whether chunks of the segment are marked as damaged.
     pub fn is_marked(&self, number: u32) -> bool {
-        self.segments.get(number as usize).is_some_and(|known| known.damaged.count() > 0)
+        self.damaged.contains_key(&number)
     }
 
     pub fn segments(&self) -> usize {
@@ -281,11 +242,11 @@ impl Index {
 
     /// Bytes of the table.
     pub fn table_bytes(&self) -> usize {
-        self.parts.iter().map(|part| part.words.len() * 8).sum()
+        self.chunks.bytes()
     }
 
     pub fn chunks(&self) -> usize {
-        self.parts.iter().map(|part| part.used).sum()
+        self.chunks.len()
     }
 
     /// Keeps a footer in memory, and gives up those that were used longest ago.
@@ -299,10 +260,6 @@ impl Index {
             self.footer_chunks -= gone.footer.entries.len();
         }
     }
-}
-
-fn part_of(id: &ChunkId) -> usize {
-    id.number(0) as usize % PARTS
 }
 
 /// Gathers the chunks that a new snapshot needs.

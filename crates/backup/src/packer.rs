@@ -25,12 +25,9 @@ use crate::index::{Gathered, Location};
 use crate::references::{Ordinals, References};
 use crate::repository::Indexed;
 use crate::repository::epochs::Session;
-use crate::segment::{Footer, Prepared, SegmentId, SegmentWriter};
+use crate::segment::{FullSegment, Prepared, SegmentId, SegmentWriter};
 use crate::snapshot::SnapshotId;
 use crate::store::Name;
-
-/// A full segment on its way to the store.
-type Full = (Footer, Vec<u8>);
 
 #[derive(Default)]
 struct Open {
@@ -107,7 +104,7 @@ impl Trusted {
 pub struct Packer {
     indexed: Indexed,
     shared: Arc<Shared>,
-    sender: SyncSender<Full>,
+    sender: SyncSender<FullSegment>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -131,7 +128,7 @@ impl Packer {
     /// segment: the last gigabytes may take longer than a session lives, when nothing else goes on.
     pub fn new(indexed: Indexed, sessions: usize, session: Option<Arc<Session>>) -> Packer {
         // Without room: a full segment waits in the packer until a thread takes it.
-        let (sender, receiver) = sync_channel::<Full>(0);
+        let (sender, receiver) = sync_channel::<FullSegment>(0);
         let (shared, receiver) = (Arc::new(Shared::default()), Arc::new(Mutex::new(receiver)));
         let thread = |_| {
             let (indexed, shared, receiver) = (indexed.clone(), Arc::clone(&shared), Arc::clone(&receiver));
@@ -300,15 +297,15 @@ impl Drop for Arrival<'_> {
 
 /// Stores segments until no more come. After a failure it only takes them, so that no sender waits
 /// for ever.
-fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>>, session: Option<&Session>) {
+fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<FullSegment>>, session: Option<&Session>) {
     loop {
         let next = lock(receiver).recv();
-        let Ok((footer, bytes)) = next else { return };
+        let Ok(full) = next else { return };
         let _arrival = Arrival(shared);
         if lock(&shared.failure).is_some() {
             continue;
         }
-        let stored = store(indexed, shared, footer, bytes);
+        let stored = store(indexed, shared, full);
         let renewed = stored.and_then(|()| session.map_or(Ok(()), Session::keep_alive));
         if let Err(error) = renewed {
             lock(&shared.failure).get_or_insert(error);
@@ -316,8 +313,9 @@ fn store_all(indexed: &Indexed, shared: &Shared, receiver: &Mutex<Receiver<Full>
     }
 }
 
-fn store(indexed: &Indexed, shared: &Shared, footer: Footer, bytes: Vec<u8>) -> Result<()> {
-    let (id, length) = (SegmentId::of(&bytes), bytes.len() as u64);
+fn store(indexed: &Indexed, shared: &Shared, full: FullSegment) -> Result<()> {
+    let FullSegment { id, footer, bytes } = full;
+    let length = bytes.len() as u64;
     let buffer = match indexed.store.create_from(&Name::segment(&id), bytes) {
         // A retry of a request whose answer was lost.
         Err(BackupError::Exists(_)) => Vec::new(),

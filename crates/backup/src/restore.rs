@@ -186,6 +186,9 @@ struct Restore<'a, 'b> {
     job: &'a Job<'b>,
     window: Window,
     directories: Vec<(Vec<u8>, Identity, Metadata)>,
+    /// The directory of the next files, with those above it, as far as this restore made them. What
+    /// is not restored into them is not there.
+    made: Vec<Vec<u8>>,
     /// The first path of each file that has several, and then the others. A file is told by device,
     /// inode and content: a file system gives the inode of a removed file to another one while the
     /// backup runs.
@@ -326,6 +329,7 @@ impl<'a, 'b> Restore<'a, 'b> {
             job,
             window: Window::default(),
             directories: Vec::new(),
+            made: Vec::new(),
             first: BTreeMap::new(),
             links: Vec::new(),
             top: None,
@@ -375,8 +379,12 @@ impl<'a, 'b> Restore<'a, 'b> {
         let directory = entry.content == Content::Directory;
         if directory {
             let made = job.target.make_directory(&path, &entry.metadata);
-            if let Some(identity) = job.settle(&path, made)? {
+            if let Some((identity, is_new)) = job.settle(&path, made)? {
                 self.done.directories += 1;
+                self.made.retain(|above| is_within(&path, above));
+                if is_new {
+                    self.made.push(path.clone());
+                }
                 self.directories.push((path, identity, entry.metadata));
             }
             return Ok(());
@@ -420,11 +428,22 @@ impl<'a, 'b> Restore<'a, 'b> {
         true
     }
 
+    /// Whether the path lies in a directory that this restore made.
+    fn is_alone(&mut self, path: &[u8]) -> bool {
+        self.made.retain(|above| is_within(path, above));
+        let folder = path.iter().rposition(|byte| *byte == b'/').and_then(|end| path.get(..end));
+        folder.is_some_and(|folder| self.made.last().is_some_and(|last| last == folder))
+    }
+
     fn file(&mut self, path: Vec<u8>, entry: Entry) -> Result<()> {
         let job = self.job;
         let Some(pieces) = job.settle(&path, job.indexed.pieces(&entry.content))? else { return Ok(()) };
         let (size, metadata) = (entry.content.size(), entry.metadata);
-        let present = job.settle(&path, job.target.present(&path, size, &metadata))?;
+        // A file that came into a new directory meanwhile is found when this one is made.
+        let present = match self.is_alone(&path) {
+            true => Some(Present::No),
+            false => job.settle(&path, job.target.present(&path, size, &metadata))?,
+        };
         let complete = match present {
             None => return Ok(()),
             Some(Present::Complete(is)) if !job.options.verify || place::matches(job, &path, &pieces)? => Some(is),

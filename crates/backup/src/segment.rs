@@ -246,7 +246,21 @@ pub struct SegmentWriter {
     key: SealingKey,
     footer: Footer,
     bytes: Vec<u8>,
+    /// Of the first `hashed` bytes.
+    hash: blake3::Hasher,
+    hashed: usize,
 }
+
+/// A complete segment in memory.
+pub struct FullSegment {
+    pub id: SegmentId,
+    pub footer: Footer,
+    pub bytes: Vec<u8>,
+}
+
+/// The hash of a segment takes so many bytes at once: they are still in the processor's cache, and
+/// enough for all lanes of its vectors.
+const HASHED_AT_ONCE: usize = 256 << 10;
 
 impl SegmentWriter {
     /// `buffer` is one that an earlier segment used, or a new one.
@@ -254,7 +268,7 @@ impl SegmentWriter {
         let footer = Footer { kind, salt, entries: Vec::new() };
         buffer.clear();
         buffer.extend_from_slice(&header(kind, &salt));
-        SegmentWriter { key: footer.key(keys), footer, bytes: buffer }
+        SegmentWriter { key: footer.key(keys), footer, bytes: buffer, hash: blake3::Hasher::new(), hashed: 0 }
     }
 
     /// Appends a chunk and returns its ordinal.
@@ -273,17 +287,26 @@ impl SegmentWriter {
         let tag = self.key.seal(ordinal as u64, &entry.bound(), place)?;
         self.bytes.extend_from_slice(&tag);
         self.footer.entries.push(entry);
+        if self.bytes.len() - self.hashed >= HASHED_AT_ONCE {
+            self.hash();
+        }
         Ok(ordinal)
+    }
+
+    fn hash(&mut self) {
+        self.hash.update(self.bytes.get(self.hashed..).unwrap_or_default());
+        self.hashed = self.bytes.len();
     }
 
     pub fn is_full(&self, target: usize) -> bool {
         self.bytes.len() >= target || self.footer.entries.len() >= SEGMENT_CHUNKS_MAX
     }
 
-    /// The footer and the bytes of the complete segment.
-    pub fn finish(mut self) -> (Footer, Vec<u8>) {
+    /// The complete segment, with its footer.
+    pub fn finish(mut self) -> FullSegment {
         self.footer.encode(&mut self.bytes);
-        (self.footer, self.bytes)
+        self.hash();
+        FullSegment { id: SegmentId(*self.hash.finalize().as_bytes()), footer: self.footer, bytes: self.bytes }
     }
 }
 

@@ -102,6 +102,11 @@ impl Name {
     pub fn id<const N: usize>(&self) -> Option<[u8; N]> {
         from_hex(self.last())
     }
+
+    /// The BLAKE3 of the object's bytes, where the name is made of it.
+    pub fn content_hash(&self) -> Option<[u8; 32]> {
+        self.id().filter(|_| self.is_in(Folder::Segments))
+    }
 }
 
 /// Whether the folder is that of the segment with this name.

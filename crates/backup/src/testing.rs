@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::keyring::Cost;
 use crate::repository::{Making, Repository, Surroundings};
 use crate::restore::{self, Restored};
-use crate::segment::{Footer, Prepared, SEGMENT_BYTES_MAX, SegmentId, SegmentWriter};
+use crate::segment::{Footer, Prepared, SEGMENT_BYTES_MAX, SegmentWriter};
 use crate::store::memory::Memory;
 use crate::store::{Folder, Name, Store};
 
@@ -192,10 +192,10 @@ pub fn plant(repository: &Repository, store: &Memory, keys: &Keys) {
                 let content = vec![b'!'; entry.length as usize];
                 writer.add(&Prepared::new(entry.id, &content, &mut compressor).unwrap()).unwrap();
             }
-            let (_, bytes) = writer.finish();
-            let name = Name::segment(&SegmentId::of(&bytes));
+            let full = writer.finish();
+            let name = Name::segment(&full.id);
             if names.iter().all(|good| name < *good) {
-                store.create(&name, &bytes).unwrap();
+                store.create(&name, &full.bytes).unwrap();
                 break;
             }
         }

@@ -36,6 +36,7 @@ mod replay;
 pub mod rpc;
 pub mod server;
 pub mod status;
+pub mod turns;
 pub mod v4;
 pub mod xdr;
 

@@ -135,6 +135,19 @@ impl BucketResponse {
     }
 }
 
+/// The body of a request.
+pub struct BucketBody {
+    pub bytes: Bytes,
+    /// If the caller has computed it already.
+    pub blake3: Option<[u8; 32]>,
+}
+
+impl BucketBody {
+    pub fn copy(bytes: &[u8]) -> BucketBody {
+        BucketBody { bytes: Bytes::copy_from_slice(bytes), blake3: None }
+    }
+}
+
 /// What the signature of a request says of its body.
 struct BodyClaim {
     sha256: Option<String>,
@@ -144,10 +157,12 @@ struct BodyClaim {
 impl BodyClaim {
     /// A server that verifies the BLAKE3 gets no SHA-256, which would cost both ends several times
     /// as much: the signature covers the BLAKE3 in its place.
-    fn new(ask: BucketRequest<'_>, body: &[u8], confirms: Option<bool>) -> BodyClaim {
-        let is_named = ask.method == "PUT" && ask.query.is_empty() && body.len() >= NAMED_MIN;
-        let blake3 = (is_named && confirms != Some(false)).then(|| blake3::hash(body).to_hex().to_string());
-        let sha256 = (blake3.is_none() || confirms.is_none()).then(|| hash(body));
+    fn new(ask: BucketRequest<'_>, body: &BucketBody, confirms: Option<bool>) -> BodyClaim {
+        let (bytes, known) = (&body.bytes, body.blake3);
+        let is_named = ask.method == "PUT" && ask.query.is_empty() && bytes.len() >= NAMED_MIN;
+        let blake3 = || known.map_or_else(|| blake3::hash(bytes), blake3::Hash::from_bytes).to_hex().to_string();
+        let blake3 = (is_named && confirms != Some(false)).then(blake3);
+        let sha256 = (blake3.is_none() || confirms.is_none()).then(|| hash(bytes));
         BodyClaim { sha256, blake3 }
     }
 
@@ -397,14 +412,14 @@ impl BucketClient {
     /// Asks, again if the connection breaks or the server is busy, and gives the answer if it is a
     /// success.
     pub fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
-        judge(&self.place, ask, self.send(ask, &Bytes::copy_from_slice(body))?)
+        judge(&self.place, ask, self.send(ask, &BucketBody::copy(body))?)
     }
 
     /// Asks, again if the connection breaks.
-    pub fn send(&self, ask: BucketRequest<'_>, body: &Bytes) -> Result<BucketResponse> {
+    pub fn send(&self, ask: BucketRequest<'_>, body: &BucketBody) -> Result<BucketResponse> {
         let confirms = *lock(&self.confirms);
         let claim = BodyClaim::new(ask, body, confirms);
-        let answer = self.send_claimed(ask, body, &claim)?;
+        let answer = self.send_claimed(ask, &body.bytes, &claim)?;
         let Some(shown) = claim.judge(&answer) else { return Ok(answer) };
         *lock(&self.confirms) = Some(shown);
         let is_stored = (200..300).contains(&answer.status);
@@ -412,7 +427,7 @@ impl BucketClient {
             return Ok(answer);
         }
         // Refused with the header, or stored and not verified: once more, with a SHA-256.
-        let again = self.send_claimed(ask, body, &BodyClaim::new(ask, body, Some(false)))?;
+        let again = self.send_claimed(ask, &body.bytes, &BodyClaim::new(ask, body, Some(false)))?;
         Ok(BucketResponse { repeated: is_stored || answer.repeated || again.repeated, ..again })
     }
 

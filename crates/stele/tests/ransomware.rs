@@ -9,7 +9,7 @@ use crate::support::http::{Ask, between};
 use crate::support::{Place, Server, content, md5_base64};
 use serde_json::Value;
 use stele_backup::crypt::Keys;
-use stele_backup::segment::{ChunkEntry, Footer, Prepared, SegmentId, SegmentWriter};
+use stele_backup::segment::{ChunkEntry, Footer, Prepared, SegmentWriter};
 
 /// The policy of OPERATIONS.md: what a snapshot needs is never overwritten.
 const POLICY: &str = r#"{"Version": "2012-10-17", "Statement": [{
@@ -298,10 +298,10 @@ impl Drill {
             for ChunkEntry { id, length, .. } in footer.entries {
                 writer.add(&Prepared { id, length, stored: &junk, compressed: true }).unwrap();
             }
-            let (_, bytes) = writer.finish();
-            let name = format!("{:?}", SegmentId::of(&bytes));
+            let full = writer.finish();
+            let name = format!("{:?}", full.id);
             planted.push(format!("laptop/segments/{}/{name}", &name[..2]));
-            self.plant(&planted[planted.len() - 1], bytes);
+            self.plant(&planted[planted.len() - 1], full.bytes);
             let name = version.key.rsplit('/').next().unwrap();
             planted.push(format!("laptop/segments/{}/{name}", &name[..3]));
             self.plant(&planted[planted.len() - 1], [good, vec![0]].concat());

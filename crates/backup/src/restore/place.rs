@@ -6,23 +6,24 @@
 //! And a file that is there counts as complete only if no other user can have planted it.
 
 mod compare;
+mod folders;
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
-use super::lock;
 use super::unfinished::{self, Unfinished};
 use crate::crypt::hex;
 use crate::error::{BackupError, Result};
 use crate::repository::Surroundings;
 use crate::tree::{Content, Entry, Metadata, Stamp};
 pub use compare::matches;
+use folders::Folders;
 
 /// What the target has under a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +66,6 @@ const CAPABILITIES: &[u8] = b"security.capability";
 /// Those of access control lists. A new file gets them from its directory, if that has a default.
 const ACCESS_LISTS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
-type Folder = (Vec<u8>, Arc<OwnedFd>);
-
 pub struct Target {
     root: OwnedFd,
     /// The target itself. Files on other devices are forced to their drives one by one.
@@ -79,8 +78,7 @@ pub struct Target {
     unfinished: Option<Unfinished>,
     /// The name of what is made in place of something else.
     temporary: String,
-    /// The directory that was used last.
-    last: Mutex<Option<Folder>>,
+    folders: Folders,
     /// After so many calls the drive fails to store what was written.
     #[cfg(test)]
     pub syncs_left: std::sync::atomic::AtomicU32,
@@ -127,7 +125,7 @@ impl Target {
             is_root: user.is_root(),
             unfinished,
             temporary: TEMPORARY.to_owned(),
-            last: Mutex::new(None),
+            folders: Folders::default(),
             #[cfg(test)]
             syncs_left: u32::MAX.into(),
         })
@@ -169,21 +167,17 @@ impl Target {
 
     /// Opens below the target, without following any symbolic link.
     fn open_at(&self, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let path = if path.is_empty() { b".".as_slice() } else { path };
-        let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
-        rustix::fs::openat2(&self.root, OsStr::from_bytes(path), flags | OFlags::CLOEXEC, mode, resolve)
+        let (folder, name) = split(path);
+        if name.is_empty() {
+            open_below(&self.root, b".", flags)
+        } else {
+            open_below(&*self.folder(folder)?, name, flags)
+        }
     }
 
     fn folder(&self, path: &[u8]) -> rustix::io::Result<Arc<OwnedFd>> {
-        if let Some((last, folder)) = &*lock(&self.last)
-            && last == path
-        {
-            return Ok(Arc::clone(folder));
-        }
-        let folder = Arc::new(self.open_at(path, OFlags::PATH | OFlags::DIRECTORY)?);
-        *lock(&self.last) = Some((path.to_vec(), Arc::clone(&folder)));
-        Ok(folder)
+        let path_or_top = if path.is_empty() { b".".as_slice() } else { path };
+        self.folders.get(path, || open_below(&self.root, path_or_top, OFlags::PATH | OFlags::DIRECTORY))
     }
 
     fn stat(&self, path: &[u8]) -> rustix::io::Result<Option<Stat>> {
@@ -218,15 +212,15 @@ impl Target {
     }
 
     /// Makes a directory unless it is there. Only its owner may enter it until its metadata are
-    /// set.
-    pub fn make_directory(&self, path: &[u8], is: &Metadata) -> Result<Identity> {
+    /// set. Whether it was made is the second value.
+    pub fn make_directory(&self, path: &[u8], is: &Metadata) -> Result<(Identity, bool)> {
         let (folder, name) = split(path);
         let cannot = |error| failed("create the directory", path, error);
         let folder = self.folder(folder).map_err(cannot)?;
-        let made = rustix::fs::mkdirat(&*folder, OsStr::from_bytes(name), Mode::RWXU);
-        if made != Err(Errno::EXIST) {
-            made.map_err(cannot)?;
-        }
+        let is_new = match rustix::fs::mkdirat(&*folder, OsStr::from_bytes(name), Mode::RWXU) {
+            Err(Errno::EXIST) => false,
+            made => made.map(|()| true).map_err(cannot)?,
+        };
         let stat = self.stat(path).map_err(cannot)?.ok_or_else(|| exchanged(path))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(BackupError::Exists("a file is where a directory belongs".to_owned()));
@@ -239,18 +233,18 @@ impl Target {
             true if foreign && stat.st_uid != is.user => Mode::RWXU,
             // An earlier restore may have taken the right to write from its owner.
             false if !foreign && stat.st_mode & 0o700 != 0o700 => Mode::from_raw_mode(stat.st_mode | 0o700),
-            _ => return Ok(identity),
+            _ => return Ok((identity, is_new)),
         };
         if self.is_root {
             let (opened, _) = self.open_known(path, OFlags::RDONLY | OFlags::DIRECTORY, identity)?;
             rustix::fs::fchown(&opened, Some(Uid::from_raw(self.user)), None).map_err(cannot)?;
             rustix::fs::fchmod(opened, mode).map_err(cannot)?;
-            return Ok(identity);
+            return Ok((identity, is_new));
         }
         // By its path alone: its owner may have no right to read it.
         let (opened, _) = self.open_known(path, OFlags::PATH | OFlags::DIRECTORY, identity)?;
         rustix::fs::chmod(by_inode(&opened), mode).map_err(cannot)?;
-        Ok(identity)
+        Ok((identity, is_new))
     }
 
     pub fn present(&self, path: &[u8], size: u64, metadata: &Metadata) -> Result<Present> {
@@ -305,7 +299,13 @@ impl Target {
         let file = self.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map_err(cannot)?;
         let stat = rustix::fs::fstat(&file).map_err(cannot)?;
         write_all(&file, content, 0).map_err(|error| failed("write", path, error))?;
-        Ok((Identity::of(&stat), self.set_attributes(file.as_fd(), path, metadata)))
+        // A new file has no capabilities, and no bits of the mode that setting its owner clears.
+        let owner = if (stat.st_uid, stat.st_gid) == (metadata.user, metadata.group) {
+            Ok(())
+        } else {
+            set_owner(file.as_fd(), metadata)
+        };
+        Ok((Identity::of(&stat), self.set_others(file.as_fd(), path, metadata, owner)))
     }
 
     pub fn write_at(&self, path: &[u8], known: Identity, content: &[u8], offset: u64) -> Result<()> {
@@ -361,7 +361,11 @@ impl Target {
     /// Sets owner, attributes and mode. Owner first: setting it clears bits of the mode and
     /// capabilities. What cannot be set is listed, and the rest is set all the same.
     fn set_attributes(&self, file: BorrowedFd<'_>, path: &[u8], is: &Metadata) -> Faults {
-        let owner = rustix::fs::fchown(file, Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)));
+        self.set_others(file, path, is, set_owner(file, is))
+    }
+
+    /// Sets attributes and mode, behind the owner.
+    fn set_others(&self, file: BorrowedFd<'_>, path: &[u8], is: &Metadata, owner: rustix::io::Result<()>) -> Faults {
         let mode = mode(is, owner.is_ok());
         let mut faults = Faults::new();
         faults.extend(self.forgive(owner).err().map(|error| failed("set the owner of", path, error)));
@@ -478,6 +482,13 @@ impl Target {
     }
 }
 
+/// Opens below a directory, without following any symbolic link.
+fn open_below(folder: &OwnedFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
+    rustix::fs::openat2(folder, OsStr::from_bytes(path), flags | OFlags::CLOEXEC, mode, resolve)
+}
+
 fn is_directory() -> BackupError {
     BackupError::Exists("a directory is where a file belongs".to_owned())
 }
@@ -523,6 +534,10 @@ fn remove_lists(
 /// The path of something of which only the path was opened, whatever has its name now.
 fn by_inode(opened: impl AsFd) -> String {
     format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd())
+}
+
+fn set_owner(file: BorrowedFd<'_>, is: &Metadata) -> rustix::io::Result<()> {
+    rustix::fs::fchown(file, Some(Uid::from_raw(is.user)), Some(Gid::from_raw(is.group)))
 }
 
 /// Rights of an owner are for that owner alone.

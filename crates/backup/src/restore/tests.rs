@@ -260,7 +260,7 @@ fn a_file_that_was_exchanged_meanwhile_is_not_touched() {
         assert_eq!((picture(&folder.0), picture(&outside.0)), (planted, before.clone()));
         std::fs::remove_file(&path).unwrap();
     }
-    let directory = target.make_directory(b"directory", &is).unwrap();
+    let (directory, _) = target.make_directory(b"directory", &is).unwrap();
     std::fs::rename(folder.join("directory"), folder.join("elsewhere")).unwrap();
     std::fs::create_dir(folder.join("directory")).unwrap();
     assert!(target.finish_directory(b"directory", directory, &is).is_err());
@@ -490,8 +490,8 @@ fn a_second_copy_of_a_chunk_serves_when_the_first_is_damaged() {
             let mut compressor = crate::compress::Compressor::new(1).unwrap();
             writer.add(&crate::segment::Prepared::new(entry.id, &content, &mut compressor).unwrap()).unwrap();
         }
-        let (_, bytes) = writer.finish();
-        store.create(&crate::store::Name::segment(&crate::segment::SegmentId::of(&bytes)), &bytes).unwrap();
+        let full = writer.finish();
+        store.create(&crate::store::Name::segment(&full.id), &full.bytes).unwrap();
     }
     let damages: [&dyn Fn(&crate::store::Name); 3] = [
         &|name| assert!(store.damage(name, |bytes| bytes[crate::segment::HEADER_BYTES + 20] ^= 1)),

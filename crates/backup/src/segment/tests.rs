@@ -19,7 +19,7 @@ fn segment(kind: Kind) -> Vec<u8> {
         let chunk = Prepared::new(keys.id(kind, raw), raw, &mut compressor).unwrap();
         assert_eq!(writer.add(&chunk), Ok(at));
     }
-    writer.finish().1
+    writer.finish().bytes
 }
 
 /// The chunks of a segment; an error is that of the footer or of any chunk.
@@ -43,6 +43,23 @@ fn chunks_read_back() {
         assert_eq!(footer.kind, kind);
         assert_eq!(Footer::length(&bytes[bytes.len() - TRAILER_BYTES..]), Ok(Footer::bytes_for(4)));
         assert!(Footer::decode(&bytes[bytes.len() - Footer::bytes_for(4)..]).is_ok());
+    }
+}
+
+/// The hash takes pieces of a segment while they come. A buffer that had another one before changes
+/// nothing.
+#[test]
+fn a_segment_is_named_by_the_hash_of_all_its_bytes() {
+    let (keys, mut compressor) = (keys(), Compressor::new(LEVEL_DEFAULT).unwrap());
+    for lengths in [vec![], vec![10], vec![HASHED_AT_ONCE, 1], vec![1, HASHED_AT_ONCE - 1, 3 * HASHED_AT_ONCE + 5, 7]] {
+        let mut writer = SegmentWriter::new(&keys, Kind::Content, [3; 32], vec![9; 100]);
+        for (seed, length) in lengths.iter().enumerate() {
+            let raw = random(seed as u64, *length);
+            writer.add(&Prepared::new(keys.id(Kind::Content, &raw), &raw, &mut compressor).unwrap()).unwrap();
+        }
+        let full = writer.finish();
+        assert_eq!(full.id, SegmentId::of(&full.bytes), "{lengths:?}");
+        assert_eq!(Footer::decode(&full.bytes).unwrap().entries.len(), lengths.len());
     }
 }
 
@@ -84,7 +101,7 @@ fn chunks_do_not_change_places() {
     }
     let (first, second) = (writer.footer.entries[0].id, writer.footer.entries[1].id);
     (writer.footer.entries[0].id, writer.footer.entries[1].id) = (second, first);
-    let (_, bytes) = writer.finish();
+    let bytes = writer.finish().bytes;
     assert!(Footer::decode(&bytes).is_ok());
     assert!(read(&bytes, &keys).is_err());
 }

@@ -2,18 +2,22 @@
 //! `stele lab` against `stele up` on loopback, whose drives are files in memory. One object is one
 //! segment of 64 MiB.
 //!
-//! Agent and server share the machine. So the limit is what its processors reach when they carry
-//! out only the steps that no such path can leave out, each of them once. The agent cuts, names,
-//! tries to compress and encrypts; loopback carries; the server hashes, encodes 8+2 and copies to
-//! its drives. A restore copies, carries, decrypts and hashes; it finds the objects in the server's
-//! cache.
+//! Agent and server share the machine. So the limit is what its processors reach together when they
+//! carry out only the steps that no such path can leave out, each of them once. The agent cuts,
+//! names, tries to compress and encrypts; loopback carries; the server hashes, encodes 8+2 and
+//! writes to its drives. A restore copies, carries, decrypts and hashes; it finds the objects in
+//! the server's cache.
 
 use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::num::NonZero;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 use stele_backup::chunker::{Chunker, LENGTHS};
@@ -29,6 +33,8 @@ use crate::s3::server::Server;
 const MEGABYTES: Unit = Unit::more("MB/s");
 const SECONDS: Unit = Unit::less("CPU s/GB");
 const SEGMENT: &str = "64MiB";
+/// Each of twelve: they hold what the longest cell writes, and a machine of 24 GiB holds them.
+const DRIVE: &str = "1280MiB";
 const SESSIONS: [u32; 5] = [1, 2, 4, 8, 16];
 /// Percent of restores.
 const LOADS: [(&str, u32); 3] = [("backup", 0), ("restore", 100), ("mixed", 50)];
@@ -41,6 +47,9 @@ const RESTORES_WARM_UP: &str = "4s";
 /// How long a step is measured.
 const STEP: Duration = Duration::from_millis(300);
 const MIB: usize = 1 << 20;
+const LARGE: usize = 512 * MIB;
+/// Bytes that loopback carries at once.
+const PIECE: usize = 64 << 10;
 /// The share of the limit to reach.
 const SHARE: f64 = 0.6;
 
@@ -85,7 +94,7 @@ struct Place {
 
 impl Place {
     fn new() -> Result<Place, String> {
-        let server = Server::start_in(Path::new("/dev/shm"))?;
+        let server = Server::start_in_memory(DRIVE)?;
         server.make_bucket(BUCKET)?;
         let password = server.dir().join("password");
         std::fs::write(&password, PASSWORD).map_err(|error| format!("{}: {error}", password.display()))?;
@@ -100,7 +109,7 @@ impl Place {
         let (restores, sessions) = (restores.to_string(), sessions.to_string());
         let output = Command::new(self.server.program())
             .args(["lab", "run", "--json", "--on", &target, "--read", &restores, "--outstanding", &sessions])
-            .args(["--access", SEGMENT, "--files", OBJECTS, "--warm-up", warm_up, "--time", "6s", "--round", "2s"])
+            .args(["--access", SEGMENT, "--files", OBJECTS, "--warm-up", warm_up, "--time", "4s", "--round", "2s"])
             .env("AWS_ACCESS_KEY_ID", &self.server.access_key)
             .env("AWS_SECRET_ACCESS_KEY", &self.server.secret_key)
             .env_remove("STELE_DIR")
@@ -122,7 +131,8 @@ impl Place {
     }
 }
 
-/// Seconds of one processor for a byte, step by step.
+/// Seconds of a processor for a byte, step by step, while all processors carry out the same step.
+/// Two that share a core, or its memory, are not twice as fast as one.
 struct Limit {
     backup: Vec<(&'static str, f64)>,
     restore: Vec<(&'static str, f64)>,
@@ -132,40 +142,62 @@ impl Limit {
     fn measure() -> Result<Limit, String> {
         let mut content = vec![0; 8 * MIB];
         Dice::new(1).fill(&mut content);
-        let content = content.as_slice();
-        let per_byte = |bytes: usize, work: &mut dyn FnMut()| 1.0 / rate(STEP, &mut *work) / bytes as f64;
-        let keys = Keys::new([1; 32].into());
-        let chunker = Chunker::new(keys.boundaries(), LENGTHS);
-        let cut = per_byte(content.len(), &mut || {
-            let mut left = content;
-            while !left.is_empty() {
-                left = &left[chunker.cut(left).clamp(1, left.len())..];
-            }
-        });
+        // As many as no processor holds in its caches.
+        let held = vec![1; LARGE];
+        let (content, held) = (content.as_slice(), held.as_slice());
         let chunk = &content[..MIB];
-        let hash = per_byte(MIB, &mut || {
-            black_box(keys.id(Kind::Content, chunk));
-        });
-        let mut compressor = Compressor::new(LEVEL_DEFAULT).map_err(|error| error.to_string())?;
-        let compress = per_byte(MIB, &mut || {
-            black_box(compressor.compress(chunk).is_ok());
-        });
-        let key = keys.sealing("bench", &[0; SALT_BYTES]);
-        let (mut sealed, mut number) = (chunk.to_vec(), 0);
-        let seal = per_byte(MIB, &mut || {
-            number += 1;
-            drop(black_box(key.seal(number, &[], &mut sealed)));
-        });
-        let carry = carry(chunk)?;
-        let coder = Coder::new(Code::parity(8, 2).ok_or("not a code")?);
-        let strips: Vec<&[u8]> = chunk.chunks(MIB / 8).collect();
-        let mut parity = vec![vec![0; MIB / 8]; 2];
-        let encode = per_byte(MIB, &mut || {
-            let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-            coder.encode(&strips, &mut parity);
-        });
-        let mut copy = content.to_vec();
-        let copy = per_byte(content.len(), &mut || black_box(copy.as_mut_slice()).copy_from_slice(black_box(content)));
+        let keys = &Keys::new([1; 32].into());
+        let cut = on_all(content.len(), || {
+            let chunker = Chunker::new(keys.boundaries(), LENGTHS);
+            Ok(move || {
+                let mut left = content;
+                while !left.is_empty() {
+                    left = &left[chunker.cut(left).clamp(1, left.len())..];
+                }
+                Ok(())
+            })
+        })?;
+        let hash = on_all(MIB, || {
+            Ok(move || {
+                black_box(keys.id(Kind::Content, chunk));
+                Ok(())
+            })
+        })?;
+        let compress = on_all(MIB, || {
+            let mut compressor = Compressor::new(LEVEL_DEFAULT).map_err(|error| error.to_string())?;
+            Ok(move || {
+                black_box(compressor.compress(chunk).map_err(|error| error.to_string())?);
+                Ok(())
+            })
+        })?;
+        let seal = on_all(MIB, || {
+            let key = keys.sealing("bench", &[0; SALT_BYTES]);
+            let (mut sealed, mut number) = (chunk.to_vec(), 0);
+            Ok(move || {
+                number += 1;
+                black_box(key.seal(number, &[], &mut sealed).map_err(|error| error.to_string())?);
+                Ok(())
+            })
+        })?;
+        let carry = on_all(PIECE, || carry(&chunk[..PIECE]))?;
+        let encode = on_all(MIB, || {
+            let coder = Coder::new(Code::parity(8, 2).ok_or("not a code")?);
+            let mut parity = vec![vec![0; MIB / 8]; 2];
+            Ok(move || {
+                let strips: Vec<&[u8]> = chunk.chunks(MIB / 8).collect();
+                let mut parity: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
+                coder.encode(&strips, &mut parity);
+                Ok(())
+            })
+        })?;
+        let write = on_all(MIB / 8, || write_to_memory(held))?;
+        let copy = on_all(MIB, || {
+            let (mut pieces, mut copy) = (held.chunks_exact(MIB).cycle(), vec![0; MIB]);
+            Ok(move || {
+                black_box(copy.as_mut_slice()).copy_from_slice(black_box(pieces.next().unwrap_or(chunk)));
+                Ok(())
+            })
+        })?;
         Ok(Limit {
             backup: vec![
                 ("cut", cut),
@@ -175,14 +207,14 @@ impl Limit {
                 ("carry", carry),
                 ("hash", hash),
                 ("encode", encode),
-                ("copy to drives", copy * 1.25),
+                ("write to drives", write * 1.25),
             ],
-            restore: vec![("copy from drives", copy), ("carry", carry), ("decrypt", seal), ("hash", hash)],
+            restore: vec![("copy from the cache", copy), ("carry", carry), ("decrypt", seal), ("hash", hash)],
         })
     }
 
     fn processors() -> f64 {
-        std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64)
+        processors() as f64
     }
 
     /// MB/s of all processors together.
@@ -193,28 +225,72 @@ impl Limit {
     }
 
     fn told(&self) -> String {
-        let steps: Vec<String> =
-            self.backup.iter().map(|(step, seconds)| format!("{step} {:.2}", seconds * 1e9)).collect();
-        format!("the steps of a backup alone, CPU s/GB: {}", steps.join(", "))
+        let tell = |steps: &[(&str, f64)]| {
+            let steps: Vec<String> =
+                steps.iter().map(|(step, seconds)| format!("{step} {:.2}", seconds * 1e9)).collect();
+            steps.join(", ")
+        };
+        format!("the steps alone, CPU s/GB, of a backup: {}; of a restore: {}", tell(&self.backup), tell(&self.restore))
     }
 }
 
-/// Seconds of both ends for a byte over loopback.
-fn carry(data: &[u8]) -> Result<f64, String> {
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Seconds of a processor for a byte. Each of them does its own work at the same time, `bytes` in
+/// each call.
+fn on_all<Work>(bytes: usize, make: impl Fn() -> Result<Work, String> + Sync) -> Result<f64, String>
+where
+    Work: FnMut() -> Result<(), String>,
+{
+    let begin = Barrier::new(processors());
+    let measure = || {
+        let made = make();
+        begin.wait();
+        let (mut work, mut outcome) = (made?, Ok(()));
+        let calls = rate(STEP, || {
+            if outcome.is_ok() {
+                outcome = work();
+            }
+        });
+        outcome.map(|()| calls)
+    };
+    let calls: Vec<Result<f64, String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors()).map(|_| scope.spawn(measure)).collect();
+        let died = || Err("a thread that measures ended".to_owned());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| died())).collect()
+    });
+    let calls: f64 = calls.into_iter().sum::<Result<f64, String>>()?;
+    Ok(processors() as f64 / calls / bytes as f64)
+}
+
+/// Writes pieces to a file in memory which has its pages, one after another.
+fn write_to_memory(content: &[u8]) -> Result<impl FnMut() -> Result<(), String>, String> {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let path = PathBuf::from(format!("/dev/shm/bench-streams-{}-{number}", std::process::id()));
+    let failed = move |error: std::io::Error| format!("/dev/shm: {error}");
+    let file = std::fs::File::create(&path).map_err(failed)?;
+    std::fs::remove_file(&path).map_err(failed)?;
+    file.write_all_at(content, 0).map_err(failed)?;
+    let (piece, length, mut at) = (content[..MIB / 8].to_vec(), content.len(), 0);
+    Ok(move || {
+        at = (at + piece.len()) % length;
+        file.write_all_at(&piece, at as u64).map_err(failed)
+    })
+}
+
+/// Carries pieces over loopback. One thread does both, so that its time is that of both ends. A
+/// piece fits in the buffers of the connection.
+fn carry(piece: &[u8]) -> Result<impl FnMut() -> Result<(), String>, String> {
     let failed = |error: std::io::Error| format!("loopback: {error}");
     let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
     let mut sender = TcpStream::connect(listener.local_addr().map_err(failed)?).map_err(failed)?;
     let (mut receiver, _) = listener.accept().map_err(failed)?;
-    // One thread does both, so that its time is that of both. A piece fits in the buffers of the
-    // connection.
-    let piece = &data[..64 << 10];
     let mut into = vec![0; piece.len()];
-    let begun = Instant::now();
-    let mut carried = 0;
-    while begun.elapsed() < STEP {
+    Ok(move || {
         sender.write_all(piece).map_err(failed)?;
-        receiver.read_exact(&mut into).map_err(failed)?;
-        carried += piece.len();
-    }
-    Ok(begun.elapsed().as_secs_f64() / carried as f64)
+        receiver.read_exact(&mut into).map_err(failed)
+    })
 }

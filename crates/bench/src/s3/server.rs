@@ -23,11 +23,17 @@ impl Server {
     /// Its drives lie beside this program, not in a directory that may be memory.
     pub fn start() -> Result<Server, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-        Server::start_in(own.parent().unwrap_or(Path::new(".")))
+        Server::start_with(own.parent().unwrap_or(Path::new(".")), &[])
+    }
+
+    /// Its drives lie in memory, and have all their pages before the first write: what a real drive
+    /// does not do, the kernel does not do meanwhile.
+    pub fn start_in_memory(drive_size: &str) -> Result<Server, String> {
+        Server::start_with(Path::new("/dev/shm"), &["--drive-size", drive_size, "--preallocate"])
     }
 
     /// Its drives lie in this directory.
-    pub fn start_in(parent: &Path) -> Result<Server, String> {
+    fn start_with(parent: &Path, options: &[&str]) -> Result<Server, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
         if !program.is_file() {
@@ -35,7 +41,7 @@ impl Server {
         }
         let dir = parent.join(format!("bench-s3-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-        let (child, said) = launch(&program, &dir)?;
+        let (child, said) = launch(&program, &dir, options)?;
         // Without a terminal the keys are in a file.
         let file = said.get("key_file").and_then(Value::as_str).and_then(|path| fs::read(path).ok());
         let keys = file.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_else(|| said.clone());
@@ -73,7 +79,7 @@ impl Server {
         self.child.kill().map_err(|error| format!("cannot kill the server: {error}"))?;
         self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;
         let begin = Instant::now();
-        let (child, said) = launch(&self.program, &self.dir)?;
+        let (child, said) = launch(&self.program, &self.dir, &[])?;
         let elapsed = begin.elapsed();
         (self.process, self.child, self.address) = (child.id(), child, address(&said));
         Ok(elapsed)
@@ -91,11 +97,12 @@ impl Server {
 }
 
 /// Starts a server and waits until it is ready; returns its report.
-fn launch(program: &Path, dir: &Path) -> Result<(Child, Value), String> {
+fn launch(program: &Path, dir: &Path, options: &[&str]) -> Result<(Child, Value), String> {
     let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
     let mut child = Command::new(program)
         .args(["up", "--json", "--listen", "127.0.0.1:0", "--drives", "12", "--data", "8+2", "--dir"])
         .arg(dir)
+        .args(options)
         .env_remove("STELE_DIR")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -96,7 +96,7 @@ fn claims(count: usize, length: usize, answer: fn(&Told) -> String) -> (Vec<(boo
     });
     let (bucket, _runtime) = client(&place);
     let ask = BucketRequest { method: "PUT", path: "/bucket/name", query: "", headers: &[], max: 10 };
-    let body = Bytes::from(vec![7; length]);
+    let body = BucketBody::copy(&vec![7; length]);
     let answers: Vec<BucketResponse> = (0..count).map(|_| bucket.send(ask, &body).unwrap()).collect();
     assert!(answers.iter().all(|answer| answer.status == 200));
     let heads = lock(&heads).clone();
@@ -213,7 +213,7 @@ fn a_connection_is_used_until_the_server_closes_it() {
     let (bucket, runtime, count) = closing(3);
     let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
     for asked in 0..9 {
-        let answer = bucket.send(ask, &Bytes::new()).unwrap();
+        let answer = bucket.send(ask, &BucketBody::copy(b"")).unwrap();
         assert_eq!((answer.status, answer.body.as_slice(), answer.repeated), (200, &b"0123456789"[..], false));
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), asked / 3 + 1);
         if asked % 3 == 2 {
@@ -232,7 +232,7 @@ fn a_connection_is_used_until_the_server_closes_it() {
 fn a_buffer_that_was_given_back_takes_a_later_answer() {
     let (bucket, _runtime, _) = closing(usize::MAX);
     let ask = BucketRequest { method: "GET", path: "/bucket/name", query: "", headers: &[], max: 10 };
-    let of = |bucket: &BucketClient| bucket.send(ask, &Bytes::new()).unwrap().body;
+    let of = |bucket: &BucketClient| bucket.send(ask, &BucketBody::copy(b"")).unwrap().body;
     let buffer = Vec::with_capacity(4096);
     let place = buffer.as_ptr();
     bucket.give_back(buffer);

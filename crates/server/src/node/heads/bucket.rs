@@ -11,7 +11,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hyper::body::Bytes;
 use stele_archive::SignedHead;
 use stele_backup::BackupError;
 use stele_backup::store::s3;
@@ -20,7 +19,7 @@ use stele_lab::live::s3::sign::Keys;
 
 use super::{Found, HEAD_BYTES_MAX, HEADS_MAX, Keeper, countersigned_file, in_order, is_same, names, text};
 use crate::apart::Apart;
-use crate::bucket::{BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
+use crate::bucket::{BucketBody, BucketClient, BucketRequest, Result, TEXT_MAX, checksum, encoded, judge};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::witness::Countersigned;
@@ -107,7 +106,7 @@ impl HeadBucket {
             headers.push(("x-amz-object-lock-retain-until-date", until));
         }
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers: &headers, max: TEXT_MAX };
-        judge(self.bucket.place(), ask, self.bucket.send(ask, &Bytes::copy_from_slice(bytes))?).map(drop)
+        judge(self.bucket.place(), ask, self.bucket.send(ask, &BucketBody::copy(bytes))?).map(drop)
     }
 
     fn put_unless_there(&self, name: &str, bytes: &[u8]) -> Outcome<()> {

@@ -11,13 +11,14 @@
 
 use std::ops::Range;
 
-use hyper::body::Bytes;
 use stele_backup::BackupError;
 use stele_backup::store::s3::{self, Page, tag};
 use stele_backup::store::{Folder, Listed, Name, Store};
 use stele_ground::calendar::{LATEST, moment};
 use stele_lab::live::s3::sign::Keys;
-use stele_server::bucket::{BucketClient, BucketRequest, BucketResponse, Result, TEXT_MAX, checksum, encoded, judge};
+use stele_server::bucket::{
+    BucketBody, BucketClient, BucketRequest, BucketResponse, Result, TEXT_MAX, checksum, encoded, judge,
+};
 use stele_server::failure::Outcome;
 
 use super::waiting::Waiting;
@@ -86,8 +87,8 @@ impl Repository {
         self.0.ask(ask, body)
     }
 
-    fn send(&self, ask: BucketRequest<'_>, body: &Bytes) -> Result<BucketResponse> {
-        let _waiting = self.waiting(ask, body.len() as u64);
+    fn send(&self, ask: BucketRequest<'_>, body: &BucketBody) -> Result<BucketResponse> {
+        let _waiting = self.waiting(ask, body.bytes.len() as u64);
         self.0.send(ask, body)
     }
 
@@ -109,17 +110,17 @@ impl Repository {
         }
     }
 
-    fn put(&self, name: &Name, bytes: &Bytes, headers: &[(&str, &str)]) -> Result<()> {
+    fn put(&self, name: &Name, body: &BucketBody, headers: &[(&str, &str)]) -> Result<()> {
         let path = self.path(name);
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
-        let answer = self.send(ask, bytes)?;
+        let answer = self.send(ask, body)?;
         let repeated = answer.repeated;
         match judge(self.0.place(), ask, answer) {
             // The number of an epoch belongs to one prune: of two that store the same, one must not
             // go on.
             Err(BackupError::Exists(text)) if repeated && !name.is_in(Folder::Epochs) => {
-                let stored = self.get(name, bytes.len() as u64);
-                if stored.is_ok_and(|stored| stored == *bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
+                let stored = self.get(name, body.bytes.len() as u64);
+                if stored.is_ok_and(|stored| stored == body.bytes) { Ok(()) } else { Err(BackupError::Exists(text)) }
             }
             other => other.map(drop),
         }
@@ -157,18 +158,18 @@ impl Store for Repository {
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, &Bytes::copy_from_slice(bytes), &[("if-none-match", "*")])
+        self.put(name, &BucketBody::copy(bytes), &[("if-none-match", "*")])
     }
 
     fn create_from(&self, name: &Name, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        let bytes = Bytes::from(bytes);
-        self.put(name, &bytes, &[("if-none-match", "*")])?;
+        let body = BucketBody { bytes: bytes.into(), blake3: name.content_hash() };
+        self.put(name, &body, &[("if-none-match", "*")])?;
         // Without a copy: the request is over, and this is the only owner.
-        Ok(bytes.into())
+        Ok(body.bytes.into())
     }
 
     fn replace(&self, name: &Name, bytes: &[u8]) -> Result<()> {
-        self.put(name, &Bytes::copy_from_slice(bytes), &[])
+        self.put(name, &BucketBody::copy(bytes), &[])
     }
 
     fn lock(&self, name: &Name, until: u64) -> Result<()> {
@@ -223,7 +224,7 @@ impl Store for Repository {
             ("x-amz-object-lock-mode", "COMPLIANCE"),
             ("x-amz-object-lock-retain-until-date", until.as_str()),
         ];
-        self.put(name, &Bytes::copy_from_slice(bytes), &headers).map_err(|error| self.explained(error))
+        self.put(name, &BucketBody::copy(bytes), &headers).map_err(|error| self.explained(error))
     }
 
     fn kept_until(&self, name: &Name) -> Result<Option<u64>> {
