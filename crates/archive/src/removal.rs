@@ -21,7 +21,7 @@ use crate::evidence::disposal::REPLACED;
 use crate::evidence::issue::whole_sha256;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::Caller;
+use crate::model::principal::{Access, Caller};
 use crate::record::content::{Content, Place, Stream};
 use crate::record::disposal::{Certified, DisposalRow};
 use crate::record::properties::VersionRows;
@@ -102,7 +102,7 @@ impl Store {
         }
         let row = &found.row;
         let transaction = match rules.filter(|_| row.retention.is_some_and(|retention| retention.until > now)) {
-            Some(rules) => self.while_bypassing(transaction, rules, caller)?,
+            Some(rules) => self.while_bypassing(transaction, rules, caller, Access::Delete, bucket)?,
             None => transaction,
         };
         let record_key = keys::version(bucket.number, key, found.number);

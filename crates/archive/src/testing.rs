@@ -76,6 +76,7 @@ struct BenchState {
     written: std::collections::BTreeSet<u64>,
     /// Nothing here can be read or written.
     lost: std::ops::Range<u64>,
+    lost_fault: MediaFault,
     /// Writes of several blocks that only show their first one yet, as on a volume of many stripes.
     late: Option<Vec<(Op, Done)>>,
     pub writes: u64,
@@ -93,6 +94,7 @@ impl Bench {
             no_new: false,
             written: Default::default(),
             lost: 0..0,
+            lost_fault: MediaFault::Damaged,
             late: None,
             writes: 0,
             reads: 0,
@@ -163,7 +165,14 @@ impl Bench {
     /// A region that can be neither read nor written, as where a code has lost more than it has
     /// parity.
     pub fn lose(&self, region: std::ops::Range<u64>) {
-        self.state().lost = region;
+        let mut state = self.state();
+        (state.lost, state.lost_fault) = (region, MediaFault::Damaged);
+    }
+
+    /// The same where the pool does not say what is there, as after its log has stopped.
+    pub fn refuse(&self, region: std::ops::Range<u64>) {
+        let mut state = self.state();
+        (state.lost, state.lost_fault) = (region, MediaFault::Retry);
     }
 
     /// Changes a byte behind everybody's back.
@@ -254,7 +263,7 @@ impl Bench {
             if state.dead {
                 (op, Err(MediaError::new(MediaFault::Gone, "power is gone")))
             } else if touches(&op, &state.lost) {
-                (op, Err(MediaError::new(MediaFault::Damaged, "a stripe is lost")))
+                (op, Err(MediaError::new(state.lost_fault, "a stripe is lost")))
             } else if write && state.full || matches!(op, Op::Write { .. }) && state.no_new && !state.has_written(&op) {
                 (op, Err(MediaError::new(MediaFault::Full, "no room")))
             } else {

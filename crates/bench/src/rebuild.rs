@@ -337,8 +337,8 @@ const MIDDLE: &str = "
 
 ## A new drive, and one that leaves
 
-| drives | copied back MiB/s | limit MiB/s | share | hours for 20 TB | moved MiB/s | limit MiB/s | share | hours for 20 TB |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| drives | copied back MiB/s | limit MiB/s | share | hours for 20 TB | moved MiB/s | limit MiB/s | share | hours for 20 TB | gone after s |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 const BESIDE: &str = "

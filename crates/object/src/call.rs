@@ -34,6 +34,8 @@ pub struct Call {
     /// The facts by which policies judge each key of a batch, and whether the caller may know of a
     /// missing key. None: no policy judges the request.
     pub facts: Option<Arc<RequestFacts>>,
+    /// The copy takes no tags of its source: it had none when policies judged the request.
+    pub untagged: bool,
     /// The object comes in a form of a page.
     pub form: bool,
     /// The part before `/KEY` in the URL of an object in the requested bucket.
@@ -64,6 +66,7 @@ impl Call {
             if_range: None,
             document: Bytes::new(),
             facts: None,
+            untagged: false,
             form: false,
             bucket_url: String::new(),
             payload: Mutex::new(payload),

@@ -59,6 +59,7 @@ const AUDITED_PER_SECOND: u64 = 20;
 /// The S3 frontend of one archive.
 pub struct Frontend {
     pub(crate) archive: Archive,
+    objects: Objects,
     settings: Arc<Settings>,
     metrics: Arc<Metrics>,
     connections: Connections,
@@ -93,12 +94,13 @@ impl Frontend {
     ) -> Arc<Frontend> {
         let settings = Arc::new(settings);
         let objects = Objects::new(archive.clone(), shares);
-        let wire = Wire { archive: archive.clone(), objects, settings: settings.clone() };
+        let wire = Wire { archive: archive.clone(), objects: objects.clone(), settings: settings.clone() };
         let mut boot = [0; 8];
         // Ids need not be secret. Without entropy they only repeat after each start.
         let _ = rand::fill(&mut boot);
         Arc::new(Frontend {
             archive,
+            objects,
             metrics: Arc::default(),
             connections: Connections::new(&settings),
             keys: SigningKeys::default(),

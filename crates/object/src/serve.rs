@@ -25,14 +25,20 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
-/// Number of bytes drained from a client that still sends after its answer.
-const LINGER_BYTES: usize = 1 << 20;
-const LINGER_TIME: Duration = Duration::from_secs(2);
+/// Number of bytes drained from a client that still sends after its answer. Many clients send all
+/// of an upload's part before they read, and a part has 5 to 64 MiB.
+const LINGER_BYTES: usize = 64 << 20;
+/// Largest time for that, and for a client that sends nothing more.
+const LINGER_TIME: Duration = Duration::from_secs(10);
+const LINGER_SILENCE: Duration = Duration::from_secs(2);
 
 /// Number of refused connections that get an answer at one time; a further one is closed at once.
 const REFUSING_MAX: usize = 128;
-/// Largest time for such an answer, and for its peer to read it.
-const REFUSING_TIME: Duration = Duration::from_secs(4);
+/// Largest time for the head of such a connection's request: an answer before the request is none
+/// to many clients.
+const REFUSING_HEAD_TIME: Duration = Duration::from_secs(1);
+/// Largest time for all of it: head, answer, and its peer to read it.
+const REFUSING_TIME: Duration = Duration::from_secs(12);
 
 const TURNED_AWAY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>The server has as many connections as it serves; please reduce your request rate.</Message></Error>";
 const HEAD_TOO_SLOW: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>RequestTimeout</Code><Message>Your request did not arrive within the timeout period.</Message></Error>";
@@ -227,7 +233,26 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, endpoint: Arc<dyn End
 async fn refuse(mut stream: Paced<Box<dyn Stream>>, endpoint: &Arc<dyn Endpoint>) {
     endpoint.metrics().connection_refused();
     let Ok(_place) = endpoint.connections().refusing.try_acquire() else { return };
-    let _ = timeout(REFUSING_TIME, answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY)).await;
+    let head_max = endpoint.settings().header_bytes_max;
+    let refusing = async {
+        let _ = timeout(REFUSING_HEAD_TIME, read_head(&mut stream, head_max)).await;
+        answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
+    };
+    let _ = timeout(REFUSING_TIME, refusing).await;
+}
+
+/// Reads the head of a request and drops it, with what follows it in the same read.
+async fn read_head<S: AsyncRead + Unpin>(stream: &mut S, bytes_max: usize) {
+    let mut head = Vec::new();
+    while head.len() <= bytes_max {
+        // An end may lie on both sides of a read.
+        let new = head.len().saturating_sub(3);
+        let read = stream.read_buf(&mut head).await;
+        let ends = head.get(new..).is_some_and(|new| new.windows(4).any(|window| window == b"\r\n\r\n"));
+        if ends || !matches!(read, Ok(1..)) {
+            return;
+        }
+    }
 }
 
 async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, endpoint: &Arc<dyn Endpoint>) {
@@ -293,9 +318,9 @@ where
     let mut read = 0;
     let reading = async {
         while read < LINGER_BYTES {
-            match stream.read(&mut buffer).await {
-                Ok(0) | Err(_) => break,
-                Ok(length) => read += length,
+            match timeout(LINGER_SILENCE, stream.read(&mut buffer)).await {
+                Ok(Ok(length)) if length > 0 => read += length,
+                _ => break,
             }
         }
     };

@@ -367,7 +367,7 @@ impl Config {
     }
 
     pub fn read(path: &Path) -> Outcome<Config> {
-        let text = std::fs::read_to_string(path).map_err(|error| mistake::unreadable(path, &error))?;
+        let text = crate::whole::read_text(path).map_err(|error| mistake::unreadable(path, &error))?;
         let config: Config = toml::from_str(&text).map_err(|error| mistake::misunderstood(path, &text, &error))?;
         if config.s3.tls_certificate.is_some() != config.s3.tls_key.is_some() {
             return Err(Failure::usage(format!(
@@ -431,7 +431,7 @@ impl Config {
     /// Changes one name in the file, and nothing else that an operator wrote there.
     pub fn rename_catalog_volume(path: &Path, name: &str) -> Outcome<()> {
         let _locked = locked(path)?;
-        let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+        let text = crate::whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
         let changed = with_catalog_volume(&text, name);
         let read: Result<Config, _> = toml::from_str(&changed);
         if !read.is_ok_and(|config| config.archive.catalog_volume == name) {
@@ -483,7 +483,7 @@ fn locked(path: &Path) -> Outcome<std::fs::File> {
 /// Enters the drives of a new pool into a file with all other settings, which stay unchanged.
 pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
     let _locked = locked(path)?;
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let text = crate::whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
     let changed = text.replacen("drives = []", &format!("drives = [\n{}]", list.concat()), 1);
     match changed == text {
@@ -496,7 +496,7 @@ pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
 /// has no literal entry for it.
 pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let text = crate::whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let changed = text.replacen(&quoted(old), &quoted(new), 1);
     write_if(path, &changed, |config| config.pool.drives.contains(new) && !config.pool.drives.contains(old))
 }
@@ -505,7 +505,7 @@ pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> O
 /// literal entry for the last one.
 pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
     let _locked = locked(path)?;
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let text = crate::whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let before = Config::read(path)?.pool.drives;
     let Some(last) = before.last().map(quoted) else { return Ok(false) };
     let gap = if text.contains(&format!("\n    {last}")) { ",\n    " } else { ", " };
@@ -519,7 +519,7 @@ pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
 /// entry for it.
 pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
     let _locked = locked(path)?;
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let text = crate::whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let wanted: Vec<DriveArgument> = Config::read(path)?.pool.drives.into_iter().filter(|drive| drive != old).collect();
     let name = quoted(old);
     // The entry with the comma after it, or, for the last entry, the comma before it.

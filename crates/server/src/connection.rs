@@ -38,7 +38,7 @@ pub fn show(officer: &Officer) {
 /// An officer's key, from the file that only the officer can read. It is shown with all calls that
 /// follow.
 pub fn read_officer(path: &Path) -> Outcome<Officer> {
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
+    let text = crate::whole::read_text(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
     // The text is a secret: the error names the file and quotes nothing of it.
     let officer = serde_json::from_str(text.trim()).map_err(|_| {
         Failure::usage(format!("{} is not an access key", path.display()))

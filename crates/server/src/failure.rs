@@ -144,6 +144,20 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
+impl From<stele_media::MediaFault> for Kind {
+    fn from(fault: stele_media::MediaFault) -> Kind {
+        use stele_media::MediaFault;
+        match fault {
+            MediaFault::Damaged => Kind::Damaged,
+            MediaFault::Full => Kind::Full,
+            MediaFault::Refused => Kind::Refused,
+            MediaFault::Invalid => Kind::Usage,
+            MediaFault::Retry => Kind::Busy,
+            MediaFault::Gone => Kind::Failed,
+        }
+    }
+}
+
 impl From<stele_array::ArrayError> for Failure {
     fn from(error: stele_array::ArrayError) -> Failure {
         use stele_array::ArrayError;
@@ -219,6 +233,16 @@ impl From<BackupError> for Failure {
             BackupError::NoRepository(text) if text.contains("NoSuchBucket") => "`stele bucket create` makes it",
             BackupError::NoRepository(_) => "`stele backup init` makes one",
             BackupError::Locked(_) => "wait until it has ended",
+            // As the kernel tells it. A repository of the largest size says what to do itself.
+            BackupError::Full(text) if text.contains("os error") => {
+                "make room on the file system there, or raise the disk quota; then repeat the command"
+            }
+            BackupError::Full(text) if text.contains("QuotaExceeded") => {
+                "raise the quota of the bucket or the key: `stele bucket set --quota`, `stele key set --quota`"
+            }
+            BackupError::Full(text) if text.contains("InsufficientStorage") => {
+                "add drives there (`stele pool add`), or delete what may be deleted"
+            }
             _ => "",
         };
         Failure::new(kind, error.to_string()).next(next)
@@ -248,6 +272,11 @@ pub const READ_ONLY_NEXT: &str = "mount it for writing; if the packaged unit is 
 /// The limit of open files is used up, mostly by connections.
 const OPEN_FILES_NEXT: &str = "raise LimitNOFILE of the service, or `ulimit -n`; see `stele doctor`";
 
+/// Whether a file is longer than what was to be read (`whole.rs`), and the kernel said nothing.
+fn is_another_file(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::FileTooLarge && error.raw_os_error().is_none()
+}
+
 /// An operating-system error with the attempted action and the path.
 pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
     let kind = match error.kind() {
@@ -258,6 +287,7 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::BrokenPipe => Kind::Unread,
         // A directory in the place of a file, or a file in the place of a directory.
         std::io::ErrorKind::IsADirectory | std::io::ErrorKind::NotADirectory => Kind::Usage,
+        _ if is_another_file(error) => Kind::Usage,
         _ => Kind::Failed,
     };
     let said = match kind {
@@ -272,6 +302,7 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::QuotaExceeded => failure.next("make room there, or raise the disk quota of this user"),
         std::io::ErrorKind::IsADirectory => failure.next("name a file there, and no directory"),
         std::io::ErrorKind::NotADirectory => failure.next("a part of this path is a file, and no directory"),
+        _ if is_another_file(error) => failure.next("name the right file there"),
         _ => failure,
     }
 }
@@ -286,6 +317,22 @@ mod tests {
         let of_bucket = next("s3://host/vault: GET /vault was answered with 404 NoSuchBucket: there is none");
         assert!(of_bucket.contains("stele bucket create"), "{of_bucket}");
         assert!(next("there is no repository in s3://host/vault").contains("stele backup init"));
+    }
+
+    /// `stele backup init` on a full disk ended without a next step.
+    #[test]
+    fn a_repository_without_room_has_a_next_step() {
+        let full = std::io::Error::from_raw_os_error(libc::ENOSPC);
+        for (text, next) in [
+            (format!("cannot write /mnt/backup/tmp/1: {full}"), "make room"),
+            ("PUT /vault/k was answered with 507 InsufficientStorage: the pool is full".to_owned(), "`stele pool add`"),
+            ("PUT /vault/k was answered with 403 QuotaExceeded: no".to_owned(), "`stele bucket set --quota`"),
+        ] {
+            let failure = Failure::from(BackupError::Full(text));
+            assert!(failure.kind == Kind::Full && failure.next.contains(next), "{failure}");
+        }
+        let largest = Failure::from(BackupError::Full("the repository has 9 segments; begin another one".to_owned()));
+        assert_eq!(largest.next, "");
     }
 
     /// As OPERATIONS.md has them.

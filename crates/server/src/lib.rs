@@ -22,4 +22,5 @@ pub mod node;
 pub mod reservations;
 pub mod said;
 pub mod serving;
+pub mod whole;
 pub mod witness;

@@ -78,7 +78,7 @@ fn spoken(cli: &cli::Cli) -> (tracing_subscriber::EnvFilter, Option<String>) {
 
 /// Carries out the command line of this process.
 pub fn main() -> ExitCode {
-    end_when_output_fails();
+    end_if_it_cannot_go_on();
     let cli = match cli::Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return usage::tell(&error),
@@ -142,12 +142,31 @@ fn ended(done: failure::Outcome<()>, json: bool) -> ExitCode {
     }
 }
 
+/// Whether a panic in this source file tells that memory could not be had. The standard library
+/// ends the process then. This library panics instead, which would end one thread of a server.
+fn asks_for_memory(file: &str) -> bool {
+    file.contains("/bytemuck-") && file.ends_with("/allocation.rs")
+}
+
+/// Writes a fixed text, since no memory is left for another one.
+fn end_without_memory() -> ! {
+    let told = b"stele: memory could not be had\n  next: raise `ulimit -v`, or LimitAS of the service, or make the \
+                 sizes under [memory] smaller; everything that was acknowledged is durable\n";
+    let _ = std::io::stderr().write_all(told);
+    std::process::exit(failure::Kind::Failed.exit_code().into());
+}
+
+/// Ends the process after two kinds of panics: it gets no memory, or its output takes nothing.
+///
 /// `stele pool status | head -1` closes our output before we finish: that is no fault and gives no
 /// report. Output that cannot be written for another reason, such as a full disk, is a failure like
 /// any other. A server goes on: no client waits for its log.
-fn end_when_output_fails() {
+fn end_if_it_cannot_go_on() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
+        if panic.location().is_some_and(|at| asks_for_memory(at.file())) {
+            end_without_memory();
+        }
         let text = panic.payload_as_str().unwrap_or_default();
         let Some(cause) = text.strip_prefix("failed printing to") else { return report(panic) };
         if log::is_served() && cause.starts_with(" stderr") {
@@ -185,6 +204,19 @@ mod tests {
         }
         for level in ["warning", "verbose", "info,stele_array", "stele_array=", "stele_array=debgu", "a=b=c"] {
             assert!(!names_levels(level), "{level}");
+        }
+    }
+
+    /// The pool's thread ended of it, and the server stayed.
+    #[test]
+    fn memory_that_cannot_be_had_is_told_from_other_panics() {
+        for (file, is_memory) in [
+            ("/home/builder/sources/bytemuck-1.25.2/src/allocation.rs", true),
+            ("/home/builder/sources/bytemuck-1.25.2/src/lib.rs", false),
+            ("crates/array/src/stripe/allocation.rs", false),
+            (file!(), false),
+        ] {
+            assert_eq!(asks_for_memory(file), is_memory, "{file}");
         }
     }
 

@@ -206,3 +206,35 @@ fn from_a_first_start_to_an_audit() {
     let dump = place.json(&["drive", "dump", place.0.join("drives/e0-0.img").to_str().unwrap()]);
     assert!(dump.to_string().contains("label"), "{dump}");
 }
+
+/// They read such a file until they were killed for their memory.
+#[test]
+fn a_file_without_an_end_is_refused_by_every_command_that_reads_one_whole() {
+    let place = Place::new("endless");
+    let zero = "/dev/zero";
+    let password = place.path("password");
+    std::fs::write(&password, "secret\n").unwrap();
+    let (repository, policy) = (place.path("repository"), place.path("policy"));
+    let backup = ["--repository", repository.as_str(), "--password-file", password.as_str()];
+    let made = place.stele(&[&["backup", "init"][..], &backup].concat());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let with = |words: &[&'static str]| [words, &[zero], &backup].concat();
+    for arguments in [
+        vec!["--config", zero, "pool", "status"],
+        vec!["--config", zero, "serve"],
+        vec!["--config", zero, "config", "export", "--to", policy.as_str(), "--passphrase-file", password.as_str()],
+        vec!["config", "import", zero, "--passphrase-file", password.as_str()],
+        vec!["config", "import", password.as_str(), "--passphrase-file", zero],
+        vec!["master-key", "verify", zero],
+        vec!["clock", "credit", "--officer", zero],
+        vec!["lab", "run", zero],
+        vec!["receipt", "verify", zero, "--key", zero],
+        with(&["backup", "key", "verify"]),
+        with(&["backup", "run", "/etc/hostname", "--exclude-file"]),
+        with(&["backup", "forget", "--policy"]),
+    ] {
+        let output = place.stele(&arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {text}");
+    }
+}

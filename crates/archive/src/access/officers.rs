@@ -6,15 +6,28 @@
 use stele_catalog::Transaction;
 
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Actor, Rights, Role};
+use crate::model::principal::{Access, Actor, Caller, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::{ACCESS_KEYS, REVOKED, decode};
+use crate::state::buckets::Bucket;
 use crate::store::Store;
 
 impl Store {
     /// Makes a transaction require that the actor is still a retention officer, or refuses.
     pub(crate) fn while_officer(&self, transaction: Transaction, actor: &Actor) -> Result<Transaction> {
         self.while_valid(transaction, actor, |rights| rights.roles.contains(&Role::RetentionOfficer))
+    }
+
+    /// Makes a transaction require that the caller's key is still valid and still has the rights
+    /// with which the caller makes a change that takes `access` to an object, or refuses.
+    pub(crate) fn while_allowed(
+        &self,
+        transaction: Transaction,
+        caller: &Caller,
+        access: Access,
+        bucket: &Bucket,
+    ) -> Result<Transaction> {
+        self.while_valid(transaction, &caller.actor, |rights| caller.acts_within(rights, access, bucket.name()))
     }
 
     /// Makes a transaction require that the actor's key is still valid and has such rights, or

@@ -130,6 +130,17 @@ impl Rights {
             && (other.bypass_governance || !self.bypass_governance)
     }
 
+    /// Whether they allow this access to keys that start with `prefix`. For one object the prefix
+    /// is its whole key.
+    pub(crate) fn grant(&self, access: Access, bucket: &str, prefix: &str) -> bool {
+        self.roles.contains(&Role::User)
+            && self.grants.iter().any(|grant| {
+                grant.access.contains(&access)
+                    && grant.bucket.as_deref().is_none_or(|name| name == bucket)
+                    && prefix.starts_with(grant.prefix.as_str())
+            })
+    }
+
     /// A retention officer, and nothing else.
     pub fn officer() -> Rights {
         Rights { roles: BTreeSet::from([Role::RetentionOfficer]), ..Rights::default() }
@@ -282,12 +293,18 @@ impl Caller {
     /// Whether the caller has this access to keys that start with `prefix`. For one object the
     /// prefix is its whole key.
     pub(crate) fn granted(&self, access: Access, bucket: &str, prefix: &str) -> bool {
-        self.has(Role::User)
-            && self.rights.grants.iter().any(|grant| {
-                grant.access.contains(&access)
-                    && grant.bucket.as_deref().is_none_or(|name| name == bucket)
-                    && prefix.starts_with(grant.prefix.as_str())
-            })
+        self.rights.grant(access, bucket, prefix)
+    }
+
+    /// Whether a key with these rights still allows the caller a change that takes `access` to an
+    /// object of the bucket. The caller's own rights do not tell where the file gateway acts for
+    /// it: its grant is for the archive's key of one file. The key must allow the same on the path
+    /// by which the client named the file.
+    pub(crate) fn acts_within(&self, rights: &Rights, access: Access, bucket: &str) -> bool {
+        let Some(path) = &self.path else { return self.rights.is_within(rights) };
+        self.rights.roles.is_subset(&rights.roles)
+            && (rights.bypass_governance || !self.rights.bypass_governance)
+            && rights.grant(access, bucket, path)
     }
 
     /// Refuses unless the caller has one of the roles.

@@ -16,7 +16,7 @@ use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::matter::{MatterState, REASON_MAX, VersionName};
-use crate::model::principal::{Caller, Rights, Role};
+use crate::model::principal::{Access, Caller, Rights, Role};
 use crate::model::version::{Retention, VersionId};
 use crate::record::request::{Asked, RequestRow};
 use crate::record::settings::{IDENTITY, IdentityRow};
@@ -25,6 +25,7 @@ use crate::record::{SETTINGS, encode};
 use crate::retention::approval::RequestInfo;
 use crate::retention::rules::{Cause, judge, require_lock};
 use crate::space::superblock::FORMAT;
+use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
 use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::{self, Found};
@@ -60,15 +61,17 @@ impl Store {
         Rules(self.identity().look(encode))
     }
 
-    /// Makes a transaction that rests on a bypass require what allowed it: the rules, and the
+    /// Makes a transaction that weakens a retention require what allowed it: the rules, and the
     /// rights of the caller's key.
     pub(crate) fn while_bypassing(
         &self,
         transaction: Transaction,
         rules: Rules,
         caller: &Caller,
+        access: Access,
+        bucket: &Bucket,
     ) -> Result<Transaction> {
-        self.while_valid(rules.stand(transaction), &caller.actor, |rights| caller.rights.is_within(rights))
+        self.while_allowed(rules.stand(transaction), caller, access, bucket)
     }
 
     /// Whether a request can change nothing any more: its rule or matter is as it asks, or its

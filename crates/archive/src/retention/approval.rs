@@ -224,7 +224,11 @@ impl Archive {
             }
             _ => event,
         };
-        let over = store.audited(store.end_of_request(id, &row), || event.clone()).await?;
+        // Both officers are ones until the commit.
+        let over = store.end_of_request(id, &row);
+        let over =
+            over.and_then(|over| store.while_valid(over, &caller.actor, |rights| caller.rights.is_within(rights)));
+        let over = store.audited(over, || event.clone()).await?;
         match &row.asked {
             Asked::CreditClock(most, accepts) => {
                 self.credit_clock(id, &row, (*most, accepts.as_deref()), over, event).await

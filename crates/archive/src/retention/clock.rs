@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::Transaction;
 
 use crate::audit::Event;
-use crate::model::act::Act;
+use crate::model::act::{Act, People};
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
@@ -33,8 +33,7 @@ impl Archive {
         ClockStatus { compliance_time, wall_time: self.store().wall().to_string(), frozen }
     }
 
-    /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does
-    /// not step.
+    /// The clock is accepted after an alarm. Expiration continues; the clock does not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
         let alarm = self.store().frozen();
         self.accept_clock_alarm(caller, alarm.as_deref()).await
@@ -63,6 +62,17 @@ impl Archive {
 }
 
 impl Store {
+    /// Who ends a freeze, for people.
+    pub(crate) fn frozen_until(&self) -> &'static str {
+        match self.people_for(Act::ClockAccept) {
+            People::One => {
+                "expiration is frozen until an administrator of this machine or a retention officer accepts the clock"
+            }
+            People::Two => "expiration is frozen until two retention officers accept the clock",
+            People::Off => "expiration is frozen for good, since the acceptance of clock alarms is switched off",
+        }
+    }
+
     /// Changes the clock together with a transaction and its record. The clock changes only once
     /// that is durable. An alarm that comes meanwhile stands, in the clock and in its row.
     pub(crate) async fn change_clock(
@@ -88,7 +98,7 @@ impl Store {
     pub(crate) async fn alarm_clock(self: &Arc<Store>) -> Result<Option<Alarm>> {
         let _turn = self.clock_turn().await;
         let Some(alarm) = self.clock().look(ComplianceClock::alarm) else { return Ok(None) };
-        tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
+        tracing::warn!("compliance clock: {alarm}; {}", self.frozen_until());
         let event = Event::new(&Caller::system("clock"), Action::ClockAlarm).detail(alarm.clone());
         let row = self.clock_row();
         let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));

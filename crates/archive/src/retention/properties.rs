@@ -81,12 +81,11 @@ impl Archive {
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }
             let event = event.clone().version(found.id()).detail(in_words(retention));
-            // Level `basic` lets a caller weaken a retention without a bypass, while the rules let
-            // one person do that.
-            let required = match (stronger, bypass_governance) {
-                (true, _) => Transaction::new(),
-                (false, true) => self.store().while_bypassing(Transaction::new(), rules, caller)?,
-                (false, false) => rules.stand(Transaction::new()),
+            // Level `basic` lets a caller weaken a retention without a bypass: while the rules let
+            // one person do that, and while the caller's key allows it.
+            let required = match stronger {
+                true => Transaction::new(),
+                false => self.store().while_bypassing(Transaction::new(), rules, caller, Access::Retain, &bucket)?,
             };
             let change = |row: &mut VersionRow| {
                 row.retention = retention;
@@ -135,9 +134,7 @@ impl Archive {
             let event = event.clone().version(found.id());
             let required = match hold {
                 true => Transaction::new(),
-                false => self
-                    .store()
-                    .while_valid(Transaction::new(), &caller.actor, |rights| caller.rights.is_within(rights))?,
+                false => self.store().while_allowed(Transaction::new(), caller, Access::Retain, &bucket)?,
             };
             // Also where it is held already: a release that is under way leaves what was asked for
             // since.

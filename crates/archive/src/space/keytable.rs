@@ -6,11 +6,12 @@
 //! the blocks that it lacks, changes them, and writes them. The next round begins when these writes
 //! are ordered (see `order`). Each requested change completes when it is also durable (`fua`).
 //!
-//! Failure model: a failed block fails the changes in it and is forgotten; the next round reads it
-//! again. Slots in a block that cannot be read or written are not handed out. A block that a power
-//! cut tore differs from its former content only in the changed entries, and each entry has a CRC.
-//! An entry is destroyed only by a caller that names its object, so a wrong slot number cannot
-//! destroy another object's key.
+//! Failure model: a failed block fails the changes in it; the next round reads it again. While the
+//! pool refuses to read it, its former entries are read from memory, since those are durable. Slots
+//! in a block that cannot be read or written are not handed out. A block that a power cut tore
+//! differs from its former content only in the changed entries, and each entry has a CRC. An entry
+//! is destroyed only by a caller that names its object, so a wrong slot number cannot destroy
+//! another object's key.
 
 mod entry;
 mod unreadable;
@@ -67,6 +68,8 @@ struct State {
     pending: BTreeMap<u64, Vec<Change>>,
     round: Option<Round>,
     remembered: Cache<u64, Shared>,
+    /// Blocks whose last write failed, as they were before it.
+    former: Cache<u64, Shared>,
     /// Blocks that were read or written lately.
     usable: Cache<u64, ()>,
     /// Blocks that could not be read or written. The open store hands none of their slots out.
@@ -142,7 +145,9 @@ impl Landing {
 
 struct RoundBlock {
     changes: Vec<Change>,
+    /// As it was, then as it is written.
     bytes: Option<Shared>,
+    before: Option<Shared>,
     failure: Option<MediaError>,
 }
 
@@ -171,6 +176,7 @@ impl KeyTable {
             pending: BTreeMap::new(),
             round: None,
             remembered: Cache::new(REMEMBERED),
+            former: Cache::new(REMEMBERED),
             usable: Cache::new(REMEMBERED),
             bad: BTreeSet::new(),
             begun: None,
@@ -267,12 +273,6 @@ impl KeyTable {
         Ok((at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize))
     }
 
-    pub async fn read(&self, slot: u64) -> Result<Option<Entry>> {
-        let (block, inside) = self.block(slot)?;
-        let bytes = self.volume.read(block, BLOCK as usize).await?;
-        Ok(Entry::decode(&bytes[inside..]))
-    }
-
     /// Writes an entry; resolves when it is durable.
     pub fn write(self: &Arc<Self>, slot: u64, entry: &Entry) -> Changed {
         self.change(slot, What::Write(entry.encode()), false)
@@ -319,7 +319,7 @@ impl KeyTable {
                 .into_iter()
                 .map(|(block, changes)| {
                     let bytes = state.remembered.get(&block);
-                    (block, RoundBlock { changes, bytes, failure: None })
+                    (block, RoundBlock { changes, bytes, before: None, failure: None })
                 })
                 .collect();
             let missing: Vec<u64> =
@@ -368,6 +368,7 @@ impl KeyTable {
             for (at, block) in &mut round.blocks {
                 let Some(before) = block.bytes.take().filter(|_| block.failure.is_none()) else { continue };
                 let mut bytes = Buffer::copy_of(&before);
+                block.before = Some(before);
                 for change in &mut block.changes {
                     let entry = &mut bytes[change.inside..change.inside + ENTRY];
                     match &change.what {
@@ -459,11 +460,15 @@ impl KeyTable {
                 match (&block.failure, block.bytes) {
                     (None, Some(bytes)) => {
                         state.remembered.insert(at, bytes, 1);
+                        state.former.remove(&at);
                         state.usable.insert(at, (), 1);
                         state.bad.remove(&at);
                     }
                     (failure, _) => {
                         state.remembered.remove(&at);
+                        if let Some(before) = block.before {
+                            state.former.insert(at, before, 1);
+                        }
                         state.usable.remove(&at);
                         if failure.as_ref().is_some_and(|error| error.fault == MediaFault::Damaged) {
                             state.bad.insert(at);

@@ -3,8 +3,8 @@
 //!
 //! Failure model: a change of the system clock moves retention by nothing but the slew. A jump
 //! between two readings, or an unusually long absence, freezes expiration and raises an alarm until
-//! a retention officer accepts the clock. Time for which the store was closed is made up at the
-//! slew, or at once if two officers agree.
+//! the clock is accepted. Time for which the store was closed is made up at the slew, or at once if
+//! two officers agree.
 //!
 //! The clock stores how long the store was closed: from the last moment at which it was open, which
 //! is its opening plus real elapsed time, to the next opening. Setting the system clock while the
@@ -199,7 +199,7 @@ impl ComplianceClock {
         });
     }
 
-    /// A retention officer accepts the alarms with these words. Expiration continues, unless
+    /// The alarms with these words are accepted. Expiration continues, unless
     /// another alarm came since; the clock does not step.
     pub fn accept(&mut self, reason: &str) {
         if self.frozen().as_deref() == Some(reason) {

@@ -18,6 +18,8 @@ const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
 /// The same between attempts to destroy keys whose entries could not be overwritten.
 const RETRY_EVERY: u64 = 300_000;
+/// The same until a segment is tried again a record of which was changed while it was moved.
+const MOVE_AGAIN: u64 = 60_000;
 /// The same until the work on the index of properties is tried again.
 const INDEX_AGAIN: u64 = 300_000;
 /// The same between turns of expiration.
@@ -32,6 +34,9 @@ pub(crate) struct Upkeep {
     unmovable: Shared<BTreeSet<u32>>,
     /// Segments whose needed records found no room elsewhere, since a segment was freed last.
     crowded: Shared<BTreeSet<u32>>,
+    /// Segments whose records were changed while they were moved, and when each is tried again, in
+    /// elapsed milliseconds.
+    contended: Shared<BTreeMap<u32, u64>>,
     /// The count of needed bytes that is under way.
     count: Shared<Option<Count>>,
     expiry: Shared<ExpiryStage>,
@@ -111,6 +116,7 @@ impl Upkeep {
             unreported: Shared::default(),
             unmovable: Shared::default(),
             crowded: Shared::default(),
+            contended: Shared::default(),
             count: Shared::default(),
             expiry: Shared::default(),
             allowance: Shared::default(),
@@ -209,6 +215,18 @@ impl Upkeep {
 
     pub fn clear_crowded(&self) {
         self.crowded.step(BTreeSet::clear);
+    }
+
+    /// Segments that reclamation passes over until it is time to try them again.
+    pub fn contended(&self, elapsed: u64) -> BTreeSet<u32> {
+        self.contended.step(|segments| {
+            segments.retain(|_, again| *again > elapsed);
+            segments.keys().copied().collect()
+        })
+    }
+
+    pub fn add_contended(&self, segment: u32, elapsed: u64) {
+        self.contended.step(|segments| segments.insert(segment, elapsed + MOVE_AGAIN));
     }
 
     pub fn unmovable(&self) -> BTreeSet<u32> {

@@ -1,5 +1,6 @@
 //! What a retention officer began ends with the officer's key, its rights and its time.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use stele_catalog::{Direction, KeyRange, MemoryCatalog};
@@ -7,7 +8,7 @@ use stele_catalog::{Direction, KeyRange, MemoryCatalog};
 use super::*;
 use crate::model::time::DAY;
 use crate::record::version::VersionRow;
-use crate::record::{MATTER_HOLDS, VERSIONS as VERSION_TABLE, decode};
+use crate::record::{MATTER_HOLDS, REQUESTS, VERSIONS as VERSION_TABLE, decode};
 use crate::testing::{Gate, MIB, officer};
 use crate::{Act, People};
 
@@ -269,4 +270,46 @@ async fn pending_officers_leave_room_for_requests_of_officers() {
     for _ in 0..10 {
         archive.request_restriction(&officer("anna", 1), Act::Bypass, People::Two).await.unwrap();
     }
+}
+
+/// The approval is under way while the approving officer's key is narrowed.
+#[test]
+fn no_approval_commits_behind_the_end_of_the_approver() {
+    let (mut polls, mut overtaken) = (0, 0);
+    loop {
+        let (world, gate): (World, Gate) = World::gated(9, 64 * MIB, MIB);
+        gate.close();
+        let archive = gate.drive(world.create(), ALL).unwrap();
+        let made = async {
+            let ben = archive.create_access_key(&admin(), "ben", Rights::officer()).await.unwrap().id;
+            let caller = archive.officer_credentials(&ben).await.unwrap().caller.at(2);
+            let asked = archive.request_restriction(&officer("anna", 1), Act::Bypass, People::Two).await.unwrap();
+            (ben, caller, asked.id)
+        };
+        let (ben, caller, request) = gate.drive(made, ALL).unwrap();
+        let mut approval = Box::pin(archive.approve(&caller, &request));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut ended = false;
+        for _ in 0..polls {
+            match approval.as_mut().poll(&mut context) {
+                std::task::Poll::Ready(_) => {
+                    ended = true;
+                    break;
+                }
+                std::task::Poll::Pending => drop(gate.step()),
+            }
+        }
+        if ended {
+            break;
+        }
+        drop(gate.drive(archive.narrow_access_key(&admin(), &ben, Rights::default()), ALL).unwrap().unwrap());
+        let waits = || world.catalog.snapshot().unwrap().get(REQUESTS, request.as_bytes()).unwrap().is_some();
+        if waits() {
+            overtaken += 1;
+            let approved = gate.drive(approval, ALL).unwrap();
+            assert!(approved.is_err() && waits(), "after {polls} polls: {approved:?}");
+        }
+        polls += 1;
+    }
+    assert!(overtaken > 1, "the approval was overtaken behind its judgement");
 }

@@ -1,15 +1,17 @@
 //! Changes that are noted on the data volume and then refused by the catalog: no rebuild may find
 //! them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use stele_catalog::Mutation::Put;
-use stele_catalog::{Catalog, CatalogError, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
+use stele_catalog::Precondition::Equals;
+use stele_catalog::{Catalog, CatalogError, Failure, MemoryCatalog, Pending, Receipt, Snapshot, Transaction};
 
 use super::*;
-use crate::record::FREE_SLOTS;
 use crate::record::segment::SegmentUse;
+use crate::record::{FREE_SLOTS, VERSIONS};
 use crate::testing::MIB;
 
 /// Refuses as many commits as it is told to, as one that has too much to do. Or it stops, with the
@@ -170,6 +172,65 @@ async fn a_busy_catalog_makes_no_segment_look_damaged() {
     assert!(!store.upkeep().is_unmovable(segment));
     assert!(store.reclaim(segment).await.unwrap().retired);
     for n in 0..40 {
+        assert_eq!(get(&archive, "plain", &format!("key {n}")).await.unwrap(), content(n, 20_000));
+    }
+}
+
+/// Refuses changes of versions that exist, as if each were changed by another request at once.
+#[derive(Default)]
+struct Contending {
+    inner: MemoryCatalog,
+    contended: AtomicBool,
+}
+
+impl Catalog for Contending {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let is_version = |condition: &_| matches!(condition, Equals { table, .. } if *table == VERSIONS);
+        let precondition = transaction.preconditions.iter().position(is_version);
+        match precondition.filter(|_| self.contended.load(SeqCst)) {
+            Some(precondition) => Pending::ready(Err(CatalogError::Failed(Failure { precondition, found: None }))),
+            None => self.inner.commit(transaction),
+        }
+    }
+
+    fn snapshot(&self) -> std::result::Result<Box<dyn Snapshot>, CatalogError> {
+        self.inner.snapshot()
+    }
+}
+
+#[tokio::test]
+async fn a_record_that_changed_while_it_was_moved_is_moved_later() {
+    let catalog = Arc::<Contending>::default();
+    let world = World { catalog: Arc::clone(&catalog) as Arc<dyn Catalog>, ..World::sized(4, 16 * MIB, 256 << 10) };
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    for n in 0..40 {
+        put(&archive, "plain", &format!("key {n}"), &content(n, 20_000)).await.unwrap();
+    }
+    let kept = |n: &u64| n % 8 == 0;
+    for n in (0..40).filter(|n| !kept(n)) {
+        let request = DeleteRequest { bucket: "plain".into(), key: format!("key {n}"), ..DeleteRequest::default() };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    let steps = async || {
+        let mut moved = 0;
+        loop {
+            let report = archive.step().await.unwrap();
+            assert_eq!(report.alarms, [], "a conflict is no damage");
+            moved += report.moved;
+            if !report.more {
+                return moved;
+            }
+        }
+    };
+    catalog.contended.store(true, SeqCst);
+    assert_eq!(steps().await, 0);
+    assert_eq!(archive.store().upkeep().unmovable(), BTreeSet::new());
+    catalog.contended.store(false, SeqCst);
+    assert_eq!(steps().await, 0, "it is tried later, not at once");
+    world.stage.pass(2 * 60_000);
+    assert!(steps().await > 0);
+    for n in (0..40).filter(kept) {
         assert_eq!(get(&archive, "plain", &format!("key {n}")).await.unwrap(), content(n, 20_000));
     }
 }

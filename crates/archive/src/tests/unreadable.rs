@@ -212,3 +212,28 @@ async fn a_store_is_read_where_no_copy_of_its_superblock_can_be() {
     let archive = open(&world.options).await.unwrap();
     assert_eq!(get(&archive, "records", "08").await.unwrap(), content(8, 60_000));
 }
+
+/// The pool does not say what a block holds once a write to it has failed with the log.
+#[tokio::test]
+async fn keys_are_read_while_the_pool_refuses_their_block() {
+    let world = World::new(8);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    put(&archive, "plain", "first", b"first").await.unwrap();
+    let store = archive.store();
+    let bucket = store.buckets().by_name("plain").unwrap();
+    let found = crate::store::lookup::newest(&*store.snapshot().unwrap(), &bucket, "first").unwrap().unwrap();
+    let (block, _) = store.keys().block(found.row.slot).unwrap();
+    world.bench.refuse(block..block + u64::from(crate::space::BLOCK));
+    for attempt in 0..3 {
+        let refused = put(&archive, "plain", "second", b"second").await;
+        assert!(matches!(refused, Err(ArchiveError::Busy(_))), "{attempt}: {refused:?}");
+        let entry = store.keys().read(found.row.slot).await.unwrap().expect("its key");
+        assert_eq!(entry.object, found.row.object, "{attempt}");
+    }
+    world.bench.refuse(0..0);
+    put(&archive, "plain", "second", b"second").await.unwrap();
+    for key in ["first", "second"] {
+        assert_eq!(get(&archive, "plain", key).await.unwrap(), key.as_bytes());
+    }
+}

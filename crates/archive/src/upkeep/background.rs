@@ -139,6 +139,7 @@ impl Store {
         };
         let mut except = self.upkeep().unmovable();
         except.extend(crowded);
+        except.extend(self.upkeep().contended(self.elapsed()));
         // Records under way are not visible to the walk.
         except.extend(self.appender().writing());
         let Some(segment) = self.segments().emptiest(needed_max, &except) else {
@@ -151,6 +152,13 @@ impl Store {
                 if self.upkeep().add_crowded(segment) {
                     report.alarms.push(Alarm::new(AlarmKind::Space, format!("reclamation: {message}")));
                 }
+                return Ok(());
+            }
+            // It is no damage, and what changed the record is soon over. The other segments come
+            // first.
+            Err(ArchiveError::Conflict(_)) => {
+                self.upkeep().add_contended(segment, self.elapsed());
+                report.more = true;
                 return Ok(());
             }
             other => other?,

@@ -103,6 +103,8 @@ impl Store {
                     full.store(true, Relaxed);
                     refused = refused.or(Some(error));
                 }
+                // The record was changed while it was moved: it is looked up again another time.
+                Err((error @ ArchiveError::Conflict(_), _)) => refused = refused.or(Some(error)),
                 Err((ArchiveError::Damaged { .. }, Some(at))) => drop(damaged.insert(at)),
                 Err((error, _)) => {
                     tracing::warn!("segment {segment} is kept: {error}");

@@ -28,8 +28,7 @@ impl Archive {
         let mut alarms = Vec::new();
         store.compliance_now();
         if let Some(reason) = store.frozen() {
-            let next = "expiration is frozen until a retention officer accepts the clock";
-            alarms.push(Alarm::new(AlarmKind::Clock, format!("{reason}; {next}")));
+            alarms.push(Alarm::new(AlarmKind::Clock, format!("{reason}; {}", store.frozen_until())));
         }
         alarms.extend(store.pause_alarm());
         alarms.extend(store.audit_end().finding().map(|finding| Alarm::new(AlarmKind::Audit, finding)));

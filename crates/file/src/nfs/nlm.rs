@@ -208,6 +208,10 @@ fn perform<F: Files>(
     let owner = wanted.owner(host);
     if procedure == SHARE {
         return match server.locks.reserve(file, wanted.reservation(host)) {
+            Ok(()) if !server.serves(file.share) => {
+                server.locks.unreserve(file, &owner);
+                STALE_HANDLE
+            }
             Ok(()) => {
                 server.reboots.monitor(host, &wanted.name);
                 GRANTED
@@ -228,6 +232,12 @@ fn perform<F: Files>(
         return DENIED;
     }
     match server.locks.lock(file, &owner, range, wanted.exclusive) {
+        // The share went while the call was under way.
+        Ok(()) if !server.serves(file.share) => {
+            // Unlocking everything leaves no part that would need room.
+            let _ = server.locks.unlock(file, &owner, LockRange::ALL);
+            STALE_HANDLE
+        }
         Ok(()) => {
             if procedure == LOCK {
                 server.reboots.monitor(host, &wanted.name);

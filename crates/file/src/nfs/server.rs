@@ -150,7 +150,7 @@ impl<F> Server<F> {
     /// handles stale.
     pub fn remove(&self, share: u32) -> bool {
         let known = self.change(|exports| exports.remove(share));
-        // After that, no call makes a new open or lock of the share.
+        // A call under way that makes an open or a lock after that takes it back: see `serves`.
         self.clients.forget_share(share);
         self.locks.forget_share(share);
         known
@@ -182,6 +182,12 @@ impl<F> Server<F> {
 
     pub fn exports(&self) -> Arc<Exports<F>> {
         self.exports.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the share is exported. A call that has made an open or a lock asks: `remove` forgets
+    /// only those that were made before.
+    pub(super) fn serves(&self, share: u32) -> bool {
+        self.exports().get(share).is_some()
     }
 
     /// The table of all protocols.

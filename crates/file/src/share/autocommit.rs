@@ -19,7 +19,7 @@ use stele_catalog::KeyRange;
 use stele_ground::{Duration, Instant};
 
 use super::records::{INODES, InodeRow, decode, inode_key, last_number, share_key};
-use super::retention::WRITE;
+use super::retention::{NamedTime, WRITE};
 use super::{Core, Share, Worked};
 use crate::model::{Caller, Changes, Moment};
 use crate::{Attributes, FileError, Inode, Result};
@@ -88,7 +88,7 @@ impl Share {
         let Some(now) = self.idle_clock(patience)? else { return Ok(false) };
         let Some(before) = self.step(|core| core.left_alone(inode.0, now, patience))? else { return Ok(false) };
         let terms = self.terms().await?;
-        let Some(end) = terms.end(before.accessed, self.dates_base()?) else { return Ok(false) };
+        let Some(end) = terms.end(NamedTime::of(&before), self.dates_base()?) else { return Ok(false) };
         let changes = Changes { mode: Some(before.mode & !WRITE), ..Changes::default() };
         self.commit_held(&Caller::ROOT, inode, before, changes, end, terms.mode).await.map(|_| true)
     }

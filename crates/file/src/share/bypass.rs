@@ -97,8 +97,8 @@ impl Share {
     }
 
     /// Gives back the slots of an archived file, once its version was read back. Answers whether
-    /// slots came free. Content whose version cannot be read back stays in the cache, and the file
-    /// is archived anew if it may be.
+    /// slots came free. Content whose version cannot be read back stays in the cache. If the
+    /// version is damaged, the file is archived anew, where it may be.
     async fn give_back(&self, inode: u64) -> Result<bool> {
         let found = self.step(|core| {
             if core.slots.held(inode) == 0 {
@@ -111,6 +111,10 @@ impl Share {
         })?;
         let Some((archived, epoch, gate)) = found else { return Ok(false) };
         if let Err(error) = self.read_back(inode, &archived).await {
+            // An archive that is busy, or stops, says nothing about the version.
+            if !matches!(error, FileError::Damaged(_)) {
+                return Err(error);
+            }
             let _held = gate.write_owned().await;
             self.refresh().await?;
             let again = self.step(|core| {

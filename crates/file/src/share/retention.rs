@@ -51,6 +51,32 @@ pub(super) struct Terms {
     rules: RetentionRules,
 }
 
+/// The access time that a file is committed with.
+#[derive(Clone, Copy)]
+pub(super) struct NamedTime {
+    accessed: Moment,
+    /// Not after the last change of the file: the share may have given this time itself, before the
+    /// system clock was set back.
+    own: bool,
+}
+
+impl NamedTime {
+    /// The time that the file has.
+    pub fn of(file: &Attributes) -> NamedTime {
+        NamedTime { accessed: file.accessed, own: file.accessed <= file.changed }
+    }
+
+    /// The time with which a request commits the file.
+    fn asked(changes: &Changes, before: &Attributes, now: Moment) -> NamedTime {
+        match changes.accessed {
+            Some(SetTime::At(accessed)) => NamedTime { accessed, own: false },
+            // The present time names no date to come, whatever the file had before.
+            Some(SetTime::Now) => NamedTime { accessed: now, own: true },
+            None => NamedTime::of(before),
+        }
+    }
+}
+
 /// The end of a retention.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct End {
@@ -77,10 +103,13 @@ impl End {
 
 impl Terms {
     /// The end of a new retention. None: nothing names a date, or the bucket has no Object Lock,
-    /// and the file is not committed.
-    pub fn end(&self, accessed: Moment, now: Timestamp) -> Option<End> {
+    /// and the file is not committed. Where the date may be none that a client named, the file is
+    /// kept for the longer of it and the bucket's default.
+    pub fn end(&self, NamedTime { accessed, own }: NamedTime, now: Timestamp) -> Option<End> {
         let named = moment(accessed).filter(|_| is_ahead(accessed, now));
-        let asked = named.or(self.default_days.map(|days| now.plus_days(days))).filter(|_| self.commits)?;
+        let default = self.default_days.map(|days| now.plus_days(days));
+        let asked = if own { named.max(default) } else { named.or(default) };
+        let asked = asked.filter(|_| self.commits)?;
         let low = self.rules.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
         let high = self.rules.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
         Some(End { until: asked.min(high).max(low).min(Timestamp::LATEST), asked })
@@ -144,16 +173,11 @@ impl Share {
         let is_dated = || matches!(changes.accessed, Some(SetTime::At(time)) if is_ahead(time, base));
         let is_open = before.mode & WRITE != 0;
         if changes.mode.is_some_and(|mode| mode & WRITE == 0) && row.is_file() && (is_open || is_dated()) {
-            let accessed = match changes.accessed {
-                Some(SetTime::At(time)) => time,
-                // The present time names no date to come, whatever the file had before.
-                Some(SetTime::Now) => now,
-                None => before.accessed,
-            };
+            let named = NamedTime::asked(&changes, &before, now);
             // An empty file is committed only where a date asks for it.
-            let wanted = before.size > 0 || is_ahead(accessed, base);
-            if wanted && self.terms().await?.end(accessed, base).is_some() {
-                return Box::pin(self.commit_file(caller, inode, before, changes, accessed)).await;
+            let wanted = before.size > 0 || is_ahead(named.accessed, base);
+            if wanted && self.terms().await?.end(named, base).is_some() {
+                return Box::pin(self.commit_file(caller, inode, before, changes, named)).await;
             }
         }
         // Times that are set count from here on: those of earlier writes are recorded first.
@@ -203,19 +227,19 @@ impl Share {
         Ok(gate.write_owned().await)
     }
 
-    /// Commits a file until the time that `accessed` or the bucket's default names.
+    /// Commits a file until the time that `named` or the bucket's default says.
     async fn commit_file(
         &self,
         caller: &Caller,
         inode: Inode,
         before: Attributes,
         changes: Changes,
-        accessed: Moment,
+        named: NamedTime,
     ) -> Result<Changed> {
         owns(caller, &before)?;
         let _held = self.gate_of(inode.0).await?;
         let terms = self.terms().await?;
-        match terms.end(accessed, self.dates_base()?) {
+        match terms.end(named, self.dates_base()?) {
             Some(end) => self.commit_held(caller, inode, before, changes, end, terms.mode).await,
             None => Err(changed_meanwhile()),
         }
@@ -268,9 +292,10 @@ impl Share {
         // What is retained here is the version that the archive shows.
         let stored = self.is_stored(inode.0).await?;
         let grown = self.step(|core| Ok(core.content(inode.0)?.1.grown.is_some()))?;
+        let mut end = end;
         match (stored && !grown, retention) {
             (false, retention) => self.store_held(inode.0, retention).await?,
-            (true, Some(retention)) => self.retain(inode.0, retention).await?,
+            (true, Some(retention)) => end = self.retain_longer(inode.0, retention, end).await?,
             (true, None) => {}
         }
         let changes = Changes { accessed: Some(SetTime::At(shown(end.until))), ..changes };
@@ -401,6 +426,19 @@ impl Share {
         }
     }
 
+    /// Puts the archived version under a retention, and says when that ends. A version may be under
+    /// a longer one although the file's row does not say so: see the crash points. At level `basic`
+    /// the archive would shorten it.
+    async fn retain_longer(&self, inode: u64, retention: Retention, end: End) -> Result<End> {
+        match self.newest_retention(inode)?.filter(|before| before.until > retention.until) {
+            Some(before) => {
+                self.retain(inode, Retention { mode: retention.mode.max(before.mode), ..before }).await?;
+                Ok(End::at(before.until))
+            }
+            None => self.retain(inode, retention).await.map(|()| end),
+        }
+    }
+
     /// Puts the archived version under a retention, or extends the one that it has.
     async fn retain(&self, inode: u64, retention: Retention) -> Result<()> {
         let caller = self.caller("committing");
@@ -447,11 +485,11 @@ impl Share {
                 return refuse("the file is committed; its retention can only be extended, to a later access time");
             }
             let mode = self.mode_of(inode.0).await?;
-            self.retain(inode.0, Retention { mode, until }).await?;
+            let end = self.retain_longer(inode.0, Retention { mode, until }, end).await?;
             self.change_noting(inode, end, |change| {
                 let mut row = change.row(inode.0)?;
-                row.committed = Some(row.committed.unwrap_or(0).max(until.0));
-                row.accessed = shown(until).into();
+                row.committed = Some(row.committed.unwrap_or(0).max(end.until.0));
+                row.accessed = shown(end.until).into();
                 row.alter(change.now);
                 change.put_row(inode.0, row);
                 Ok(())

@@ -16,7 +16,7 @@ use s3s::path::{S3Path, parse_path_style};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stele_archive::{Actor, Caller, PolicyRequest, RequestFacts, Timestamp, VersionId};
+use stele_archive::{Actor, ArchiveError, Caller, PolicyRequest, RequestFacts, Timestamp, VersionId};
 
 /// Headers that are condition keys as they stand, with `s3:` before their names.
 const HEADERS: [&str; 5] = [
@@ -86,52 +86,112 @@ pub struct Asked<'r> {
     pub document: &'r [u8],
 }
 
+/// A request that the policies let pass.
+pub struct Policed {
+    /// With the access that they add.
+    pub caller: Caller,
+    /// By which they judged, if one did.
+    pub facts: Option<Arc<RequestFacts>>,
+    /// The source of the copy had no tags when they judged, and the copy takes none.
+    pub untagged: bool,
+}
+
+impl Policed {
+    fn by_none(caller: Caller) -> Policed {
+        Policed { caller, facts: None, untagged: false }
+    }
+}
+
+/// The source of a copy.
+struct Source {
+    bucket: String,
+    key: String,
+    version: Option<VersionId>,
+}
+
+impl Source {
+    fn of(asked: &Asked<'_>) -> Option<Source> {
+        let header = asked.headers.get("x-amz-copy-source")?.to_str().ok()?;
+        // The operation refuses the others.
+        let Ok(CopySource::Bucket { bucket, key, version_id }) = CopySource::parse(header) else { return None };
+        let version = version_id.as_deref().and_then(|text| VersionId::parse(text).ok());
+        Some(Source { bucket: bucket.to_string(), key: key.to_string(), version })
+    }
+}
+
+/// Whether a copy takes the tags of its source: a part has none, and the request may have others.
+fn takes_tags(asked: &Asked<'_>) -> bool {
+    let directive = value_of(asked.headers, &HeaderName::from_static("x-amz-tagging-directive"));
+    directive != Some("REPLACE") && !asked.query.has("uploadId")
+}
+
 impl Frontend {
-    /// Lets the policies of the buckets that a request touches judge it. Returns the caller with
-    /// the access that they add, and the facts by which they judged, if one did.
-    pub(super) async fn policed(
-        &self,
-        caller: Caller,
-        asked: Asked<'_>,
-    ) -> S3Result<(Caller, Option<Arc<RequestFacts>>)> {
+    /// Lets the policies of the buckets that a request touches judge it.
+    pub(super) async fn policed(&self, caller: Caller, asked: Asked<'_>) -> S3Result<Policed> {
         let path = decode(asked.uri.path(), false);
         // The wire crate refuses a path that cannot be parsed.
-        let Some(Ok(path)) = path.as_deref().map(parse_path_style) else { return Ok((caller, None)) };
-        let (bucket, key) = match &path {
-            S3Path::Root if caller.session.is_none() => return Ok((caller, None)),
+        let Some(Ok(path)) = path.as_deref().map(parse_path_style) else { return Ok(Policed::by_none(caller)) };
+        let place = match &path {
+            S3Path::Root if caller.session.is_none() => return Ok(Policed::by_none(caller)),
             S3Path::Root => {
                 let facts = self.facts(&caller, &asked)?;
                 let listed = self.archive.permit_outside(&caller, "ListAllMyBuckets", &facts).await;
-                return listed.map(|()| (caller, None)).map_err(translated);
+                return listed.map(|()| Policed::by_none(caller)).map_err(translated);
             }
             S3Path::Bucket { bucket } => (bucket.as_ref(), None),
             S3Path::Object { bucket, key } => (bucket.as_ref(), Some(key.as_ref())),
         };
-        let mut caller = caller;
-        let policed = self.archive.is_policed(&caller, bucket);
-        let mut facts = None;
-        if policed {
-            let all = self.facts(&caller, &asked)?;
-            let requests = requests(&asked, key)?;
+        let source = Source::of(&asked);
+        let judged = self.judged(&caller, &asked, place, source.as_ref(), false).await?;
+        let is_judged = judged.facts.is_some();
+        let Some(source) = source.filter(|_| is_judged && takes_tags(&asked)) else { return Ok(judged) };
+        match self.objects.tags(&judged.caller, &source.bucket, &source.key, source.version).await {
+            Ok((tags, _)) if tags.is_empty() => Ok(Policed { untagged: true, ..judged }),
+            Ok(_) => self.judged(&caller, &asked, place, Some(&source), true).await,
+            Err(error @ ArchiveError::Denied(_)) => Err(translated(error)),
+            // The copy says what is wrong. A source that comes meanwhile may have tags.
+            Err(_) => Ok(Policed { untagged: true, ..judged }),
+        }
+    }
+
+    /// As on AWS, the copy of a source with tags takes the rights to read and to write tags too.
+    async fn judged(
+        &self,
+        caller: &Caller,
+        asked: &Asked<'_>,
+        (bucket, key): (&str, Option<&str>),
+        source: Option<&Source>,
+        tagged: bool,
+    ) -> S3Result<Policed> {
+        let mut policed = Policed::by_none(caller.clone());
+        if self.archive.is_policed(caller, bucket) {
+            let all = self.facts(caller, asked)?;
+            let mut requests = requests(asked, key)?;
+            if tagged {
+                requests.push(PolicyRequest { action: "PutObjectTagging", key, version: None, prefix: "" });
+            }
             let is_batch = *asked.method == Method::POST && key.is_none() && asked.query.has("delete");
             if !is_batch || !requests.is_empty() {
-                caller = self.archive.permit(&caller, bucket, &requests, all.clone()).await.map_err(translated)?;
+                let permitted = self.archive.permit(caller, bucket, &requests, all.clone()).await;
+                policed.caller = permitted.map_err(translated)?;
             }
-            facts = Some(Arc::new(all));
+            policed.facts = Some(Arc::new(all));
         }
-        if let Some(source) = asked.headers.get("x-amz-copy-source")
-            && let Some(Ok(CopySource::Bucket { bucket, key, version_id })) =
-                source.to_str().ok().map(CopySource::parse)
-            && self.archive.is_policed(&caller, &bucket)
+        if let Some(source) = source
+            && self.archive.is_policed(&policed.caller, &source.bucket)
         {
-            let version = version_id.as_deref().and_then(|text| VersionId::parse(text).ok());
-            let action = if version.is_some() { "GetObjectVersion" } else { "GetObject" };
-            let request = PolicyRequest { action, key: Some(&key), version, prefix: "" };
-            let all = self.facts(&caller, &asked)?;
-            caller = self.archive.permit(&caller, &bucket, &[request], all.clone()).await.map_err(translated)?;
-            facts = Some(Arc::new(all));
+            let mut actions = vec![if source.version.is_some() { "GetObjectVersion" } else { "GetObject" }];
+            if tagged {
+                actions.push(if source.version.is_some() { "GetObjectVersionTagging" } else { "GetObjectTagging" });
+            }
+            let request =
+                |action| PolicyRequest { action, key: Some(&source.key), version: source.version, prefix: "" };
+            let requests: Vec<PolicyRequest<'_>> = actions.into_iter().map(request).collect();
+            let all = self.facts(&policed.caller, asked)?;
+            let permitted = self.archive.permit(&policed.caller, &source.bucket, &requests, all.clone()).await;
+            policed = Policed { caller: permitted.map_err(translated)?, facts: Some(Arc::new(all)), untagged: false };
         }
-        Ok((caller, facts))
+        Ok(policed)
     }
 
     /// Lets the policy of a bucket judge a request of another protocol by these actions. Returns
@@ -210,13 +270,13 @@ impl Frontend {
         if let Some(source) = header(HeaderName::from_static("x-amz-copy-source")) {
             facts.set("s3:x-amz-copy-source", source_named(source));
         }
-        for (name, key) in [
-            ("prefix", "s3:prefix"),
-            ("delimiter", "s3:delimiter"),
-            ("max-keys", "s3:max-keys"),
-            ("versionId", "s3:VersionId"),
-        ] {
-            if let Some(value) = asked.query.get(name) {
+        if let Some(prefix) = asked.query.get("prefix") {
+            facts.set("s3:prefix", prefix);
+        }
+        // An empty one has no effect, as an empty header. An empty prefix is one that policies
+        // name.
+        for (name, key) in [("delimiter", "s3:delimiter"), ("max-keys", "s3:max-keys"), ("versionId", "s3:VersionId")] {
+            if let Some(value) = asked.query.get(name).filter(|value| !value.is_empty()) {
                 facts.set(key, value);
             }
         }

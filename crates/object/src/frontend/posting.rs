@@ -1,6 +1,7 @@
 //! Uploads by a form, as the rest of the frontend sees them: a PUT of the key that the form names.
 //!
-//! The fields become the headers of that PUT, so a form can ask for nothing that a PUT cannot.
+//! The fields become the headers of that PUT, so a form can ask for nothing that a PUT cannot. It
+//! cannot ask for a copy either.
 
 use super::Frontend;
 use super::policing::tags_in;
@@ -20,6 +21,8 @@ use stele_archive::Caller;
 /// Fields of the signature, which no PUT has as headers.
 const OF_SIGNATURE: [&str; 5] =
     ["x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-security-token", "x-amz-signature"];
+/// The fields that a PUT has as headers if it is a copy begin with this.
+const COPY_SOURCE: &str = "x-amz-copy-source";
 /// Fields that are headers under their own names.
 const HEADERS: [&str; 7] = [
     "cache-control",
@@ -178,6 +181,13 @@ fn headers_of(fields: &Fields, host: Option<&HeaderValue>) -> S3Result<HeaderMap
     for (name, value) in fields.iter() {
         let text;
         let (name, value) = match name {
+            // It would make a copy of the upload, and its file would be read away.
+            name if name.starts_with(COPY_SOURCE) => {
+                return Err(refuse(
+                    S3ErrorCode::InvalidArgument,
+                    format!("The form has a field '{name}': a form uploads its file, and copies nothing."),
+                ));
+            }
             "acl" => ("x-amz-acl", value),
             "tagging" => {
                 text = tags_of(value)?;

@@ -143,16 +143,17 @@ impl Frontend {
             peer,
             document: &text,
         };
-        let (caller, facts) = match self.policed(caller, asked).await {
+        let policed = match self.policed(caller, asked).await {
             Ok(policed) => policed,
             Err(error) => return Err(Unfit { error, payload: streamed }),
         };
         if let Err(error) = schema::check(&parts.method, &target.query, &text) {
             return Err(Unfit { error, payload: streamed });
         }
-        let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
+        let mut call = Call::new(id.to_owned(), policed.caller, private, self.metrics.clone(), streamed, turn);
         call.document = text;
-        call.facts = facts;
+        call.facts = policed.facts;
+        call.untagged = policed.untagged;
         call.form = form.is_some();
         call.bucket_url = bucket_url(&parts.headers, &target, peer.secure);
         if parts.method == Method::GET || parts.method == Method::HEAD {

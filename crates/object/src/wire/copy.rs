@@ -14,7 +14,9 @@ use s3s::dto::{CopySource as WireSource, *};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use stele_archive::{CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondition, VersionId, WriteCondition};
+use stele_archive::{
+    CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondition, Tags, VersionId, WriteCondition,
+};
 
 fn source_of(source: &WireSource, condition: ReadCondition, customer_key: Option<CustomerKey>) -> S3Result<CopySource> {
     match source {
@@ -109,7 +111,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
     let source = source_of(&input.copy_source, source_condition, source_key)?;
     let from = (source.bucket.clone(), source.key.clone());
     check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
-    let copy = CopyRequest {
+    let mut copy = CopyRequest {
         source,
         bucket: input.bucket,
         key: input.key,
@@ -127,6 +129,11 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         customer_key,
         anew: input.server_side_encryption.is_some() || input.storage_class.is_some(),
     };
+    if call.untagged && !new_tags {
+        // No tags are no change of a copy onto itself.
+        copy.check().map_err(translated)?;
+        copy.tags = Some(Tags::new());
+    }
     let hidden = |error| hidden_source(wire, &call, (&from.0, &from.1), error);
     let copied = wire.objects.copy(&call.caller, copy).await.map_err(|error| source_refusal(hidden(error)))?;
     let info = copied.object;

@@ -72,6 +72,9 @@ pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjects
     let input = request.input;
     let objects = input.delete.objects;
     check_count(objects.len())?;
+    if objects.iter().any(|object| object.key.is_empty()) {
+        return Err(refuse(S3ErrorCode::MalformedXML, "an object of a DeleteObjects has an empty key"));
+    }
     // A missing bucket gives one refusal, not a thousand.
     wire.archive.require_bucket(&input.bucket).map_err(translated)?;
     let bypass = input.bypass_governance_retention.unwrap_or(false);

@@ -28,14 +28,15 @@ fn form(server: &Server, fields: &[(&str, &str)], content: &str) -> Ask {
         .body(format!("{fields}{head}{content}\r\n--XX--\r\n"))
 }
 
-/// The same with a policy that the key signs.
-fn signed_form(server: &Server, key: &(String, String), content: &str) -> Ask {
+/// The same with a policy that the key signs. It allows the fields `more`.
+fn signed_form(server: &Server, key: &(String, String), more: &[(&str, &str)], content: &str) -> Ask {
     let ask = Ask::new(server, "POST", "/bucket").by(key);
     let (credential, date) = (format!("{}/{}", key.0, ask.scope()), ask.stamp());
     let conditions = format!(
         r#"{{"bucket":"bucket"}},{{"key":"k"}},{{"x-amz-algorithm":"AWS4-HMAC-SHA256"}},{{"x-amz-credential":"{credential}"}},{{"x-amz-date":"{date}"}}"#
     );
-    let policy = format!(r#"{{"expiration":"2099-01-01T00:00:00Z","conditions":[{conditions}]}}"#);
+    let allowed: String = more.iter().map(|(name, value)| format!(r#",{{"{name}":"{value}"}}"#)).collect();
+    let policy = format!(r#"{{"expiration":"2099-01-01T00:00:00Z","conditions":[{conditions}{allowed}]}}"#);
     let policy = STANDARD.encode_to_string(policy);
     let signature = ask.signature_of(&policy);
     let fields = [
@@ -45,7 +46,7 @@ fn signed_form(server: &Server, key: &(String, String), content: &str) -> Ask {
         ("x-amz-date", &date),
         ("x-amz-signature", &signature),
     ];
-    form(server, &fields, content)
+    form(server, &[&fields[..], more].concat(), content)
 }
 
 #[tokio::test]
@@ -71,13 +72,35 @@ async fn the_digests_of_a_form_hold_for_its_file() {
     check("Content-MD5", &md5("other"), 400, "BadDigest").await;
 }
 
+/// It became a copy of another object, beside what the form's policy and the bucket's said of it.
+#[tokio::test]
+async fn a_form_copies_nothing() {
+    let everyone = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":"*","Action":["s3:PutObject","s3:GetObject"],"Resource":"arn:aws:s3:::bucket/*"}]}"#;
+    let server = server(everyone).await;
+    Ask::new(&server, "PUT", "/bucket/other").body("other").send(&server).await;
+    let user = server.key(Rights::user("bucket", "")).await;
+    for name in ["x-amz-copy-source", "X-Amz-Copy-Source", "x-amz-copy-source-if-match"] {
+        let fields = [(name, "/bucket/other")];
+        for ask in [form(&server, &fields, "content"), signed_form(&server, &user, &fields, "content")] {
+            let answer = ask.send_unsigned(&server, false).await;
+            assert_eq!((answer.status, answer.code().as_str()), (400, "InvalidArgument"), "{name}: {}", answer.text());
+            assert_eq!(Ask::new(&server, "HEAD", "/bucket/k").send(&server).await.status, 404, "{name}");
+        }
+    }
+    // A header of the request is no field of the form.
+    let smuggled = form(&server, &[], "content").header("x-amz-copy-source", "/bucket/other");
+    let answer = smuggled.send_unsigned(&server, false).await;
+    assert_eq!(answer.status, 204, "{}", answer.text());
+    assert_eq!(Ask::new(&server, "GET", "/bucket/k").send(&server).await.text(), "content");
+}
+
 /// As on AWS. A policy that forbids other versions of the signature refused it.
 #[tokio::test]
 async fn a_signed_form_tells_policies_the_version_of_its_signature() {
     let deny = r#"{"Version":"2012-10-17","Statement":[{"Effect":"Deny","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*","Condition":{"StringNotEquals":{"s3:signatureversion":"AWS4-HMAC-SHA256"}}},{"Effect":"Allow","Principal":"*","Action":"s3:PutObject","Resource":"arn:aws:s3:::bucket/*"}]}"#;
     let server = server(deny).await;
     let user = server.key(Rights::user("bucket", "")).await;
-    let signed = signed_form(&server, &user, "content").send_unsigned(&server, false).await;
+    let signed = signed_form(&server, &user, &[], "content").send_unsigned(&server, false).await;
     assert_eq!(signed.status, 204, "{}", signed.text());
     let unsigned = form(&server, &[], "content").send_unsigned(&server, false).await;
     assert_eq!((unsigned.status, unsigned.code().as_str()), (403, "AccessDenied"));

@@ -7,6 +7,7 @@ mod hostile;
 mod http;
 mod named;
 mod patience;
+mod policies;
 mod rest;
 mod server;
 mod silence;

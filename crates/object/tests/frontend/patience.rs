@@ -297,6 +297,37 @@ async fn peers_that_are_refused_hold_little_and_not_for_long() {
     assert!(begun.elapsed() <= Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
+/// Its client sends all of the upload before it reads. The connection was reset after 1 MiB, and
+/// the answer with it.
+#[tokio::test(start_paused = true)]
+async fn an_upload_beyond_the_connections_sees_its_answer() {
+    let server = start().await;
+    let (_first, _one) = connect(&server);
+    let (mut second, _two) = connect(&server);
+    let ask = Ask::new(&server, "GET", "/bucket").signed().0;
+    second.write_all(&ask.bytes()).await.unwrap();
+    second.read_exact(&mut [0]).await.unwrap();
+    let (mut upload, task) = connect(&server);
+    let ask = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "33554432");
+    upload.write_all(&ask.signed().0.bytes()).await.unwrap();
+    upload.write_all(&vec![b'x'; 32 << 20]).await.expect("all of the upload is taken");
+    let said = rest(&mut upload).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{said}");
+    drop(upload);
+    task.await.unwrap();
+
+    // One without an end is not read for ever.
+    let (endless, task) = connect(&server);
+    let (_reader, mut writer) = tokio::io::split(endless);
+    let begun = Instant::now();
+    let mut sent = 0;
+    while writer.write_all(&vec![b'x'; 1 << 20]).await.is_ok() {
+        sent += 1;
+    }
+    task.await.unwrap();
+    assert!((60..70).contains(&sent) && begun.elapsed() < Duration::from_secs(13), "{sent}, {:?}", begun.elapsed());
+}
+
 /// Uploads that send nothing hold the turns of their key, as slowly as a client may be served.
 #[tokio::test(start_paused = true)]
 async fn slow_requests_of_one_key_leave_turns_for_the_others() {

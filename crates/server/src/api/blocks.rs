@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use stele_array::{ArrayError, Command, Reply, VolumeStatus};
-use stele_media::{Buffer, ExtentState, MediaError, MediaFault};
+use stele_media::{Buffer, ExtentState, MediaError};
 
 use super::{Actor, Call, Done, volume};
 use crate::exports::removal;
@@ -125,15 +125,7 @@ fn check_range(volume: &VolumeStatus, at: u64, length: u64, most: u64) -> Outcom
 }
 
 fn failed(volume: &VolumeStatus, error: &MediaError) -> Failure {
-    let kind = match error.fault {
-        MediaFault::Damaged => Kind::Damaged,
-        MediaFault::Full => Kind::Full,
-        MediaFault::Refused => Kind::Refused,
-        MediaFault::Invalid => Kind::Usage,
-        MediaFault::Retry => Kind::Busy,
-        MediaFault::Gone => Kind::Failed,
-    };
-    Failure::new(kind, format!("volume '{}': {}", volume.spec.name, error.message))
+    Failure::new(Kind::from(error.fault), format!("volume '{}': {}", volume.spec.name, error.message))
 }
 
 /// The request of a read, whose answer is the bytes.

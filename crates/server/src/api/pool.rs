@@ -319,13 +319,15 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
     let (log_trouble, log_trouble_since) =
         status.log_trouble.map_or_else(Default::default, |(what, since)| (what, since.map(moment)));
     let incomplete = status.incomplete;
+    let mut drives = drives::shown(status.drives, read_only);
+    drives::ask_for_room(&mut drives, &node.beneath.list());
     let mut view = StatusView {
         pool: status.pool.to_string(),
         name: status.name,
         shards: status.shards,
         epoch: status.epoch,
         state: state.to_owned(),
-        drives: drives::shown(status.drives, read_only)
+        drives: drives
             .into_iter()
             .map(|drive| (node.identities.of(std::path::Path::new(&drive.name)), drive))
             .map(|(known, drive)| DriveView {

@@ -48,7 +48,7 @@ impl Site {
         struct Place {
             data: Option<PathBuf>,
         }
-        let text = std::fs::read_to_string(config).unwrap_or_default();
+        let text = crate::whole::read_text(config).unwrap_or_default();
         let data = toml::from_str::<Place>(&text).ok().and_then(|place| place.data);
         Site::of(config, data.as_deref())
     }

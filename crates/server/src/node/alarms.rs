@@ -38,6 +38,7 @@ pub const KINDS: &[&str] = &[
     "drive-suspect",
     "drive-slow",
     "drive-smart",
+    "drive-path",
     "drive-needed",
     "drive-recovered",
     "drive-rejected",

@@ -15,6 +15,7 @@ use std::time::Duration;
 use stele_ground::Bytes;
 
 use super::Node;
+use super::drive_paths::is_in_use;
 
 const EVERY: Duration = Duration::from_secs(60);
 /// A file system is nearly full if less than one part in this number of its drives' size is free.
@@ -101,14 +102,22 @@ impl Beneath {
     }
 }
 
-/// Runs until the task is dropped.
+/// Looks at the file systems, and whether the paths name the open drives still. Runs until the task
+/// is dropped.
 pub async fn keep_looking(node: Arc<Node>) {
     loop {
         // A pool that gives no status now says nothing of its drives.
         if let Ok(status) = crate::api::pool::status(&node).await {
+            let in_use = status.drives.iter().filter(|drive| is_in_use(drive));
+            let in_use: Vec<PathBuf> = in_use.map(|drive| PathBuf::from(&drive.path)).collect();
             let paths = status.drives.into_iter().map(|drive| PathBuf::from(drive.path));
             let paths: Vec<PathBuf> = paths.filter(|path| !path.as_os_str().is_empty()).collect();
-            if let Ok(found) = tokio::task::spawn_blocking(move || look(paths)).await {
+            let of = Arc::clone(&node);
+            let looking = move || {
+                of.drive_paths.look(&in_use);
+                look(paths)
+            };
+            if let Ok(found) = tokio::task::spawn_blocking(looking).await {
                 *node.beneath.0.lock().unwrap_or_else(PoisonError::into_inner) = found;
             }
         }

@@ -37,7 +37,8 @@ impl Certificates {
         ];
         let shown = settings.into_iter().filter_map(|(setting, path)| {
             let path = site.path(path.as_ref()?);
-            let chain = CertificateDer::pem_file_iter(&path).ok()?;
+            let bytes = crate::whole::read(&path, crate::whole::TEXT_MAX).ok()?;
+            let chain = CertificateDer::pem_slice_iter(&bytes);
             let end = chain.filter_map(|certificate| certificate_end(&certificate.ok()?).ok()).min()?;
             Some(Shown { setting, path, end })
         });

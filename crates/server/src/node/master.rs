@@ -30,7 +30,7 @@ pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
     let text = match source.split_once(':') {
         Some(("file", path)) => {
             let path = site.path(Path::new(path));
-            std::fs::read_to_string(&path).map_err(|error| {
+            crate::whole::read_text(&path).map_err(|error| {
                 io_failure("read the master key", &path, &error).next(match error.kind() {
                     ErrorKind::NotFound => "restore the exported copy: without it nothing in this store can be read",
                     ErrorKind::InvalidData => "restore the exported copy there, or correct [archive] master_key",

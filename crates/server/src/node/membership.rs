@@ -4,6 +4,7 @@
 //! pool has forgotten it. A start in between therefore finds every drive that may hold data.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use tokio::sync::Mutex;
 
 use super::{Node, blocking, surroundings};
 use crate::api::drive::{Clear, Online};
+use crate::api::pool::drives::{SIZE_NEXT, is_too_small};
 use crate::api::pool::{AddDrives, Keep, RemoveDrive, ReplaceDrive, SetDrive};
 use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
@@ -188,7 +190,8 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
     blocking(move || {
         let new = !place.path.exists();
         if let (true, Some(size)) = (new, size) {
-            DriveFile::create(&place.path, size, Space::Sparse).map_err(|error| Failure::failed(error.to_string()))?;
+            let made = DriveFile::create(&place.path, size, Space::Sparse);
+            made.map_err(|error| Failure::new(Kind::from(error.fault), error.to_string()))?;
         }
         match pool.attach(&place) {
             Ok(index) => Ok((index, new && size.is_some())),
@@ -270,14 +273,57 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     let act = async {
         let here = DrivePlace { path: call.path.clone(), enclosure: None };
         refuse_of_other_pool(node, &call.path).await?;
+        refuse_too_small(node, &call).await?;
         let (index, _) = attach(node, here, None).await?;
         let done = node.pool.command(Command::OnlineDrive { drive: call.drive, index }).await;
-        if done.is_err() && !is_back(node, call.drive, &call.path).await {
-            node.pool.detach(index);
+        let Err(error) = done else { return Ok::<_, Failure>(()) };
+        if is_back(node, call.drive, &call.path).await {
+            return Err(error.into());
         }
-        Ok::<_, Failure>(done?)
+        let why = unused_note(node, &call.path).await;
+        node.pool.detach(index);
+        Err(why.map_or_else(|| error.into(), |why| untaken(&call, &why)))
     };
-    node.audited(actor, Online::NAME, &place, act).await?.map(drop)
+    node.audited(actor, Online::NAME, &place, act).await?
+}
+
+/// A drive that the pool rejects once it is attached would stand as rejected until the next start.
+async fn refuse_too_small(node: &Node, call: &Online) -> Outcome<()> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(()) };
+    let Some(known) = status.drives.iter().find(|drive| drive.index == call.drive) else { return Ok(()) };
+    let path = call.path.clone();
+    match blocking(move || Ok(size_of(&path))).await? {
+        Some(size) if size < known.size => Err(untaken(call, &format!("it has {size}, the pool needs {}", known.size))),
+        _ => Ok(()),
+    }
+}
+
+/// None: it is neither a file nor a device, or cannot be looked at.
+fn size_of(path: &Path) -> Option<Bytes> {
+    let about = std::fs::metadata(path).ok()?;
+    match about.is_file() {
+        true => Some(Bytes(about.len())),
+        false if !about.file_type().is_block_device() => None,
+        false => std::fs::File::open(path).and_then(|device| stele_media::system::device_size(&device)).ok().map(Bytes),
+    }
+}
+
+/// What the pool says of a drive at this path that it does not use.
+async fn unused_note(node: &Node, path: &Path) -> Option<String> {
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return None };
+    let mut unused = status.drives.into_iter().filter(|drive| !drive.is_member() && !drive.is_in_part());
+    let here = unused.find(|drive| Path::new(&drive.name) == path)?;
+    Some(here.note).filter(|note| !note.is_empty())
+}
+
+/// The pool does not take a drive back, and says why of the drive at the path.
+fn untaken(call: &Online, why: &str) -> Failure {
+    let (drive, path) = (call.drive, call.path.display());
+    let next = match is_too_small(why) {
+        true => SIZE_NEXT.to_owned(),
+        false => format!("name the right path, or put another drive in its place: `stele pool replace {drive} PATH`"),
+    };
+    Failure::new(Kind::Refused, format!("{path} is not taken as drive {drive}: {why}")).next(next)
 }
 
 /// Whether the pool may have data on the drive; then it stays attached. The pool detaches a drive

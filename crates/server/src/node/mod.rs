@@ -9,6 +9,7 @@ pub mod block;
 mod certificates;
 pub mod create;
 pub mod data_directory;
+pub mod drive_paths;
 pub mod first_start;
 pub mod growth;
 mod guard;
@@ -105,6 +106,7 @@ pub struct Node {
     pub running: std::sync::OnceLock<RunningInterfaces>,
     pub smart: smart::Smart,
     pub beneath: beneath::Beneath,
+    pub drive_paths: drive_paths::DrivePaths,
     pub data_directory: data_directory::DataDirectory,
     pub identities: identify::Identities,
     pub washing: washing::Washing,
@@ -146,6 +148,8 @@ fn unopened(error: ArrayError, places: &[DrivePlace]) -> Failure {
     let paths = places.iter().map(|place| place.path.clone());
     match error {
         ArrayError::Degraded(_) => Failure::from(error).or_next(beneath::next_of_too_few(&beneath::look(paths))),
+        ArrayError::Refused(text) if text.contains("Permission denied") => Failure::from(ArrayError::Refused(text))
+            .or_next("run this as the user that the server runs as, whose drives they are"),
         error => error.into(),
     }
 }
@@ -196,6 +200,7 @@ impl Node {
             running: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             beneath: beneath::Beneath::default(),
+            drive_paths: drive_paths::DrivePaths::default(),
             data_directory: data_directory::DataDirectory::of(&site.dir),
             identities: identify::Identities::default(),
             washing: washing::Washing::default(),

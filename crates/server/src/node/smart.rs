@@ -155,17 +155,21 @@ fn ask(path: &Path) -> std::io::Result<Answer> {
         .stderr(Stdio::null())
         .spawn()?;
     let output = child.stdout.take();
-    let reader = std::thread::spawn(move || {
+    let reader = std::thread::Builder::new().name("stele-smart".into()).spawn(move || {
         let mut text = Vec::new();
         let read = output.map(|output| output.take(ANSWER_MAX).read_to_end(&mut text));
         read.and_then(Result::ok).map(|_| text)
     });
+    let reader = reader.inspect_err(|_| {
+        // Without a reader it may wait for one for ever.
+        let _ = child.kill().and_then(|()| child.wait());
+    })?;
     let begun = Instant::now();
     while child.try_wait()?.is_none() {
         if begun.elapsed() > PATIENCE {
             let _ = child.kill();
             // Otherwise it would stay as a zombie.
-            std::thread::spawn(move || child.wait());
+            let _ = std::thread::Builder::new().name("stele-smart".into()).spawn(move || child.wait());
             return Ok(Answer::Nothing);
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -79,6 +79,7 @@ pub fn of_node(node: &Node, status: &StatusView, incomplete: &[Incomplete]) -> V
         standing.extend(node.recurring.list(Instant::now()).into_iter().map(told));
     }
     standing.extend(status.drives.iter().filter_map(of_smart));
+    standing.extend(status.drives.iter().filter_map(|drive| node.drive_paths.standing(drive)));
     standing.extend(node.beneath.list().iter().filter_map(of_file_system));
     standing.extend(node.data_directory.standing());
     let catalog = node.catalog_status();

@@ -1,5 +1,8 @@
 //! Ends a server in bounded time, even if drives no longer answer.
 //!
+//! A server ends by itself where a thread of the pool died: one that stays would answer every
+//! request with an error, and look well to its service manager.
+//!
 //! All acknowledged data is durable before, so a server may end at any moment. Closing only spares
 //! the next start the replay of the log, and therefore gets a limited time.
 
@@ -15,6 +18,25 @@ use crate::node::Node;
 pub const GRACE: Duration = Duration::from_secs(10);
 /// Interval between checks whether the node is still in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Interval between looks whether the pool's threads work.
+const POOL_EVERY: Duration = Duration::from_secs(1);
+
+/// Returns when a thread of the pool has died. The process should then end: it can serve nothing,
+/// and the next start replays the log. A service manager starts a process again that has ended.
+pub async fn pool_died(node: &Node) -> Failure {
+    while !node.pool.is_stopped() {
+        sleep(POOL_EVERY).await;
+    }
+    Failure::failed(
+        "a thread of the pool has died, and nothing can be served: the lines above say of what; everything that was \
+         acknowledged is durable",
+    )
+    .next(
+        "start again: the log is replayed. If memory could not be had, raise `ulimit -v` or [memory] first; if it \
+         happens again, report the lines above",
+    )
+}
 
 /// Closes the node as soon as it is no longer in use. Returns `Stuck` if that takes longer than the
 /// grace time; the process should then end without a further wait.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use stele_archive::{Archive, SignedHead};
+use stele_ground::counted;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -161,7 +162,7 @@ impl HeadPlaces {
             }
             Err(Unsigned::Silent(why)) => {
                 tracing::warn!("the audit head was not countersigned: {why}");
-                let told = |minutes| format!("heads had no countersignature for {minutes} minutes: {why}");
+                let told = |time| format!("heads had no countersignature for {time}: {why}");
                 self.countersignatures.note(every, now, told).into_iter().collect()
             }
             Err(Unsigned::Refused(why)) => {
@@ -191,7 +192,7 @@ impl HeadPlaces {
             }
             Some(Err(reason)) => {
                 tracing::warn!("the audit head was not stamped: {reason}");
-                let says = |minutes| format!("heads had no time stamp for {minutes} minutes: {reason}");
+                let says = |time| format!("heads had no time stamp for {time}: {reason}");
                 told.extend(self.stamps.note(every, now, says));
             }
             None => {}
@@ -201,6 +202,14 @@ impl HeadPlaces {
             told.extend(join_all(kept).await.into_iter().flatten());
         }
         told
+    }
+}
+
+/// How long something lasts: minutes, or seconds where `heads_every` is so short.
+fn in_words(lasts: Duration) -> String {
+    match lasts.as_secs() {
+        seconds @ 0..120 => counted(seconds, "second"),
+        seconds => counted(seconds / 60, "minute"),
     }
 }
 
@@ -225,13 +234,13 @@ impl Lack {
     }
 
     /// Notes a failure. Once two turns have passed since the first one, the alarm stands, with
-    /// `told` of the minutes since then. Returns it when it begins.
-    fn note(&mut self, every: Duration, now: Instant, told: impl FnOnce(u64) -> String) -> Option<String> {
+    /// `told` of the time since then. Returns it when it begins.
+    fn note(&mut self, every: Duration, now: Instant, told: impl FnOnce(String) -> String) -> Option<String> {
         let lasts = now.duration_since(*self.since.get_or_insert(now));
         if lasts < every.saturating_mul(TURNS_MISSED) {
             return None;
         }
-        let message = told(lasts.as_secs() / 60);
+        let message = told(in_words(lasts));
         self.told.replace(message.clone()).is_none().then_some(message)
     }
 
@@ -264,7 +273,7 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the audit head was not exported: {reason}");
-        let told = |minutes| format!("a place for signed heads took none for {minutes} minutes: {reason}");
+        let told = |time| format!("a place for signed heads took none for {time}: {reason}");
         self.heads.note(every, now, told)
     }
 
@@ -288,8 +297,7 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the countersigned head was not kept: {reason}");
-        let told =
-            |minutes| format!("a place for signed heads took no countersigned one for {minutes} minutes: {reason}");
+        let told = |time| format!("a place for signed heads took no countersigned one for {time}: {reason}");
         self.countersignatures.note(every, now, told)
     }
 
@@ -306,7 +314,7 @@ impl HeadPlace {
             return None;
         };
         tracing::warn!("the time stamp of the audit head was not kept: {reason}");
-        let told = |minutes| format!("a place for signed heads took no time stamp for {minutes} minutes: {reason}");
+        let told = |time| format!("a place for signed heads took no time stamp for {time}: {reason}");
         self.stamps.note(every, now, told)
     }
 }

@@ -19,7 +19,7 @@ mod notifications;
 pub mod notify;
 pub mod open_files;
 pub mod s3;
-mod seldom;
+pub(crate) mod seldom;
 pub mod services;
 mod smb;
 pub mod snapshot;

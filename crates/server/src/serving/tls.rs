@@ -14,6 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::files::{replace, replace_private};
+use crate::whole::{self, TEXT_MAX};
 
 /// A certificate chain and its key, in PEM.
 pub struct TlsFiles {
@@ -43,8 +44,8 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
 
 /// The certificates of a PEM file, one at least; or why there are none.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
+    let bytes = whole::read(path, TEXT_MAX).map_err(|error| error.to_string())?;
+    match CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>() {
         Ok(chain) if chain.is_empty() => Err("it has no certificate in PEM".into()),
         Ok(chain) => Ok(chain),
         Err(error) => Err(unread(&error)),
@@ -53,8 +54,9 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 
 /// The private key of a PEM file; or why there is none.
 pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
-        _ if is_encrypted(path) => "its private key has a passphrase, which the server cannot ask for; \
+    let bytes = whole::read(path, TEXT_MAX).map_err(|error| error.to_string())?;
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+        _ if is_encrypted(&bytes) => "its private key has a passphrase, which the server cannot ask for; \
              openssl pkey -in FILE -out NEW writes it without one"
             .into(),
         PemError::NoItemsFound => "it has no private key in PEM".into(),
@@ -63,8 +65,7 @@ pub fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
 }
 
 /// Whether the key of a PEM file takes a passphrase, in PKCS #8 or in the older form.
-fn is_encrypted(path: &Path) -> bool {
-    let text = fs::read(path).unwrap_or_default();
+fn is_encrypted(text: &[u8]) -> bool {
     let has = |words: &[u8]| text.windows(words.len()).any(|window| window == words);
     has(b"BEGIN ENCRYPTED PRIVATE KEY") || has(b"Proc-Type: 4,ENCRYPTED")
 }

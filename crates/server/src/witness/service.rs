@@ -1,36 +1,46 @@
 //! The witness's side of HTTP: one request, a [`Submission`], and one [`Answer`].
 //!
-//! Bounded: connections, those of one host, the time of a head and of a body, and the bytes of a
-//! body. Requests are answered one after the other, so that two heads of a store never race.
+//! Bounded: connections, those of one host, the life of a connection, the time of a head and of a
+//! body, the bytes of a body, and the lines in the log. Anyone who holds an old head can send it
+//! without end. Requests are answered one after the other, so that two heads of a store never race.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use axum::response::{IntoResponse, Response};
 use hyper::{Method, Request, StatusCode, body::Incoming};
-use stele_archive::{SignedHead, check_head};
+use stele_archive::check_head;
 use stele_ground::Shown;
 use stele_ground::calendar::moment;
 use stele_object::host_of;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::journal::Journal;
 use super::{Answer, Countersigned, Submission, Verdict, is_store, judge};
 use crate::failure::Outcome;
 use crate::serving::http::{Place, Places, accept_each, body, converse};
+use crate::serving::seldom::Seldom;
+
+static UNKEPT: Seldom = Seldom::new(TOLD_MAX);
 
 /// The path of all requests.
 pub const PATH: &str = "/witness";
 /// Bytes of a request: a head and a proof have about 5000.
 const BODY_MAX: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Life of a connection. A store asks twice in a turn, and connects anew in the next one.
+const LIFE_MAX: Duration = Duration::from_secs(60);
 const CONNECTIONS_MAX: usize = 256;
 const CONNECTIONS_OF_ONE: usize = 16;
+/// Lines of the log about refused heads of one store, and about what cannot be kept, in a minute.
+const TOLD_MAX: u32 = 5;
 /// Stores that one witness serves.
 const STORES_MAX: usize = 1000;
 
@@ -41,13 +51,22 @@ pub struct WitnessService {
     public: [u8; 32],
     stores: Vec<[u8; 32]>,
     journals: BTreeMap<String, Journal>,
+    /// Of each store: those of one do not hide those of another.
+    refusals: BTreeMap<String, Seldom>,
 }
 
 impl WitnessService {
     pub fn new(dir: &Path, key: Ed25519KeyPair, stores: Vec<[u8; 32]>) -> WitnessService {
         let mut public = [0; 32];
         public.copy_from_slice(key.public_key().as_ref());
-        WitnessService { dir: dir.to_owned(), key, public, stores, journals: BTreeMap::new() }
+        WitnessService {
+            dir: dir.to_owned(),
+            key,
+            public,
+            stores,
+            journals: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+        }
     }
 
     /// Opens what was signed before: a file that was changed stops the start.
@@ -100,27 +119,36 @@ impl WitnessService {
                 Answer { countersigned: Some(made), refused: None }
             }
             Verdict::Signed => Answer { countersigned: journal.last().cloned(), refused: None },
-            Verdict::Behind(records) => refuse(
-                journal,
-                &head,
-                format!(
+            Verdict::Behind(records) => {
+                let why = format!(
                     "this witness has signed {records} records of that store, and the head has {}: the store was set back, or \
                  the head is old",
                     head.records
-                ),
-            ),
+                );
+                self.refuse(&head.store, why)
+            }
             Verdict::Fork(why) => {
                 let why = format!("the head of {} records contradicts the last one: {why}", head.records);
                 journal.keep_fork(&time, &why, &head)?;
-                refuse(journal, &head, why)
+                self.refuse(&head.store, why)
             }
         }))
     }
-}
 
-fn refuse(journal: &Journal, head: &SignedHead, why: String) -> Answer {
-    tracing::error!("store {}: {why}; nothing was signed", Shown(&head.store));
-    Answer { countersigned: journal.last().cloned(), refused: Some(why) }
+    fn refuse(&mut self, store: &str, why: String) -> Answer {
+        if let Some(line) = self.refusal(store, &why, Instant::now()) {
+            tracing::error!("{line}");
+        }
+        Answer { countersigned: self.journals.get(store).and_then(Journal::last).cloned(), refused: Some(why) }
+    }
+
+    /// The line of the log about a refused head, if it is time for one.
+    pub(super) fn refusal(&mut self, store: &str, why: &str, now: Instant) -> Option<String> {
+        let refusals = self.refusals.entry(store.to_owned()).or_insert(const { Seldom::new(TOLD_MAX) });
+        let (true, untold) = refusals.count(now) else { return None };
+        let more = if untold > 0 { format!("; {untold} more heads were refused since") } else { String::new() };
+        Some(format!("store {}: {why}; nothing was signed{more}", Shown(store)))
+    }
 }
 
 /// A place for a connection. None: its host has as many as one may have, or all together do.
@@ -135,11 +163,23 @@ pub async fn serve(listener: TcpListener, witness: WitnessService, stopping: wat
         let place = enter(&places, peer.ip())?;
         let (witness, stopping) = (Arc::clone(&witness), stopping.clone());
         Some(async move {
-            converse(stream, PATIENCE, |request| respond(Arc::clone(&witness), request), stopping).await;
+            attend(stream, witness, stopping, LIFE_MAX).await;
             drop(place);
         })
     };
     accept_each(async move || listener.accept().await, serve, stopping.clone()).await;
+}
+
+/// Serves one connection to its end. What was signed is kept before it is sent, so one whose life
+/// is over loses nothing but its answer, which the store asks for again.
+pub(super) async fn attend<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    witness: Arc<Mutex<WitnessService>>,
+    stopping: watch::Receiver<bool>,
+    life: Duration,
+) {
+    let answer = |request| respond(Arc::clone(&witness), request);
+    let _ = timeout(life, converse(stream, PATIENCE, answer, stopping)).await;
 }
 
 async fn respond(witness: Arc<Mutex<WitnessService>>, request: Request<Incoming>) -> Response {
@@ -161,7 +201,9 @@ async fn respond(witness: Arc<Mutex<WitnessService>>, request: Request<Incoming>
         Ok(Ok(Some(answer))) => axum::Json(answer).into_response(),
         Ok(Ok(None)) => (StatusCode::FORBIDDEN, "no store that this witness knows signed the head\n").into_response(),
         Ok(Err(failure)) => {
-            tracing::error!("nothing was signed: {}", failure.error);
+            if let (true, untold) = UNKEPT.count(Instant::now()) {
+                tracing::error!("nothing was signed: {}; {untold} times more before", failure.error);
+            }
             (StatusCode::INTERNAL_SERVER_ERROR, "the witness cannot keep what it signs\n").into_response()
         }
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the witness broke off\n").into_response(),

@@ -140,3 +140,41 @@ fn the_addresses_of_one_host_share_its_connections() {
     assert!(held.iter().all(Option::is_some));
     assert!(enter("2001:db8::ffff").is_none() && enter("2001:db8:0:1::1").is_some());
 }
+
+/// Anyone who holds an old head could fill the disk of the witness with its log.
+#[test]
+fn refused_heads_are_few_lines_a_minute_for_each_store() {
+    let home = Home::new("told");
+    let mut witness = home.witness(&[]);
+    let begun = std::time::Instant::now();
+    let minute = crate::serving::seldom::TOLD_WITHIN;
+    let mut told = |store: &str, after| witness.refusal(store, "the head is old", begun + after);
+    let lines: Vec<String> = (0..1000).filter_map(|turn| told("one", minute * turn / 1001)).collect();
+    assert_eq!(lines.len(), 5, "{lines:?}");
+    assert!(told("two", minute / 2).is_some(), "another store has lines of its own");
+    let next = told("one", minute).expect("a line of the next minute");
+    assert!(next.contains("995 more heads were refused"), "{next}");
+}
+
+/// A connection that asked on and on kept its place for ever.
+#[tokio::test]
+async fn a_connection_to_a_witness_ends_though_it_asks_on() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let home = Home::new("life");
+    let witness = std::sync::Arc::new(std::sync::Mutex::new(home.witness(&[])));
+    let (mut near, far) = tokio::io::duplex(64 << 10);
+    let stopping = tokio::sync::watch::Sender::new(false);
+    let life = std::time::Duration::from_millis(200);
+    let served = tokio::spawn(service::attend(far, witness, stopping.subscribe(), life));
+    let mut answers = 0;
+    // Each request comes well within the time for one.
+    while near.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.is_ok() {
+        let mut answer = [0; 4096];
+        if !matches!(near.read(&mut answer).await, Ok(1..)) {
+            break;
+        }
+        answers += 1;
+    }
+    served.await.unwrap();
+    assert!(answers > 0, "it was served before");
+}

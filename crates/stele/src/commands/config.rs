@@ -24,7 +24,7 @@ use crate::cli::config::ConfigCommand;
 use crate::commands::master_key::refuse_standard_output;
 use crate::commands::print_json;
 use stele_ground::calendar::moment;
-use stele_ground::counted;
+use stele_ground::{Bytes, counted};
 use stele_server::api::archive::MasterKeyExportCall;
 use stele_server::config::{Config, Site};
 use stele_server::connection::Connection;
@@ -32,6 +32,7 @@ use stele_server::drives::DriveArgument;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files::{self, Draft};
 use stele_server::node::heads;
+use stele_server::whole;
 
 const FORMAT: &str = "stele-config-1";
 /// What every format begins with, before its number.
@@ -41,7 +42,7 @@ const PHRASE_MIN: usize = 12;
 /// The most that an export writes.
 const FILE_MAX: usize = 256 << 20;
 /// The most that an import reads: earlier versions exported all heads.
-const READ_MAX: u64 = 1 << 30;
+const READ_MAX: Bytes = Bytes(1 << 30);
 /// Heads of a place that are exported, the newest ones. A rolled-back pool is behind the newest.
 const HEADS_KEPT: usize = 1000;
 /// More than the master key and the seal take.
@@ -92,7 +93,7 @@ pub async fn run(site: &Site, json: bool, command: ConfigCommand) -> Outcome<()>
 
 /// Reads a passphrase. A line break at its end does not count.
 fn passphrase(path: &Path) -> Outcome<String> {
-    let text = fs::read_to_string(path).map_err(|error| io_failure("read the passphrase in", path, &error))?;
+    let text = whole::read_text(path).map_err(|error| io_failure("read the passphrase in", path, &error))?;
     let phrase = text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').to_owned();
     if phrase.chars().count() < PHRASE_MIN {
         let message = format!("the passphrase in {} has fewer than {PHRASE_MIN} characters", path.display());
@@ -181,11 +182,11 @@ impl Gathered {
 
 fn gather(site: &Site) -> Outcome<Gathered> {
     let path = &site.config_path;
-    let text = fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let text = whole::read_text(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let config = Config::read(path)?;
     let (mut outside, mut open, mut secret) = (Vec::new(), Vec::new(), Vec::new());
     let mut keep = |path: &Path, into: &mut Vec<Kept>| -> Outcome<()> {
-        let bytes = match fs::read(path) {
+        let bytes = match whole::read(path, Bytes(FILE_MAX as u64)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(io_failure("read", path, &error)),
@@ -281,11 +282,7 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
     stele_server::node::own(site)?;
     let phrase = passphrase(passphrase_file)?;
     let read = |error: &std::io::Error| io_failure("read the backup", file, error);
-    let length = fs::metadata(file).map_err(|error| read(&error))?.len();
-    if length > READ_MAX {
-        return Err(Failure::usage(format!("{} is no backup of a configuration: it is too long", file.display())));
-    }
-    let bytes = fs::read(file).map_err(|error| read(&error))?;
+    let bytes = whole::read(file, READ_MAX).map_err(|error| read(&error))?;
     let backup = understood(file, &bytes)?;
     let secrets = backup.sealed.open(&phrase, &to_json(&backup.open)?)?;
     let secrets: Secrets = serde_json::from_slice(&secrets)
@@ -312,8 +309,10 @@ fn import(site: &Site, json: bool, file: &Path, passphrase_file: &Path, drives: 
     }
     // Check everything before writing anything.
     let replaces = Config::read(&site.config_path).is_ok_and(|config| config.pool.drives.is_empty());
-    let taken = |(path, bytes): &&(PathBuf, Vec<u8>)| path.exists() && fs::read(path).ok().as_ref() != Some(bytes);
-    let known = fs::read_to_string(&site.config_path).is_ok_and(|known| known == text);
+    let taken = |(path, bytes): &&(PathBuf, Vec<u8>)| {
+        path.exists() && whole::read(path, Bytes(bytes.len() as u64)).ok().as_ref() != Some(bytes)
+    };
+    let known = whole::read_text(&site.config_path).is_ok_and(|known| known == text);
     if let Some(path) = new.iter().find(taken).map(|(path, _)| path).or(match site.config_path.exists() {
         true if !replaces && !known => Some(&site.config_path),
         _ => None,

@@ -10,6 +10,7 @@ use stele_server::api::export::{self as calls, ExportView};
 use stele_server::config::Site;
 use stele_server::connection::Connection;
 use stele_server::failure::{Failure, Outcome, io_failure};
+use stele_server::whole;
 
 use crate::cli::export::{Export, ExportSet, VolumeExport};
 use crate::commands::print_json;
@@ -49,7 +50,7 @@ pub async fn add(connection: &Connection, json: bool, add: VolumeExport) -> Outc
 /// Reads a user with a secret from a file; a newline at its end does not count.
 fn credentials(user: Option<String>, file: Option<PathBuf>) -> Outcome<Option<Credentials>> {
     let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
-    let text = std::fs::read_to_string(&file).map_err(|error| match error.kind() {
+    let text = whole::read_text(&file).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => {
             Failure::usage(format!("{} holds no text", file.display())).next("a CHAP secret is one line of text")
         }

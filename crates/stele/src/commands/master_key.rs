@@ -8,6 +8,7 @@ use stele_server::config::Site;
 use stele_server::connection::read_officer;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files::Draft;
+use stele_server::whole;
 
 use crate::cli::master_key::MasterKeyCommand;
 use crate::commands::approve::asked;
@@ -54,7 +55,7 @@ pub fn refuse_standard_output(to: &Path, secret: &str) -> Outcome<()> {
 }
 
 async fn verify(site: &Site, json: bool, file: &Path) -> Outcome<()> {
-    let text = std::fs::read_to_string(file).map_err(|error| io_failure("read the exported key", file, &error))?;
+    let text = whole::read_text(file).map_err(|error| io_failure("read the exported key", file, &error))?;
     let found = ask(site, calls::MasterKeyVerifyCall { key: of_file(file, &text)?.to_owned() }).await?;
     if json {
         print_json(&found)?;

@@ -473,11 +473,19 @@ fn name_drive(
             let file = site.config_path.display();
             Err(Failure::failed(format!("{file} cannot be changed to name {entry}, and nothing was done")).next(next))
         }
-        Err(failure) => {
-            let error = format!("{}, and nothing was done", failure.error);
-            Err(Failure { error, next, ..failure })
-        }
+        Err(failure) => Err(undone(failure, &next)),
     }
+}
+
+/// The configuration could not be written. What keeps the command from writing it mostly keeps an
+/// editor too, as a full disk does: only a failure without a next step of its own gets this one.
+fn undone(failure: Failure, by_hand: &str) -> Failure {
+    let error = format!("{}, and nothing was done", failure.error);
+    let next = match failure.next.is_empty() {
+        true => by_hand.to_owned(),
+        false => format!("{}; then repeat the command", failure.next),
+    };
+    Failure { error, next, ..failure }
 }
 
 /// Changes the enclosure of a drive in the pool's labels, which decide, and in the configuration.

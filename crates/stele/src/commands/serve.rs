@@ -399,8 +399,13 @@ async fn serve_node(
     notify::tell("READY=1");
     // The operator has seen the key now.
     owed.map(FirstStart::finish).transpose()?;
-    signals.next().await;
-    notify::tell("STOPPING=1");
+    tokio::select! {
+        () = signals.next() => notify::tell("STOPPING=1"),
+        died = ending::pool_died(node) => {
+            services.leave().await;
+            return Err(died);
+        }
+    }
     tokio::select! {
         () = services.stop() => {}
         () = signals.asked() => tracing::warn!("told to stop twice: requests under way and what a stop puts in order are left"),

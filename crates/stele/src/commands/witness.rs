@@ -8,6 +8,7 @@ use stele_server::evidence::public_key;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files;
 use stele_server::serving::s3::listen;
+use stele_server::whole;
 use stele_server::witness::service::{WitnessService, serve};
 use stele_server::witness::{hex, is_store, unhex};
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,7 +61,7 @@ fn key_in(home: &Path) -> Outcome<Ed25519KeyPair> {
     let path = home.join("witness.key");
     let next = "bring it back from a copy, or begin with a new directory";
     let wrong = || Failure::new(Kind::Damaged, format!("{} holds no key", path.display())).next(next);
-    match std::fs::read_to_string(&path) {
+    match whole::read_text(&path) {
         Ok(text) => {
             let seed = unhex(text.trim()).ok_or_else(wrong)?;
             Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| wrong())

@@ -1,11 +1,11 @@
-//! Which blocks of the key table cannot be read now.
+//! Reading the key table, also while blocks of it cannot be read.
 
 use std::collections::BTreeSet;
 
 use futures_util::StreamExt;
 use stele_media::MediaFault;
 
-use super::{FIRST, KeyTable};
+use super::{Entry, FIRST, KeyTable};
 use crate::model::error::Result;
 use crate::space::BLOCK;
 
@@ -13,6 +13,23 @@ use crate::space::BLOCK;
 const LOOKING: usize = 32;
 
 impl KeyTable {
+    /// The entry in a slot. The pool refuses to read a block while it does not know what became of
+    /// a write to it, as after its log has stopped. No entry of an acknowledged object was changed
+    /// by that write, so the block's content in memory has it. Damage is told as such.
+    pub async fn read(&self, slot: u64) -> Result<Option<Entry>> {
+        let (block, inside) = self.block(slot)?;
+        match self.volume.read(block, BLOCK as usize).await {
+            Ok(bytes) => Ok(Entry::decode(&bytes[inside..])),
+            Err(error) if error.fault == MediaFault::Damaged => Err(error.into()),
+            Err(error) => {
+                let mut state = self.state();
+                let known = state.remembered.get(&block);
+                let known = known.or_else(|| state.former.get(&block)).ok_or(error)?;
+                Ok(Entry::decode(&known[inside..]))
+            }
+        }
+    }
+
     /// Hands out the slots of blocks that can be read again.
     pub async fn look_again(&self) -> Result<()> {
         let bad: Vec<u64> = self.state().bad.iter().copied().collect();

@@ -27,12 +27,13 @@ use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
+use crate::runtime::sync::join_all;
 use crate::space::layout::{Row, RowKind};
 
 /// Requests that wait for a drive that leaves, from which on the others compute what it holds.
 const OWN_READS: usize = 2;
 /// Slots that are looked at before other tasks have their turn.
-const SLOTS_OF_A_TURN: u32 = 256;
+const SLOTS_OF_A_TURN: usize = 256;
 
 impl Engine {
     /// Whether the member's strips leave its drive by themselves. False where they lie in two cells
@@ -136,12 +137,7 @@ impl Engine {
         if self.io.is_disabled(Mutation::StaleBits) {
             return Ok(());
         }
-        for index in 0..self.look(|core| core.space.slots(row)) {
-            if index % SLOTS_OF_A_TURN == SLOTS_OF_A_TURN - 1 {
-                // Where the table is in memory, none of this waits for anything.
-                self.io.sleep(Duration(1)).await;
-            }
-            let slot = SlotId { row, index };
+        for slot in self.with_exceptions(row, member).await? {
             let Some(shape) = self.row_shape(slot) else { return Ok(()) };
             let head = self.slot_head(&shape, slot).await?;
             if head.is_free() || head.exceptions >> member & 1 == 0 {
@@ -160,5 +156,33 @@ impl Engine {
             self.append(&home, &pages, &mut room);
         }
         Ok(())
+    }
+
+    /// Slots of the row whose entries say that the member's strip is in its replacement.
+    async fn with_exceptions(&self, row: RowId, member: usize) -> Result<Vec<SlotId>, ArrayError> {
+        let slots: Vec<SlotId> =
+            (0..self.look(|core| core.space.slots(row))).map(|index| SlotId { row, index }).collect();
+        let mut found = Vec::new();
+        for turn in slots.chunks(SLOTS_OF_A_TURN) {
+            let Some(shape) = turn.first().and_then(|slot| self.row_shape(*slot)) else { break };
+            // Pages that are not in memory are read side by side, unless the first fails.
+            let page = |slot: &SlotId| Engine::slot_page_id(&shape, *slot).0;
+            let mut pages = turn.chunk_by(|one, next| page(one) == page(next)).filter_map(|slots| slots.first());
+            if let Some(first) = pages.next() {
+                self.slot_head(&shape, *first).await?;
+            }
+            for read in join_all(pages.map(|slot| self.slot_head(&shape, *slot))).await {
+                read?;
+            }
+            for slot in turn {
+                let head = self.slot_head(&shape, *slot).await?;
+                if !head.is_free() && head.exceptions >> member & 1 == 1 {
+                    found.push(*slot);
+                }
+            }
+            // Where the table is in memory, none of this waits for anything.
+            self.io.sleep(Duration(1)).await;
+        }
+        Ok(found)
     }
 }

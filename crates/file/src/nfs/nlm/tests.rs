@@ -206,3 +206,25 @@ async fn a_lock_under_way_does_not_outlive_its_cancellation() {
     }
     assert_eq!(server.pending.count(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_under_way_does_not_outlive_its_share() {
+    let options = Options { grace: Duration::ZERO, ..Options::default() };
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let mut client = Client::new(&server);
+    let root = client.mount().await;
+    let file = client.create(&root, "a").await;
+    let gate = server.exports().get(testing::SHARE).unwrap().files.clone();
+    gate.access_waits.store(true, std::sync::atomic::Ordering::Relaxed);
+    let take = lock(&[true, true], &file, 1, 0, 10).u32(0).u32(1);
+    let waiting = client.send(Program::Lock, LOCK, &take.0).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.remove(testing::SHARE));
+    gate.passes.add_permits(1);
+    let mut results = crate::nfs::rpc::results(client.receive().await, waiting).unwrap();
+    results.opaque(9).unwrap();
+    assert_eq!(results.u32(), Ok(STALE_HANDLE));
+    assert_eq!(server.locks.count(), 0);
+}

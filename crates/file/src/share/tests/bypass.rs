@@ -178,3 +178,24 @@ async fn a_committed_file_whose_version_cannot_be_read_back_is_tried_again() {
     assert_eq!(used(&share), 0);
     assert!(read(&share, inode).await == data);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_archive_makes_no_other_version_of_a_file() {
+    let stage = off(8);
+    let share = stage.share().await;
+    let data = content(1, 300_000);
+    let inode = file(&share, "a", &data).await;
+    share.archive_now(inode).await.expect("it is archived");
+    let version = share.state(inode).expect("its state").version;
+    stage.data.refuse_reads(Some(MediaFault::Retry));
+    for _ in 0..3 {
+        share.room_round().await.expect("a round");
+    }
+    let status = share.status().expect("status");
+    assert!(status.cache_used >= 300_000, "it cannot be read back");
+    assert_eq!((status.open, status.refused_path), (0, None));
+    stage.data.refuse_reads(None);
+    share.room_round().await.expect("a round");
+    assert_eq!((used(&share), share.state(inode).expect("its state").version), (0, version));
+    assert!(read(&share, inode).await == data);
+}

@@ -1,6 +1,9 @@
 //! Legal holds: a file keeps its names while any version of it is held.
 
-use stele_archive::{Access, Caller as Client, ShareObjects, VersionId, VersionName};
+use stele_archive::{
+    Access, Caller as Client, Grant, Protection, Retention, RetentionMode, Rights, Role, ShareObjects, VersionId,
+    VersionName,
+};
 
 use super::objects::View;
 use super::stage::{NAME, Stage, content, file, settle, write};
@@ -204,4 +207,84 @@ async fn a_hold_that_locates_a_file_waits_for_no_other_name() {
     view.share.remove(&Caller::ROOT, view.share.root(), b"other", Removal::File).await.expect("another file goes");
     drop(located);
     view.share.remove(&Caller::ROOT, view.share.root(), b"k", Removal::File).await.expect("nothing is held");
+}
+
+/// Rights below a prefix.
+fn below(prefix: &str, access: &[Access]) -> Rights {
+    let grant = Grant { bucket: Some(NAME.into()), prefix: prefix.into(), access: access.iter().copied().collect() };
+    Rights { roles: [Role::User].into(), grants: vec![grant], bypass_governance: false }
+}
+
+/// A new key that may read and retain below `mine/`, and its caller. And the administrator's.
+async fn limited(view: &mut View) -> (String, Client) {
+    let (archive, admin) = (view.stage.archive().await, view.client.clone());
+    let rights = below("mine/", &[Access::Read, Access::Retain]);
+    let key = archive.create_access_key(&admin, "limited", rights).await.expect("a key").id;
+    view.client = archive.credentials(&key).await.expect("the key is valid").caller;
+    (key, admin)
+}
+
+/// A share of level `basic`, where a caller who may retain shortens GOVERNANCE.
+async fn basic(seed: u64) -> View {
+    let mut stage = locked(seed);
+    stage.bucket.protection = Some(Protection::Basic);
+    let view = View::new(stage).await;
+    for key in ["mine/k", "other/k"] {
+        view.put(key, &content(1, 10)).await.expect("a put");
+    }
+    view
+}
+
+async fn retain(view: &View, key: &str, days: u64) -> stele_archive::Result<()> {
+    let until = view.stage.archive().await.retention_base().plus_days(days);
+    let retention = Retention { mode: RetentionMode::Governance, until };
+    view.objects.set_retention(&view.client, key, None, Some(retention), false).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_for_a_prefix_releases_what_it_held() {
+    let mut view = basic(8).await;
+    hold(&view, "other/k", None, true).await.expect("the administrator's hold");
+    let (_, admin) = limited(&mut view).await;
+    hold(&view, "mine/k", None, true).await.expect("a hold");
+    hold(&view, "mine/k", None, false).await.expect("its release");
+    retain(&view, "mine/k", 9).await.expect("a retention");
+    retain(&view, "mine/k", 3).await.expect("level `basic` lets it be shortened");
+    let denied = hold(&view, "other/k", None, false).await;
+    assert!(matches!(denied, Err(stele_archive::ArchiveError::Denied(_))), "{denied:?}");
+    view.client = admin;
+    hold(&view, "other/k", None, false).await.expect("the administrator releases it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_lost_its_right_meanwhile_releases_nothing() {
+    let ends: [(&str, Option<Rights>); 4] = [
+        ("no right to retain", Some(below("mine/", &[Access::Read]))),
+        ("another prefix", Some(below("mine/other/", &[Access::Read, Access::Retain]))),
+        ("no role", Some(Rights::default())),
+        ("revoked", None),
+    ];
+    for (how, narrow) in ends {
+        let mut view = basic(9).await;
+        let (key, admin) = limited(&mut view).await;
+        hold(&view, "mine/k", None, true).await.expect("a hold");
+        retain(&view, "mine/k", 9).await.expect("a retention");
+        let located = view.objects.locate(&view.client, Access::Retain, "mine/k", None).await.expect("the file");
+        let archive = view.stage.archive().await;
+        match narrow {
+            Some(narrow) => drop(archive.narrow_access_key(&admin, &key, narrow).await.expect("narrower")),
+            None => archive.revoke_access_key(&admin, &key).await.expect("revoked"),
+        }
+        // Both requests were judged before.
+        let released = archive.set_legal_hold(&located.caller, NAME, &located.key, None, false).await;
+        assert!(matches!(released, Err(stele_archive::ArchiveError::Denied(_))), "{how}: {released:?}");
+        let file = located.key.clone();
+        drop(located);
+        let shortened = retain(&view, "mine/k", 3).await;
+        assert!(matches!(shortened, Err(stele_archive::ArchiveError::Denied(_))), "{how}: {shortened:?}");
+        let gateway = Client::gateway("test");
+        assert!(archive.legal_hold(&gateway, NAME, &file, None).await.expect("an answer"), "{how}");
+        let kept = archive.retention(&gateway, NAME, &file, None).await.expect("a retention").until;
+        assert_eq!(kept, archive.retention_base().plus_days(9), "{how}");
+    }
 }

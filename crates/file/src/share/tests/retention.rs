@@ -270,3 +270,43 @@ async fn a_small_step_of_the_clock_makes_no_date_of_the_time_of_creation() {
     let least = stage.moment().seconds as u64 + 10 * DAY;
     assert!(until >= Timestamp::from_secs(least), "{until} in place of the default retention");
 }
+
+/// The access time that the share gave is behind the clock once that was set back.
+#[tokio::test(start_paused = true)]
+async fn a_clock_set_back_takes_no_default_retention_away() {
+    let stage = Stage::new(22).committing();
+    let share = stage.share().await;
+    // The compliance clock does not follow the system clock.
+    stage.set_ahead(DAY);
+    let inode = file(&share, "a", &content(1, 10)).await;
+    let dated = file(&share, "b", &content(2, 10)).await;
+    stage.set_back(3600);
+    let now = stage.moment().seconds;
+    set(&share, inode, mode(0o444)).await.unwrap();
+    let until = share.state(inode).unwrap().committed.expect("it is committed");
+    assert!(until >= Timestamp::from_secs(now as u64 + 10 * DAY), "{until} in place of the default retention");
+    // A date that the client names is one, also where it is before the file was made.
+    set(&share, dated, Changes { mode: Some(0o444), ..accessed(now + 60) }).await.unwrap();
+    assert_eq!(share.state(dated).unwrap().committed, Some(Timestamp::from_secs(now as u64 + 60)));
+}
+
+/// A commit that ended between the version and the file's row is made again with an earlier date.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_commit_shortens_no_retention() {
+    use stele_archive::{DefaultRetention, Period, Protection, Retention, RetentionMode};
+    let mut stage = Stage::new(23).committing();
+    stage.bucket.protection = Some(Protection::Basic);
+    let mode_of = RetentionMode::Governance;
+    stage.bucket.default_retention = Some(DefaultRetention { mode: mode_of, period: Period::Days(10) });
+    let share = stage.share().await;
+    let now = 1_800_000_000;
+    let late = Timestamp::from_secs(now + 90 * DAY);
+    let inode = file(&share, "a", &content(1, 10)).await;
+    settle(&stage, &share).await;
+    let key = share.state(inode).unwrap().key;
+    let first = Some(Retention { mode: mode_of, until: late });
+    stage.archive().await.set_retention(&gateway(), NAME, &key, None, first, false).await.unwrap();
+    set(&share, inode, Changes { mode: Some(0o444), ..accessed((now + 20 * DAY) as i64) }).await.unwrap();
+    let kept = stage.archive().await.retention(&gateway(), NAME, &key, None).await.unwrap();
+    assert_eq!((kept.until, share.state(inode).unwrap().committed), (late, Some(late)));
+}

@@ -1,12 +1,50 @@
 //! What operators are shown of the array's list of drives.
 
+use std::path::Path;
+
 use stele_array::{DriveHealth, DriveStatus, NOT_A_MEMBER};
+
+use crate::node::beneath::FileSystem;
 
 /// What the pool does about a drive while it may write nothing.
 const UNDONE: &str = "nothing is rebuilt while the pool is open for reading only";
 
 /// The next step where a drive is blank: a `pool add` that was cut off has named it.
 const BLANK_NEXT: &str = "repeat `stele pool add` with it if it is to join, or take it out of [pool] drives";
+
+/// How the kernel tells of a file system that is full.
+const NO_ROOM: &str = "No space left on device";
+
+/// Changes the next step of unwell drives that are files on a full file system: neither waiting nor
+/// returning drives helps them. Their notes tell it, or `beneath`, what the server saw last.
+pub fn ask_for_room(drives: &mut [DriveStatus], beneath: &[FileSystem]) {
+    let is_full = |name: &str| {
+        beneath.iter().any(|found| found.is_nearly_full() && found.drives.iter().any(|path| path == Path::new(name)))
+    };
+    let unwell = |drive: &&mut DriveStatus| {
+        let is_unwell = !matches!(drive.health, DriveHealth::Healthy | DriveHealth::Leaving | DriveHealth::Missing);
+        drive.index != NOT_A_MEMBER && is_unwell
+    };
+    for drive in drives.iter_mut().filter(unwell) {
+        if drive.note.contains(NO_ROOM) || is_full(&drive.name) {
+            let number = drive.index;
+            drive.next = format!(
+                "free room on the file system beneath it (`df`), then `stele drive clear {number}`; or move it \
+                 elsewhere: `stele pool replace {number} PATH`"
+            );
+        }
+    }
+}
+
+/// The next step of a drive that the pool does not use, since it is smaller than its label says.
+pub const SIZE_NEXT: &str = "bring it back in its full size: a file that was cut off from its copy, a device from its \
+                             partition or its former controller; or put another drive in its place: `stele pool replace`";
+
+/// Whether the array says that a drive is too small.
+pub fn is_too_small(note: &str) -> bool {
+    // While the pool is open, and at its opening.
+    note.contains(", the pool needs ") || note.contains(" but needs ")
+}
 
 /// The drives, each once.
 ///
@@ -24,6 +62,7 @@ pub fn shown(drives: Vec<DriveStatus>, read_only: bool) -> Vec<DriveStatus> {
             None if drive.note.starts_with("it carries no label;") => {
                 drives.push(DriveStatus { next: BLANK_NEXT.to_owned(), ..drive });
             }
+            None if is_too_small(&drive.note) => drives.push(DriveStatus { next: SIZE_NEXT.to_owned(), ..drive }),
             None => drives.push(drive),
         }
     }
@@ -106,6 +145,43 @@ mod tests {
             "{next}"
         );
         assert_eq!(given_up("/d/1 is not used: it has the label of another pool"), None);
+    }
+
+    /// It said "wait", or "return the drives that are missing", and none were.
+    #[test]
+    fn a_drive_on_a_full_file_system_is_told_to_free_room() {
+        let full = "the last write that failed: /d/0: write of 4096 bytes at 0: No space left on device (os error 28)";
+        let beneath = |free: u64| FileSystem {
+            drives: vec!["/d/0".into()],
+            size: Bytes(1000),
+            needed: Bytes(900),
+            free: Bytes(free),
+        };
+        let (away, given_up) = ("was away; being brought up to date", "given up: 10 writes failed");
+        for (health, note, free, is_told) in [
+            (DriveHealth::Stale, full, 999, true),
+            (DriveHealth::Suspect, full, 999, true),
+            (DriveHealth::Stale, away, 999, false),
+            (DriveHealth::Stale, away, 0, true),
+            (DriveHealth::Failed, given_up, 0, true),
+            (DriveHealth::Healthy, "", 0, false),
+            (DriveHealth::Missing, "", 0, false),
+        ] {
+            let mut told = [DriveStatus { next: "wait".to_owned(), ..drive(3, "/d/0", health, note) }];
+            ask_for_room(&mut told, &[beneath(free)]);
+            let next = &told[0].next;
+            let says = next.starts_with("free room") && next.contains("stele pool replace 3 PATH");
+            assert_eq!((says, next == "wait"), (is_told, !is_told), "{health:?}, {note}: {next}");
+        }
+    }
+
+    #[test]
+    fn a_drive_that_is_too_small_has_advice_of_its_own() {
+        let of =
+            |note: &str| shown(vec![drive(NOT_A_MEMBER, "/d/1", DriveHealth::Rejected, note)], false).remove(0).next;
+        assert_eq!(of("it has 150 MiB, the pool needs 160 MiB"), SIZE_NEXT);
+        assert_eq!(of("it (drive 1) has 150 MiB but needs 160 MiB; restore its size, or replace it"), SIZE_NEXT);
+        assert_eq!(of("it belongs to pool 09"), "");
     }
 
     #[test]

@@ -76,7 +76,7 @@ impl HeadBucket {
             })?,
             Some(path) => {
                 let path = site.path(path);
-                let text = std::fs::read_to_string(&path)
+                let text = crate::whole::read_text(&path)
                     .map_err(|error| io_failure("read the keys of heads_bucket in", &path, &error))?;
                 keys_in(&text, archive.heads_bucket_region.clone()).ok_or_else(|| {
                     Failure::usage(format!("[archive] heads_bucket_key: {} holds no keys", path.display())).next(

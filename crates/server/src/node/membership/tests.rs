@@ -85,6 +85,39 @@ async fn a_drive_of_another_pool_is_refused_before_it_is_attached() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// The answer had no next step.
+#[tokio::test]
+async fn a_drive_that_came_back_too_small_is_told_so() {
+    let folder = std::env::temp_dir().join(format!("stele-too-small-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let node = node(&folder);
+    let path = folder.join("d0.img");
+    let online = async || {
+        let config = Config::new(Vec::new());
+        config.write(&folder.join("stele.toml")).unwrap();
+        Online { drive: 0, path: path.clone() }.perform(&node, &Actor { uid: 0 }).await.map(drop)
+    };
+    let is_away = async || match node.pool.command(Command::Status).await {
+        Ok(Reply::Status(status)) => status.drives.iter().any(|drive| drive.index == 0 && drive.attached.is_none()),
+        _ => panic!("no status"),
+    };
+    node.pool.detach(0);
+    while !is_away().await {
+        tokio::task::yield_now().await;
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(SIZE.0 / 2).unwrap();
+    let refused = online().await.unwrap_err();
+    assert!(refused.kind == Kind::Refused && refused.error.contains("it has 32 MiB, the pool needs"), "{refused}");
+    assert!(refused.next == SIZE_NEXT && is_away().await, "{refused}");
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { panic!("no status") };
+    assert_eq!(status.drives.len(), 3, "it does not stand as rejected");
+    file.set_len(SIZE.0).unwrap();
+    online().await.unwrap();
+    node.close().await.unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn a_drive_that_another_process_holds_is_busy() {
     let busy = unattached(ArrayError::Busy("/d/1.img: is in use by process 708".into()));

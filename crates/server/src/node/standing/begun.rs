@@ -11,11 +11,12 @@ use crate::api::pool::{AlarmView, StandingView};
 use crate::node::wall_clock;
 
 /// The kinds that only stand.
-const KINDS: [&str; 15] = [
+const KINDS: [&str; 16] = [
     "audit",
     "catalog-stopped",
     "certificate",
     "data-directory",
+    "drive-path",
     "drive-smart",
     "expiration-paused",
     "file-system-low",

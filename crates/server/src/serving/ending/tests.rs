@@ -78,3 +78,22 @@ async fn a_pool_that_answers_is_closed_once_nobody_uses_it() {
     drop(user);
     closing.await.unwrap().unwrap();
 }
+
+/// Such a process stayed, answered every request with an error, and its service manager left it.
+#[tokio::test]
+async fn a_server_is_told_to_end_when_a_thread_of_its_pool_died() {
+    let node = node(&Arc::default());
+    let waiting = tokio::time::timeout(Duration::ZERO, pool_died(&node)).await;
+    assert!(waiting.is_err(), "it serves");
+    // As after a failed assertion, the thread is gone.
+    node.pool.command(stele_array::Command::Close).await.unwrap();
+    while !node.pool.is_stopped() {
+        std::thread::yield_now();
+    }
+    let failure = tokio::time::timeout(60 * SHORT, pool_died(&node)).await.expect("an end");
+    assert_eq!(failure.kind.exit_code(), Kind::Failed.exit_code());
+    assert!(failure.error.contains("thread of the pool") && failure.next.contains("start again"), "{failure}");
+    // What is left of the server closes as after a power cut.
+    let closed = close(node, GRACE).await;
+    assert!(closed.is_err_and(|failure| failure.kind == Kind::Failed));
+}

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Outcome, io_failure};
 use crate::node::heads;
 use crate::node::surroundings::random;
 use crate::serving::messages::webhook::Webhook;
+use crate::whole::{self, TEXT_MAX};
 
 /// Time limit for the authority to answer. It is below that of the places, so that a stop waits no
 /// longer for it.
@@ -48,7 +49,8 @@ impl Authority {
         let service = Webhook::new(url, "[archive] heads_timestamp")?;
         let trusted = archive.heads_timestamp_ca.as_ref().map(|path| {
             let path = site.path(path);
-            let text = std::fs::read(&path).map_err(|error| io_failure("read the authorities in", &path, &error))?;
+            let text =
+                whole::read(&path, TEXT_MAX).map_err(|error| io_failure("read the authorities in", &path, &error))?;
             Authorities::from_pem(&text).map_err(|finding| {
                 Failure::usage(format!("[archive] heads_timestamp_ca: {}: {finding}", path.display()))
                     .next("name a PEM file with the certificates of the authority's issuer")

@@ -94,6 +94,19 @@ async fn a_share_that_hangs_keeps_no_head_from_the_others() {
     assert_eq!(BEGUN.load(Ordering::SeqCst), 1, "one thread waits for the share, not one for each head");
 }
 
+/// Where `heads_every` is a few seconds, the alarm said "0 minutes".
+#[test]
+fn a_short_lack_is_told_in_seconds() {
+    for (seconds, says) in [(1, "1 second"), (20, "20 seconds"), (119, "119 seconds"), (180, "3 minutes")] {
+        assert_eq!(in_words(Duration::from_secs(seconds)), says);
+    }
+    let mut lack = Lack::default();
+    let (every, begun) = (Duration::from_secs(10), Instant::now());
+    let told = |time: String| format!("none for {time}");
+    assert_eq!(lack.note(every, begun, told), None);
+    assert_eq!(lack.note(every, begun + 2 * every, told).as_deref(), Some("none for 20 seconds"));
+}
+
 #[tokio::test]
 async fn a_place_that_took_no_head_for_two_turns_raises_one_alarm() {
     let away = storage(|_| Err(crate::failure::Failure::failed("the share is away")));

@@ -58,7 +58,7 @@ impl Mail {
                 .next("write smtps://HOST, or smtp://HOST:587?tls=required"));
             }
             let path = site.path(config.mail_password.as_ref().ok_or_else(|| missing("mail_password"))?);
-            let password = std::fs::read_to_string(&path)
+            let password = crate::whole::read_text(&path)
                 .map_err(|error| io_failure("read the password of mail in", &path, &error))?;
             server.credentials = Some(Credentials::new(user.clone(), password.trim_end().to_owned()));
         }

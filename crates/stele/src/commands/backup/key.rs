@@ -8,6 +8,7 @@ use stele_backup::repository::Repository;
 use stele_ground::Shown;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
 use stele_server::files;
+use stele_server::whole::{self, TEXT_MAX};
 
 use super::tell::tell;
 use super::{check_label, closed, machine, open, password, password_file, store};
@@ -58,7 +59,7 @@ pub fn run(json: bool, command: BackupKey) -> Outcome<()> {
         }
         BackupKey::Export { place, to } => write_escrow(json, &open(&place)?, &to),
         BackupKey::Verify { place, file } => {
-            let bytes = std::fs::read(&file).map_err(|error| io_failure("read", &file, &error))?;
+            let bytes = whole::read(&file, TEXT_MAX).map_err(|error| io_failure("read", &file, &error))?;
             let (id, secret) = parse_escrow(&String::from_utf8_lossy(&bytes))?;
             let repository = closed(&place)?;
             if id != repository.header.id || Repository::open_with(repository, secret).is_err() {

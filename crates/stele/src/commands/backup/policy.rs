@@ -14,6 +14,7 @@ use stele_backup::versions::{Class, VersionPolicy, VersionRetention};
 use stele_ground::{Shown, counted};
 use stele_lab::error::toml_cause;
 use stele_server::failure::{Failure, Outcome, io_failure};
+use stele_server::whole;
 
 use super::select::within;
 use crate::commands::print_json;
@@ -21,8 +22,6 @@ use crate::output::{Align, Table};
 
 /// Days for which every version stays after it ended, unless the file says otherwise.
 const LEAST_DAYS: u64 = 30;
-/// Bytes of the longest file.
-const FILE_MAX: u64 = 4 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -49,11 +48,7 @@ struct ClassRow {
 
 /// The text of a small file.
 pub fn text(path: &Path) -> Outcome<String> {
-    let length = std::fs::metadata(path).map_err(|error| io_failure("read", path, &error))?.len();
-    if length > FILE_MAX {
-        return Err(Failure::usage(format!("{} exceeds {FILE_MAX} bytes", path.display())));
-    }
-    std::fs::read_to_string(path).map_err(|error| io_failure("read", path, &error))
+    whole::read_text(path).map_err(|error| io_failure("read", path, &error))
 }
 
 fn read(path: &Path) -> Outcome<File> {

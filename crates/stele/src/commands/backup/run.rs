@@ -22,6 +22,7 @@ use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted};
 use stele_server::config::Site;
 use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::whole::{self, TEXT_MAX};
 
 use super::progress::{Shows, Watch, heard};
 use super::tell::tell;
@@ -141,7 +142,7 @@ fn patterns(command: &BackupRun) -> Outcome<Filter> {
 fn filter(command: &BackupRun) -> Outcome<Filter> {
     let mut filter = patterns(command)?;
     for path in &command.exclude_file {
-        let text = std::fs::read(path).map_err(|error| io_failure("read the patterns of", path, &error))?;
+        let text = whole::read(path, TEXT_MAX).map_err(|error| io_failure("read the patterns of", path, &error))?;
         filter.add_lines(&text, false)?;
     }
     Ok(filter)

@@ -12,6 +12,7 @@ use stele_lab::hosts::wire::SECRET_MIN;
 use stele_lab::job::{Given, Job, JobCell};
 use stele_lab::live::target::Target;
 use stele_server::failure::{Failure, Outcome};
+use stele_server::whole;
 
 use super::progress::Progress;
 use super::stop::{StopRequests, end_at_once, until_stopped};
@@ -27,7 +28,7 @@ const LEFT_HERE: &str = "accesses that the target has not answered may still be 
 /// Reads the secret that all hosts share.
 pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
     let text = match &token.token_file {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?,
+        Some(path) => whole::read_text(path).map_err(|error| LabError::of(&error, "cannot be read", path))?,
         None => std::env::var("STELE_LAB_TOKEN").map_err(|_| {
             Failure::usage("hosts of the laboratory share a secret").next("give --token-file, or set STELE_LAB_TOKEN")
         })?,

@@ -38,3 +38,17 @@ fn a_move_that_has_counted_nothing_yet_shows_no_full_bar() {
     assert!(describe(&work).starts_with(&format!("{} 0 %", bar(0, 1))), "{}", describe(&work));
     assert!(!describe(&work).contains('#'));
 }
+
+/// It said to write the entry by hand, on the disk that was full.
+#[test]
+fn a_replacement_on_a_full_data_directory_is_told_to_make_room() {
+    use std::io::{Error, ErrorKind};
+    let told = |kind: ErrorKind| {
+        let path = Path::new("/srv/stele/stele.toml");
+        undone(stele_server::failure::io_failure("write", path, &Error::from(kind)), "add it there by hand")
+    };
+    let full = told(ErrorKind::StorageFull);
+    assert!(full.next.contains("make room") && full.next.ends_with("then repeat the command"), "{full}");
+    assert!(full.error.ends_with("and nothing was done") && !full.next.contains("by hand"), "{full}");
+    assert_eq!(told(ErrorKind::PermissionDenied).next, "add it there by hand");
+}

@@ -152,20 +152,25 @@ impl<F: Files> Compound<F> {
                 });
             }
         };
-        if let Some(size) = found.cut {
-            let changes = Changes { size: Some(size), ..Changes::default() };
-            let cut = target.files().set_attributes(&target.caller, target.inode, changes, None).await;
-            if let Err(failure) = cut {
-                // The client gets no stateid, so nothing of this open may stay.
-                let undone = self.server.clients.undo_open(client, target.locked(), stateid, before);
-                // The call that went on with the open, or ended it, counts the use of this one as
-                // its own.
-                let surplus = if undone { Some(writes) } else { extra.map(|extra| extra.writes) };
-                if let Some(writes) = surplus {
-                    target.files().closed(target.inode, writes).await;
-                }
-                return Err(failure.into());
+        let cut = match found.cut {
+            // The share went while the call was under way.
+            _ if !self.server.serves(target.export.share) => Err(FileError::Stale),
+            None => Ok(()),
+            Some(size) => {
+                let changes = Changes { size: Some(size), ..Changes::default() };
+                target.files().set_attributes(&target.caller, target.inode, changes, None).await.map(drop)
             }
+        };
+        if let Err(failure) = cut {
+            // The client gets no stateid, so nothing of this open may stay.
+            let undone = self.server.clients.undo_open(client, target.locked(), stateid, before);
+            // The call that went on with the open, or ended it, counts the use of this one as its
+            // own.
+            let surplus = if undone { Some(writes) } else { extra.map(|extra| extra.writes) };
+            if let Some(writes) = surplus {
+                target.files().closed(target.inode, writes).await;
+            }
+            return Err(failure.into());
         }
         if let Some(ClosedFile { writes, .. }) = extra {
             target.files().closed(target.inode, writes).await;

@@ -376,3 +376,28 @@ async fn an_open_that_another_call_went_on_with_stays_counted() {
     assert_eq!(session.close(&file, open).await, status::OK);
     assert_eq!((server.clients().opens(), users()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_open_under_way_does_not_outlive_its_share() {
+    let options = Options { grace: std::time::Duration::ZERO, ..Options::default() };
+    let server = server_with(Gate::new(MemoryFiles::new(clock)), rule(), options);
+    let gate = server.exports().get(SHARE).unwrap().files.clone();
+    let users = || gate.users.load(std::sync::atomic::Ordering::Relaxed);
+    let mut session = ClientSession::new(&server, "client").await;
+    let root = session.root().await;
+    let (file, made) = session.open(&root, "a", "maker", READ_ACCESS, 0).await;
+    session.close(&file, made).await;
+    gate.access_waits.store(true, std::sync::atomic::Ordering::Relaxed);
+    let open = call().at(&root).op(OPEN, named(args().open(BOTH_ACCESS, 0, "owner").u32(0), "a"));
+    let mut whole = sequence(&session.id, 1, 2, false);
+    whole.count += open.count;
+    whole.bytes = whole.bytes.fixed(&open.bytes.0);
+    session.wire.send(Program::Nfs4, 1, &whole.compound(1)).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.remove(SHARE));
+    gate.passes.add_permits(8);
+    session.wire.receive().await;
+    assert_eq!((server.clients().opens(), server.locks.count(), users()), (0, 0, 0));
+}
