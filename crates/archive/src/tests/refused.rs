@@ -207,7 +207,7 @@ async fn a_record_that_changed_while_it_was_moved_is_moved_later() {
     for n in 0..40 {
         put(&archive, "plain", &format!("key {n}"), &content(n, 20_000)).await.unwrap();
     }
-    let kept = |n: &u64| n % 8 == 0;
+    let kept = |n: &u64| n.is_multiple_of(8);
     for n in (0..40).filter(|n| !kept(n)) {
         let request = DeleteRequest { bucket: "plain".into(), key: format!("key {n}"), ..DeleteRequest::default() };
         archive.delete(&admin(), request).await.unwrap();
