@@ -3,9 +3,8 @@
 //!
 //! A byte stream comes in ([`serve_connection`]); no socket is opened here. One task serves a
 //! connection. It reads as many calls as have arrived, starts all of them, and sends every answer
-//! that is ready with one vectored write. A pool wakes it once for the answers of a turn
-//! ([`turns`]). Content is not copied, except where a short piece would keep a long buffer in
-//! memory. A read goes out as the pieces that [`crate::Files::read`]
+//! that is ready with one vectored write. Content is not copied, except where a short piece would
+//! keep a long buffer in memory. A read goes out as the pieces that [`crate::Files::read`]
 //! answered, and a write comes in as slices of the receive buffer. A gateway that keeps such a
 //! slice for long copies it, because the slice keeps its whole receive buffer in memory.
 //!
@@ -37,7 +36,6 @@ mod replay;
 pub mod rpc;
 pub mod server;
 pub mod status;
-pub mod turns;
 pub mod v4;
 pub mod xdr;
 

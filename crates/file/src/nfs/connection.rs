@@ -31,7 +31,6 @@ use super::procedures::dispatch::{self, Started};
 use super::record::{RecordError, Records};
 use super::rpc::Reply;
 use super::server::{Peer, Server};
-use super::turns::TurnWaker;
 
 /// What a client must take of its answers within its patience, unless it takes all that wait: a
 /// byte now and then would keep all of them in memory.
@@ -93,8 +92,7 @@ where
 {
     server.counters().connections_opened.fetch_add(1, Ordering::Relaxed);
     let mut connection = Connection::new(stream, peer, server);
-    let mut waker = TurnWaker::default();
-    let ended = poll_fn(|context| waker.poll(context, |context| connection.poll(context))).await;
+    let ended = poll_fn(|context| connection.poll(context)).await;
     connection.server.counters().connections_closed.fetch_add(1, Ordering::Relaxed);
     match ended {
         End::Closed => ConnectionEnd::Closed,

@@ -9,11 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use stele_array::server::PoolServer;
-use stele_array::{Command, Reply};
 use stele_file::nfs::places::Places;
 use stele_file::nfs::server::Peer;
-use stele_file::nfs::turns::TurnEnd;
 use stele_file::nfs::{ConnectionEnd, Server, portmap, serve_shares};
 use stele_file::share::Share;
 use tokio::net::{TcpListener, TcpStream};
@@ -57,19 +54,6 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
     let mut config = ServerConfig::clone(acceptor.config());
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Gives each thread of the pool a session that wakes the connections at the end of its turns. A
-/// thread that gets none wakes them at each answer.
-pub async fn attend(pool: &PoolServer) -> Outcome<()> {
-    let Reply::Status(status) = pool.command(Command::Status).await? else { return Ok(()) };
-    for _ in 0..status.shards {
-        match TurnEnd::new() {
-            Ok(session) => pool.serve(Box::new(session)),
-            Err(error) => tracing::warn!("answers of the pool wake NFS connections one by one: {error}"),
-        }
-    }
-    Ok(())
 }
 
 /// Accepts until the task is dropped; connections end with it.

@@ -343,7 +343,6 @@ impl Services {
             let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
             node.shares.note_address(address);
             let server = node.shares.server(archive, crate::node::wall_clock() as u32, || node.random_number());
-            nfs::attend(&node.pool).await?;
             self.unattended.spawn(nfs::serve(listener, server, tls, Lanes::start("stele-nfs")?));
             self.unattended.spawn(nfs::register(address));
             self.places.nfs = Some(address.to_string());
