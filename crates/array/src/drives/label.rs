@@ -317,6 +317,11 @@ impl Labels {
         }
     }
 
+    /// True when the drive is present and holds everything it should hold.
+    pub fn is_caught_up(&self, drive: DriveNumber) -> bool {
+        self.register(drive).caught_up
+    }
+
     /// True when the drive is present and its label holds the configuration in force.
     pub fn holds_newest(&self, drive: DriveNumber) -> bool {
         let epoch = self.0.configuration.borrow().epoch;

@@ -166,6 +166,19 @@ pub async fn read_at(io: &Io, index: usize, at: u64, priority: Priority) -> Opti
     Some((Anchor::decode(&bytes)?, bytes))
 }
 
+/// Writes zeros over what begins a slot that cannot be read, also when asked again. True when it
+/// can be read now.
+pub async fn clear_unreadable(io: &Io, index: usize, at: u64) -> bool {
+    for _ in 0..2 {
+        if read_slot(io, index, at, Priority::Scrub).await.is_ok() {
+            return false;
+        }
+    }
+    let zeros = vec![Buffer::zeroed(BLOCK).freeze()];
+    let written = io.write(index, at, zeros, Priority::Scrub).await;
+    written.is_ok() && io.flush(index).await.is_ok() && read_slot(io, index, at, Priority::Scrub).await.is_ok()
+}
+
 /// None where no anchor begins there.
 async fn read_slot(io: &Io, index: usize, at: u64, priority: Priority) -> Result<Option<Shared>, MediaError> {
     let head = io.read(index, at, BLOCK, priority).await?;

@@ -21,7 +21,7 @@ use crate::volumes::Volume;
 pub struct Healed {
     /// Bytes read.
     pub bytes: u64,
-    /// Units that did not verify although their drive answered.
+    /// Units that did not verify although their drive answered, and had missed nothing.
     pub bad: u64,
     pub repaired: u64,
     /// Units beyond repair.
@@ -96,17 +96,18 @@ impl Engine {
         let all = Strips::all(of.shape.width());
         let columns = self.read_columns(&of, all, 0..of.shape.units, priority).await;
         self.losses_seen.still_lost(key, &columns.lost);
-        let mut healed = Healed {
-            bytes: (of.shape.width() * of.shape.strip) as u64,
-            bad: columns.repair.len() as u64,
-            ..Healed::default()
-        };
+        let mut healed = Healed { bytes: (of.shape.width() * of.shape.strip) as u64, ..Healed::default() };
         for strip in Strips::of(columns.repair.iter().map(|(strip, _)| *strip)).iter() {
             let drive = of.places[strip].cell.drive;
-            // What a drive missed while it was away is not its fault, and neither is a place that
-            // was left out because the stripe was lost when its strip moved there.
-            if self.drives.is_sound(drive) && !volume.has_lost(stripe) {
-                let units = columns.repair.iter().filter(|(bad, _)| *bad == strip).count() as u64;
+            // What a drive missed while it was away is no damage.
+            if !self.drives.is_sound(drive) {
+                continue;
+            }
+            let units = columns.repair.iter().filter(|(bad, _)| *bad == strip).count() as u64;
+            healed.bad += units;
+            // Nor is a place its fault that was left out because the stripe was lost when its strip
+            // moved there.
+            if !volume.has_lost(stripe) {
                 self.note_digest_errors(drive, units);
             }
         }

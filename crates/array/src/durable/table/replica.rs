@@ -425,7 +425,8 @@ impl Table {
     }
 
     /// Compares the newest anchor on all usable drives and writes it again where it is missing or
-    /// damaged; for scrub. Returns copies repaired.
+    /// damaged; for scrub. A former one that cannot be read is written over: an opening takes it
+    /// for one that may be newer, and waits for it. Returns copies repaired.
     pub async fn scrub_anchors(&self) -> Result<u64, ArrayError> {
         // No checkpoint writes an anchor meanwhile.
         let _turn = self.0.writing.lock().await;
@@ -448,7 +449,7 @@ impl Table {
                 "the anchor of the last checkpoint is whole on no drive; write a checkpoint now".into(),
             ));
         };
-        let mut repaired = 0;
+        let (mut repaired, mut whole_on) = (0, reads.iter().map(|(index, _)| *index).collect::<Vec<_>>());
         for (index, read) in &reads {
             if read.as_ref().is_some_and(|(_, bytes)| bytes == newest) || self.0.read_only {
                 continue;
@@ -458,13 +459,20 @@ impl Table {
             let blank = blank.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
             let older = read.as_ref().is_some_and(|(anchor, _)| ours(anchor));
             let written = io.write(*index, at, vec![newest.clone()], Priority::Scrub).await;
-            if written.is_ok() && io.flush(*index).await.is_ok() && !blank && !older {
-                repaired += 1;
+            match written.is_ok() && io.flush(*index).await.is_ok() {
+                true => repaired += u64::from(!blank && !older),
+                false => whole_on.retain(|kept| kept != index),
             }
+        }
+        if !self.0.read_only {
+            let former = anchor::slot_at(sequence + 1);
+            let cleared = join_all(whole_on.iter().map(|index| anchor::clear_unreadable(io, *index, former))).await;
+            repaired += cleared.into_iter().filter(|cleared| *cleared).count() as u64;
         }
         Ok(repaired)
     }
 
+    /// Copies repaired. What a drive missed while it was away is written as well, and is none.
     async fn scrub_page(&self, id: PageId, entry: Entry, place: PagePlace) -> Result<u64, ArrayError> {
         let cells = self.cells(place);
         let usable: Vec<StripCell> = cells.into_iter().filter(|cell| self.0.labels.is_usable(cell.drive)).collect();
@@ -476,6 +484,7 @@ impl Table {
         }
         match reads.into_iter().flatten().next() {
             Some(bytes) => {
+                let damaged = bad.iter().filter(|drive| self.0.labels.is_caught_up(**drive)).count() as u64;
                 let repaired = self.repair(place, &bad, &bytes.freeze()).await;
                 // A drive that left meanwhile is asked again when it returns.
                 let left = bad.iter().filter(|drive| self.0.labels.is_usable(**drive)).count() as u64;
@@ -484,7 +493,7 @@ impl Table {
                         "{id} of the pool's tables could not be written again on {}; `stele pool scrub` tries again",
                         bad.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
                     ))),
-                    false => Ok(repaired),
+                    false => Ok(repaired.min(damaged)),
                 }
             }
             // In memory it may still be whole; then the next checkpoint that stores it heals it.

@@ -113,6 +113,45 @@ fn a_damaged_anchor_is_written_again() {
     assert_eq!(fixture.scrub(), (0, 0));
 }
 
+/// An opening waits for a slot that it cannot read: the newest anchor may be there.
+#[test]
+fn a_former_anchor_that_cannot_be_read_is_written_over() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    fixture.create_volume(spec("a", "2+1", 1 << 20));
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = fixture.engine();
+    let (sequence, holders) = (engine.table.sequence(), engine.drives.labels.holders());
+    let former = slot_at(sequence + 1);
+    for drive in 0..holders {
+        fixture.test_drives.drives[drive].unreadable.insert(former / 4096);
+    }
+    assert_eq!(fixture.scrub(), (holders as u64, holders as u64));
+    assert_eq!(fixture.engine().table.sequence(), sequence);
+    assert_eq!(fixture.scrub(), (0, 0));
+    assert_eq!(fixture.crash(), Ok(()));
+}
+
+#[test]
+fn what_a_drive_missed_while_it_was_away_is_no_damage() {
+    for seed in 0..8 {
+        let options = OpenOptions { rebuild_after: Duration::from_secs(DAY), ..OpenOptions::default() };
+        let mut fixture = Fixture::blank(6, 6, seed, options);
+        assert_eq!(fixture.settle(), Ok(()));
+        let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 8 << 20)).expect("written");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.pull(&[2]);
+        fixture.pass(Duration::from_secs(1));
+        fixture.create_volume(spec("b", "2+1", 1 << 20));
+        fixture.write(volume, 0, &pattern(2, 8 << 20)).expect("written");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.begin_to_give_back(2);
+        assert_eq!(fixture.scrub(), (0, 0), "seed {seed}");
+        let status = fixture.status();
+        assert_eq!(status.drives[2].digest_errors, 0, "seed {seed}");
+    }
+}
+
 #[test]
 fn after_a_scrub_the_last_checkpoint_names_only_what_the_scrub_read() {
     for away in [[2, 3], [2, 4], [2, 5], [3, 4], [3, 5], [4, 5]] {
