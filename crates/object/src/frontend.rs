@@ -12,6 +12,7 @@
 mod access_log;
 mod admin;
 pub(crate) mod answer;
+mod answers;
 mod conditions;
 mod cors;
 mod document;
@@ -56,6 +57,16 @@ pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 /// ones are only counted, so that unidentified senders cannot fill the log.
 const AUDITED_PER_SECOND: u64 = 20;
 
+/// A request that was served.
+struct Served {
+    response: Response<Body>,
+    operation: crate::operation::Operation,
+    /// The caller, as access logs name it.
+    requester: String,
+    /// Memory for the answer's document.
+    room: Option<KeyedPermit>,
+}
+
 /// The S3 frontend of one archive.
 pub struct Frontend {
     pub(crate) archive: Archive,
@@ -68,6 +79,8 @@ pub struct Frontend {
     turns: KeyedSemaphore,
     /// Memory for documents, in units.
     documents: KeyedSemaphore,
+    /// The same for the documents of answers.
+    answers: KeyedSemaphore,
     clock: Clock,
     snapshot: Option<SnapshotSource>,
     boot: u64,
@@ -107,6 +120,7 @@ impl Frontend {
             service: S3ServiceBuilder::new(wire).build(),
             turns: turns::turns(&settings),
             documents: turns::document_memory(&settings),
+            answers: answers::answer_memory(&settings),
             settings,
             clock,
             snapshot,
@@ -165,10 +179,10 @@ impl Frontend {
         let condition = answer::condition_of(request.method(), request.headers());
         // No client is invited to send an empty body.
         let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
-        let (mut response, operation, requester) = match self.is_sts(&request) {
+        let Served { mut response, operation, requester, room } = match self.is_sts(&request) {
             true => {
                 let (response, operation) = self.sts(request, peer, &id).await;
-                (response, operation, String::new())
+                Served { response, operation, requester: String::new(), room: None }
             }
             false => self.serve(request, peer, &id).await,
         };
@@ -184,25 +198,21 @@ impl Frontend {
             self.end_line(&logged, &requester, &response, &id, started.elapsed());
         }
         self.finish(&mut response, &id, &resource, head);
+        // The steps above replace documents.
+        answers::account(&mut response, room);
         drop(under_way);
         self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
         response
     }
 
-    /// Serves a request. Returns the answer, its operation and who asked.
-    async fn serve(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        peer: &Peer,
-        id: &str,
-    ) -> (Response<Body>, crate::operation::Operation, String) {
-        use crate::operation::Operation::Unknown;
+    async fn serve(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer, id: &str) -> Served {
         let prepared = match self.prepare(request, peer, id).await {
             Ok(prepared) => prepared,
             Err(mut unfit) => {
                 let mut response = answer::refusal(unfit.error);
                 answer::read_away(&mut response, unfit.payload.take()).await;
-                return (response, Unknown, String::new());
+                let operation = crate::operation::Operation::Unknown;
+                return Served { response, operation, requester: String::new(), room: None };
             }
         };
         let call = prepared.call;
@@ -229,7 +239,7 @@ impl Frontend {
             Actor::Anonymous => String::new(),
             actor => actor.to_string(),
         };
-        (response, call.operation(), requester)
+        Served { response, operation: call.operation(), requester, room: prepared.room }
     }
 
     pub(crate) fn next_id(&self) -> String {

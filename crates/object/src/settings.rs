@@ -34,6 +34,10 @@ pub struct Settings {
     /// Largest sum of all bodies held completely at one time, in bytes. One access key has a
     /// quarter of it, but room for the largest body.
     pub documents_bytes_max: u64,
+    /// Largest sum of all documents of answers that their clients have not taken, in bytes. One
+    /// access key has a quarter of it, and so have all clients without a key together; each has
+    /// room for the largest document.
+    pub answers_bytes_max: u64,
     /// Largest body of one request, in bytes: 5 GiB as on AWS.
     pub object_bytes_max: u64,
     /// Largest size of one connection's socket buffer, in bytes.
@@ -67,6 +71,7 @@ impl Default for Settings {
             document_bytes_max: 8 << 20,
             document_patience: Duration::from_secs(60),
             documents_bytes_max: 64 << 20,
+            answers_bytes_max: 512 << 20,
             object_bytes_max: 5 << 30,
             buffer_bytes_max: 128 * 1024,
             head_patience: Duration::from_secs(60),

@@ -222,8 +222,7 @@ impl Archive {
     }
 
     /// Two officers take an event back before its date. `over` ends the request `id`, which this
-    /// approves. The retention only gets longer; a crash in between leaves a request that no longer
-    /// applies.
+    /// approves, in the same transaction.
     pub(crate) async fn revoke_event(
         &self,
         caller: &Caller,
@@ -248,7 +247,7 @@ impl Archive {
             .object(bucket.name(), &name.key)
             .version(found.id())
             .detail(format!("{retention}, its event is taken back with request {id}"));
-        store.change_version(&bucket, &name.key, &found, lock, event, |row| *row = after).await?;
-        store.record(over.with_reserve(), approved).await.map(drop)
+        let required = store.with_record(over, approved);
+        store.change_version_if(required, &bucket, &name.key, &found, lock, event, |row| *row = after).await.map(drop)
     }
 }

@@ -1,5 +1,6 @@
 //! The clock, and what takes two people: credit of time spent closed, and new retention officers.
 
+use super::classes::{active, put_in, terms};
 use super::*;
 use crate::testing::{officer, put_as};
 
@@ -482,4 +483,39 @@ async fn an_alarm_beside_an_acceptance_stands() {
         drop(archive);
         assert!(world.open().await.clock().frozen.is_some(), "credit {credit}, after an opening");
     }
+}
+
+/// The officer's client goes away at every point at which the approval waits.
+#[tokio::test]
+async fn an_event_is_taken_back_with_its_approval_or_not_at_all() {
+    let mut outcomes = std::collections::BTreeSet::new();
+    for polls in 1.. {
+        let (world, gate) = World::gated(12, 24 << 20, 256 << 10);
+        let archive = super::classes::store(&world).await;
+        active(&archive, "staff", terms(Initiation::Event, Some(30), 0, ExpiryAction::Keep)).await;
+        let record = put_in(&archive, "record", Some("staff")).await.unwrap();
+        let told = archive.store().later_now().plus_days(5);
+        archive.tell_event(&admin(), "records", "record", None, told).await.unwrap();
+        let name = VersionName { bucket: "records".into(), key: "record".into(), version: Some(record.version) };
+        let asked = archive.request_revocation(&officer("anna", 1), &name).await.unwrap();
+        gate.close();
+        let ben = officer("ben", 2);
+        // The runtime has no say in how often it is polled.
+        let approval = tokio::task::unconstrained(archive.approve(&ben, &asked.id));
+        let ended = gate.drive(approval, polls);
+        gate.open();
+        // Commits that were submitted take place.
+        archive.step().await.unwrap();
+        let until = archive.retention(&admin(), "records", "record", None).await.unwrap().until;
+        let is_over = archive.requests(&admin()).await.unwrap().is_empty();
+        assert_eq!(until == Timestamp::LATEST, is_over, "given up after {polls} polls: kept until {until}");
+        let log = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+        let approvals = log.iter().filter(|record| record.action == "Approve").count();
+        assert_eq!(approvals, usize::from(is_over), "given up after {polls} polls");
+        outcomes.insert(is_over);
+        if ended.is_some() {
+            break;
+        }
+    }
+    assert_eq!(outcomes.len(), 2, "it was given up before and behind the commit");
 }

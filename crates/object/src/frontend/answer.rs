@@ -58,6 +58,11 @@ impl Frontend {
             let bucket = resource.split('/').nth(1).filter(|_| self.settings.domains.is_empty());
             name_error(response, id, (resource, bucket), head);
         }
+        if status == StatusCode::NOT_MODIFIED {
+            // A cache takes the headers of this answer over into the answer that it has.
+            *response.body_mut() = Body::empty();
+            response.headers_mut().remove(CONTENT_TYPE);
+        }
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(HOST_ID, id.clone());

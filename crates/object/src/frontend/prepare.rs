@@ -1,6 +1,7 @@
 //! Turns a received request into one that the wire crate may route: with a known sender and a
 //! bounded body.
 
+use super::answers::bytes_of_answer;
 use super::policing::Asked;
 use super::posting::{FormAnswer, is_form};
 use super::presigned::{QUERY_AUTHENTICATION, hoist};
@@ -32,6 +33,8 @@ pub struct Prepared {
     pub request: s3s::HttpRequest,
     /// The request is an upload by a form, which wants an answer of its own.
     pub form: Option<FormAnswer>,
+    /// Memory for the document that answers it.
+    pub room: Option<KeyedPermit>,
     _held: Option<KeyedPermit>,
 }
 
@@ -106,7 +109,16 @@ impl Frontend {
             self.audit(&error, &parts.method, &target, peer, id).await;
             return Err(Unfit { error, payload: Some(payload) });
         }
-        let turn = self.turn(&caller.actor).await?;
+        let turn = match self.turn(&caller.actor).await {
+            Ok(turn) => turn,
+            Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+        };
+        let place = (target.bucket.is_some(), object);
+        let room = bytes_of_answer(method, place, &target.query, length);
+        let room = match self.answer_room(&caller.actor, room).await {
+            Ok(room) => room,
+            Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+        };
         let private = peer.is_private();
         let caller = from_peer(caller, peer, id);
         let mut held = None;
@@ -171,7 +183,7 @@ impl Frontend {
         *request.uri_mut() = uri;
         *request.headers_mut() = parts.headers;
         request.extensions_mut().insert(call.clone());
-        Ok(Prepared { call, request, form, _held: held })
+        Ok(Prepared { call, request, form, room, _held: held })
     }
 
     // Identifies the caller, and decides whether it is admitted.

@@ -206,6 +206,11 @@ fn check_number(query: &Query) -> S3Result<()> {
     }
 }
 
+/// Whether a GET of a bucket lists what is in it.
+pub fn lists(query: &Query) -> bool {
+    query.iter().all(|(name, _)| ["versions", "uploads", "versionId"].contains(&name) || !KNOWN.contains(&name))
+}
+
 /// Refuses a method that S3 does not have on anything.
 pub fn check_verb(method: &Method) -> S3Result<()> {
     let known = [Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE];

@@ -15,7 +15,7 @@ use stele_archive::Actor;
 use tokio::time::timeout;
 
 /// The unit in bytes for accounting whole bodies.
-const DOCUMENT_UNIT: u64 = 64 * 1024;
+pub(super) const DOCUMENT_UNIT: u64 = 64 * 1024;
 /// One access key has the memory for documents divided by this, but room for the largest document.
 const DOCUMENTS_OF_KEY: u64 = 4;
 
@@ -44,7 +44,7 @@ impl Frontend {
         }
     }
 
-    async fn patiently(&self, stock: &KeyedSemaphore, actor: &Actor, count: u32) -> S3Result<KeyedPermit> {
+    pub(super) async fn patiently(&self, stock: &KeyedSemaphore, actor: &Actor, count: u32) -> S3Result<KeyedPermit> {
         match timeout(self.settings.queue_patience, stock.take(actor, count)).await {
             Ok(Some(permit)) => Ok(permit),
             _ => {

@@ -39,7 +39,11 @@ async fn rest(stream: &mut DuplexStream) -> String {
 }
 
 async fn start() -> Server {
-    let server = Server::start(settings(), Bytes(64 << 20)).await;
+    start_with(settings()).await
+}
+
+async fn start_with(settings: Settings) -> Server {
+    let server = Server::start(settings, Bytes(64 << 20)).await;
     let (mut stream, task) = connect(&server);
     let ask = Ask::new(&server, "PUT", "/bucket").header("connection", "close").signed().0;
     stream.write_all(&ask.bytes()).await.unwrap();
@@ -132,6 +136,78 @@ async fn too_many_connections_and_requests_are_told_to_slow_down() {
     let text = server.frontend.metrics().render(None);
     assert!(text.contains("stele_s3_requests_shed_total 1"), "{text}");
     assert!(text.contains("stele_s3_connections_refused_total 1"), "{text}");
+}
+
+/// A client that waits for an invitation takes a refusal for the answer to its next request, unless
+/// the connection ends with it.
+#[tokio::test(start_paused = true)]
+async fn an_upload_without_a_turn_is_read_away_or_ends_its_connection() {
+    let server = start().await;
+    let (mut holder, _task) = connect(&server);
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    holder.write_all(&upload.clone().signed().0.bytes()).await.unwrap();
+    tokio::task::yield_now().await;
+
+    let (mut waiter, task) = connect(&server);
+    let invited = upload.clone().header("expect", "100-continue").signed().0;
+    waiter.write_all(&invited.bytes()).await.unwrap();
+    let said = rest(&mut waiter).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{said}");
+    assert!(said.contains("connection: close\r\n"), "{said}");
+    drop(waiter);
+    task.await.unwrap();
+
+    let (mut waiter, _task) = connect(&server);
+    for last in [false, true] {
+        let ask = upload.clone().header("connection", if last { "close" } else { "keep-alive" });
+        waiter.write_all(&[ask.signed().0.bytes(), b"0123456789".to_vec()].concat()).await.unwrap();
+    }
+    let said = rest(&mut waiter).await;
+    assert_eq!(said.matches("HTTP/1.1 503").count(), 2, "{said}");
+}
+
+/// XML carries each byte of such a key as a reference of five.
+#[tokio::test(start_paused = true)]
+async fn listings_that_no_client_takes_have_bounded_memory() {
+    let settings = Settings { connections_max: 10, requests_max: 10, answers_bytes_max: 1 << 20, ..settings() };
+    let server = start_with(settings).await;
+    for number in 0..60 {
+        let key = format!("{number}{}", "\u{1}".repeat(1000));
+        let put = stele_archive::PutRequest { bucket: "bucket".into(), key, ..Default::default() };
+        let writer = server.archive.put(&stele_archive::Caller::local(0), put).await.unwrap();
+        writer.finish(Default::default()).await.unwrap();
+    }
+    let ask = |close: &str| {
+        let ask = Ask::new(&server, "GET", "/bucket?max-keys=60").header("connection", close);
+        ask.signed().0.bytes()
+    };
+    let mut untaken = Vec::new();
+    for _ in 0..2 {
+        let (mut stream, task) = connect(&server);
+        stream.write_all(&ask("keep-alive")).await.unwrap();
+        // The answer has begun, and most of it waits for its client.
+        stream.read_exact(&mut [0; 100]).await.unwrap();
+        untaken.push((stream, task));
+    }
+    let begun = Instant::now();
+    let (mut third, _task) = connect(&server);
+    third.write_all(&ask("close")).await.unwrap();
+    let said = rest(&mut third).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{}", &said[..300]);
+    assert_eq!(begun.elapsed().as_secs(), 5);
+
+    // One client takes its answer, the other goes away.
+    let (mut stream, _task) = untaken.remove(0);
+    let mut taken = vec![0; 300_000];
+    stream.read_exact(&mut taken).await.unwrap();
+    assert!(String::from_utf8_lossy(&taken).contains("&#x1;&#x1;"));
+    drop((stream, untaken));
+    for _ in 0..3 {
+        let (mut stream, _task) = connect(&server);
+        stream.write_all(&ask("close")).await.unwrap();
+        let said = rest(&mut stream).await;
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("</ListBucketResult>"), "{}", &said[..300]);
+    }
 }
 
 /// No answer ends such a request.

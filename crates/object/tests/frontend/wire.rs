@@ -354,6 +354,7 @@ async fn reads_are_answered_as_http_has_it() {
     let ask = Ask::new(&server, "GET", "/bucket/a/b%20%C3%A4").header("if-none-match", &whole.header("etag").unwrap());
     let unchanged = ask.send(&server).await;
     assert_eq!((unchanged.status, unchanged.header("etag")), (304, whole.header("etag")));
+    assert_eq!(unchanged.header("content-type"), None, "a cache would take it over");
     let ask = Ask::new(&server, "GET", "/bucket/a/b%20%C3%A4").header("range", "bytes=199990-");
     let part = ask.send(&server).await;
     assert_eq!((part.status, part.body.as_slice()), (206, &body[199_990..]));
