@@ -6,8 +6,11 @@
 //!
 //! Limits: those of [`crate::Limits`]. The session checks [`Disk::has_room`] before it reads a
 //! request's data. If the volume answers `Retry` (its mailbox is full), the operation is kept and
-//! submitted again after [`RETRY_AFTER`]; the client does not notice.
+//! submitted again after [`RETRY_AFTER`]; the client does not notice. Operations without data may
+//! name any range, and the volume looks at every stripe of it. An initiator has [`RANGES_MAX`]
+//! bytes of these with the volume, and the further ones wait here.
 
+use std::collections::VecDeque;
 use std::mem;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,10 +29,17 @@ const TRIES_MAX: u32 = 30_000;
 /// Weight of a request that moves no data.
 const LEAST_WEIGHT: u64 = 512;
 
+/// Bytes of zeroings, trims and queries of extents that are with the volume at once, divided among
+/// the connections of an initiator; one operation of a connection always is. A hundred such
+/// requests of one connection made the hosts of other volumes wait for seconds.
+const RANGES_MAX: u64 = 256 << 20;
+
 /// Returned beside the completion; a volume that dies may answer with another operation.
 #[derive(Clone, Copy)]
 struct Ticket {
     weight: u64,
+    /// Bytes of a range that the volume looks through; 0 where the operation moves its data.
+    range: u64,
     tries: u32,
     /// An atomic write: after a crash it is there completely or not at all.
     whole: bool,
@@ -51,6 +61,9 @@ pub struct Disk {
     /// Operations to submit again.
     held: Vec<(u64, Op, Ticket)>,
     held_until: Option<Instant>,
+    /// Bytes of ranges with the volume. Below, the operations that wait until there are fewer.
+    ranges: u64,
+    waiting: VecDeque<(u64, Op, Ticket)>,
     arrived: Vec<(Ticket, Completion)>,
 }
 
@@ -88,6 +101,8 @@ impl Disk {
             inbox: Arc::default(),
             held: Vec::new(),
             held_until: None,
+            ranges: 0,
+            waiting: VecDeque::new(),
             arrived: Vec::new(),
         })
     }
@@ -158,30 +173,60 @@ impl Disk {
     }
 
     fn begin(&mut self, tag: u64, op: Op, whole: bool) {
-        let ticket = Ticket { weight: weight(&op), tries: 0, whole };
+        let ticket = Ticket { weight: weight(&op), range: range(&op), tries: 0, whole };
         self.share.take(ticket.weight);
         if self.is_read_only() && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
             let error = MediaError::new(MediaFault::Refused, "the export is read-only");
-            self.arrived.push((ticket, Completion { tag, op, result: Err(error) }));
+            self.arrived.push((Ticket { range: 0, ..ticket }, Completion { tag, op, result: Err(error) }));
             self.waker.wake();
             return;
+        }
+        if ticket.range > 0 {
+            self.waiting.push_back((tag, op, ticket));
+            return self.begin_ranges();
         }
         self.hand_over(tag, op, ticket);
     }
 
-    /// Fails the operations among those to submit again whose requests are over: they must not
-    /// reach the volume later.
+    /// Hands over the operations on ranges whose turn has come. None begins on an export that was
+    /// taken away.
+    fn begin_ranges(&mut self) {
+        if !self.waiting.is_empty() && self.target.is_withdrawn() {
+            self.drop_waiting(|_| true);
+            return self.waker.wake();
+        }
+        let most = self.share.part_of(RANGES_MAX);
+        while let Some((_, _, next)) = self.waiting.front()
+            && (self.ranges == 0 || self.ranges.saturating_add(next.range) <= most)
+            && let Some((tag, op, ticket)) = self.waiting.pop_front()
+        {
+            self.ranges = self.ranges.saturating_add(ticket.range);
+            self.hand_over(tag, op, ticket);
+        }
+    }
+
+    /// Fails the operations among those that the volume has not got whose requests are over: they
+    /// must not reach it later.
     pub fn drop_held(&mut self, is_over: impl Fn(u64) -> bool) {
         for (tag, op, ticket) in mem::take(&mut self.held) {
-            if is_over(tag) {
-                let error = MediaError::new(MediaFault::Gone, "the request has ended");
-                self.arrived.push((ticket, Completion { tag, op, result: Err(error) }));
-            } else {
-                self.held.push((tag, op, ticket));
+            match is_over(tag) {
+                true => self.arrived.push(ended(tag, op, ticket)),
+                false => self.held.push((tag, op, ticket)),
             }
         }
+        self.drop_waiting(is_over);
         if self.held.is_empty() {
             self.held_until = None;
+        }
+    }
+
+    fn drop_waiting(&mut self, is_over: impl Fn(u64) -> bool) {
+        for (tag, op, ticket) in mem::take(&mut self.waiting) {
+            match is_over(tag) {
+                // It is not counted among the ranges.
+                true => self.arrived.push(ended(tag, op, Ticket { range: 0, ..ticket })),
+                false => self.waiting.push_back((tag, op, ticket)),
+            }
         }
     }
 
@@ -202,9 +247,11 @@ impl Disk {
                 continue;
             }
             self.share.give_back(ticket.weight);
+            self.ranges = self.ranges.saturating_sub(ticket.range);
             self.counters.count(&op, &result);
             into.push(Completion { tag, op, result });
         }
+        self.begin_ranges();
         self.counters.queue.store(u64::from(self.share.requests()), Relaxed);
     }
 
@@ -233,11 +280,24 @@ impl Drop for Disk {
     }
 }
 
+fn ended(tag: u64, op: Op, ticket: Ticket) -> (Ticket, Completion) {
+    let error = MediaError::new(MediaFault::Gone, "the request has ended");
+    (ticket, Completion { tag, op, result: Err(error) })
+}
+
 fn weight(op: &Op) -> u64 {
     match op {
         Op::Read { .. } | Op::View { .. } | Op::Write { .. } => {
             op.range().map_or(0, |(_, length)| length).max(LEAST_WEIGHT)
         }
         _ => LEAST_WEIGHT,
+    }
+}
+
+/// The bytes that the volume looks through for an operation that moves none.
+fn range(op: &Op) -> u64 {
+    match op {
+        Op::Zero { length, .. } | Op::Discard { length, .. } | Op::Extents { length, .. } => *length,
+        Op::Read { .. } | Op::View { .. } | Op::Write { .. } | Op::Flush => 0,
     }
 }

@@ -12,7 +12,7 @@ use super::{Reply, Sense, Unit};
 /// Bytes read at once to verify, and written at once to repeat a block.
 pub(super) const STRIDE: u64 = 1 << 20;
 /// Bytes zeroed at once.
-const ZERO_STRIDE: u64 = 1 << 30;
+const ZERO_STRIDE: u64 = 256 << 20;
 /// Bytes of a repeated block that are laid out in memory.
 pub(super) const TILE: usize = 64 << 10;
 /// Bytes in one query of extents; below, the largest number of queries for one GET LBA STATUS.

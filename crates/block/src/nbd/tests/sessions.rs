@@ -397,3 +397,64 @@ fn a_long_zeroing_or_trim_is_carried_out_in_spans() {
     check(TRIM, 0, &spans("discard"));
     check(ZERO, wire::cmd_flag::FUA, &[spans("zero"), vec!["flush".to_owned()]].concat());
 }
+
+/// A hundred zeroings of 4 GiB on one connection made the hosts of other volumes wait for seconds:
+/// all of them were with the volume at once.
+#[test]
+fn long_ranges_of_a_connection_wait_for_each_other() {
+    let span = 256 << 20;
+    for (command, name) in [(ZERO, "zero"), (TRIM, "discard"), (STATUS, "extents")] {
+        let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(1 << 30)), Limits::default());
+        let mut client = stage.client(Form::Structured, 1 << 20);
+        stage.volume.with(|state| state.hold = true);
+        (0..8).for_each(|number| client.ask(0, command, number, number % 4 * span, span));
+        client.ask(0, READ, 8, 0, 4096);
+        while client.turn().again {}
+        let asked = stage.volume.asked();
+        assert_eq!(asked, [format!("{name} 0+{span}"), "read 0+4096".to_owned()], "one range, and no data waits");
+        stage.volume.let_go();
+        assert_eq!(client.replies(|_| 0).len(), 9, "each is answered in the end");
+        assert_eq!(stage.volume.asked().len(), 7);
+    }
+    // Short ones go together.
+    let stage = Stage::new();
+    let mut client = stage.client(Form::Simple, FULL);
+    stage.volume.with(|state| state.hold = true);
+    (0..64).for_each(|number| client.ask(0, ZERO, number, number * 4096, 4096));
+    client.turn();
+    assert_eq!(stage.volume.asked().len(), 64);
+}
+
+#[test]
+fn ranges_that_wait_do_not_begin_on_an_export_taken_away() {
+    let span = 256 << 20;
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(1 << 30)), Limits::default());
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    stage.volume.with(|state| state.hold = true);
+    (0..4).for_each(|number| client.ask(0, ZERO, number, number * span, span));
+    client.turn();
+    stage.directory.withdraw(crate::Protocol::Nbd, "vm");
+    stage.volume.let_go();
+    let errors: Vec<u32> = client.replies(|_| 0).iter().map(|reply| reply.errno).collect();
+    let gone = wire::Errno::Shutdown as u32;
+    assert_eq!((errors.as_slice(), stage.volume.asked().len()), (&[0, gone, gone, gone][..], 1));
+    assert!(client.session.is_none());
+}
+
+/// A host that goes away in the middle takes the requests along that have not begun.
+#[test]
+fn ranges_that_wait_end_with_their_connection() {
+    let span = 256 << 20;
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(1 << 30)), Limits::default());
+    let mut client = stage.client(Form::Simple, 1 << 20);
+    stage.volume.with(|state| state.hold = true);
+    (0..4).for_each(|number| client.ask(0, ZERO, number, number * span, span));
+    client.turn();
+    client.send(&[0xff; 28]);
+    client.turn();
+    client.turn();
+    stage.volume.let_go();
+    client.settle();
+    assert!(client.session.is_none() && stage.volume.asked().len() == 1);
+    assert!(!stage.target.is_used());
+}
