@@ -342,6 +342,10 @@ impl Memory {
 /// The longest time that a key may say, in seconds: a hundred years.
 const SECONDS_MAX: u64 = 100 * 365 * 86400;
 
+/// The least that background work may move in a second. It waits for what it has moved, also where
+/// hosts are quiet by then: at a byte a second, a few strips of a scrub took weeks.
+const BACKGROUND_RATE_MIN: Bytes = Bytes(1 << 20);
+
 fn ten_minutes() -> u64 {
     600
 }
@@ -397,6 +401,13 @@ impl Config {
                 let message = format!("{}: {key} is 0, and every client would be refused", path.display());
                 return Err(Failure::usage(message).next("write 1 or more, or leave the key out"));
             }
+        }
+        if let Some(Size(rate)) = config.pool.background_rate.filter(|rate| rate.0 < BACKGROUND_RATE_MIN) {
+            let message = format!(
+                "{}: [pool] background_rate is {rate} a second, and a scrub beside hosts would not come to its end",
+                path.display()
+            );
+            return Err(Failure::usage(message).next(format!("write {BACKGROUND_RATE_MIN} or more, or leave it out")));
         }
         let hours = SECONDS_MAX / 3600;
         for (key, time, unit, most) in [

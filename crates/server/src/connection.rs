@@ -8,6 +8,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
@@ -177,6 +178,14 @@ fn broken(socket: &Path, what: &str, error: &dyn std::fmt::Display) -> Failure {
 /// Connects to a server. The connection ends with its sender.
 pub async fn connect(socket: &Path) -> Outcome<Sender> {
     let stream = UnixStream::connect(socket).await.map_err(|error| broken(socket, "does not answer", &error))?;
+    connect_over(stream, socket).await
+}
+
+/// The same over a stream to the server at that socket.
+pub async fn connect_over<S>(stream: S, socket: &Path) -> Outcome<Sender>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| broken(socket, "does not speak HTTP", &error))?;

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use stele_array::label::codec::{Label, NoLabel};
@@ -38,6 +38,18 @@ pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number
     let members = status.drives.iter().filter(|drive| drive.is_member());
     let drives: Vec<u32> = members.map(|drive| drive.drive).collect();
     config.pool.drives.get(choose(&holders, &drives, number)?)
+}
+
+/// Refuses what can be no drive, before anything opens it: the opening of a pipe waits for one who
+/// writes to it, and would wait for ever.
+pub fn refuse_other_kind(path: &Path) -> Outcome<()> {
+    match path.metadata().map(|about| about.file_type()) {
+        Ok(kind) if !kind.is_file() && !kind.is_block_device() => {
+            let message = format!("{} is neither a file nor a block device", path.display());
+            Err(Failure::usage(message).next("name a drive, or a file that is or becomes one"))
+        }
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 /// Refuses a new drive that holds what is not a pool's, such as a file system: the path may be
@@ -233,6 +245,7 @@ pub fn is_labelled_ahead(path: &Path, pool: &str, epoch: u64) -> bool {
 
 /// The newer of the two label copies at the start of a drive.
 fn label_at(path: &Path) -> Option<Label> {
+    refuse_other_kind(path).ok()?;
     let file = File::open(path).ok()?;
     let copy = |at: u64| {
         let mut bytes = vec![0; LABEL_SIZE as usize];

@@ -231,6 +231,56 @@ fn a_pool_that_was_not_completed_leaves_its_drives_for_the_next_try() {
     assert!(wiped.status.success() && is_blank(&drives[3]), "{wiped:?}");
 }
 
+/// The first checkpoint comes before the first label: a creation that was killed in between left
+/// drives that no command took, as if they held data of an unknown kind.
+#[test]
+fn a_pool_that_was_killed_before_its_labels_is_made_by_the_next_try() {
+    use std::os::unix::fs::FileExt;
+    let (place, other) = (Place::new("unlabelled"), Place::new("unlabelled-other"));
+    let drives: Vec<String> = (0..3).map(|number| place.path(&format!("d{number}.img"))).collect();
+    let made = other.json(&create(&drives, "2+1", &["--size", "256MiB"]));
+    let file = |number: usize| std::fs::File::options().write(true).open(&drives[number]).unwrap();
+    let zero = |number: usize, at: u64, length: usize| file(number).write_all_at(&vec![0; length], at).unwrap();
+    for number in 0..3 {
+        zero(number, 0, 128 << 10);
+        zero(number, (256 << 20) - (128 << 10), 128 << 10);
+    }
+    // The anchors of any other pool, and whatever else lies beside those of this one, are data.
+    let unknown = ["d0.img holds data of an unknown kind", "--destroy"];
+    place.refused(3, &unknown, &create(&drives, "2+1", &[]));
+    let note = |pool: &str| std::fs::write(place.0.join("unfinished-pool"), format!("{pool}\n")).unwrap();
+    note(&"0".repeat(32));
+    place.refused(3, &unknown, &create(&drives, "2+1", &[]));
+    note(made["pool"].as_str().unwrap());
+    file(0).write_all_at(b"a letter", 3 << 20).unwrap();
+    place.refused(3, &unknown, &create(&drives, "2+1", &[]));
+    zero(0, 3 << 20, 8);
+    place.json(&create(&drives, "2+1", &[]));
+    assert!(is_whole(&place.json(&["pool", "status"])));
+}
+
+/// What one far larger drive has beyond the others holds no stripe. All of it was promised: the
+/// archive said that it was nearly full before the first object.
+#[test]
+fn a_new_archive_is_as_large_as_its_drives_can_hold() {
+    let place = Place::new("pool-uneven");
+    let drives: Vec<String> = (0..4).map(|number| place.path(&format!("d{number}.img"))).collect();
+    std::fs::File::create(&drives[3]).unwrap().set_len(64 << 30).unwrap();
+    let status = place.json(&create(&drives, "2+1", &["--size", "1GiB"]));
+    // Three drives of 1 GiB: each stripe has two of its strips there.
+    let objects = &status["space"]["objects"];
+    let size = objects["size_bytes"].as_u64().unwrap();
+    assert!((1 << 30..=3 << 30).contains(&size), "{objects}");
+    let volumes = place.json(&["volume", "list"]);
+    let catalog = volumes.as_array().unwrap().iter().find(|volume| volume["owner"] == "catalog").unwrap();
+    assert!(catalog["size_bytes"].as_u64() < Some(256 << 20), "{catalog}");
+    // One that is larger still made the catalog alone exceed the others.
+    let larger = Place::new("pool-uneven-more");
+    let drives: Vec<String> = (0..4).map(|number| larger.path(&format!("d{number}.img"))).collect();
+    std::fs::File::create(&drives[3]).unwrap().set_len(1 << 40).unwrap();
+    larger.json(&create(&drives, "2+1", &["--size", "1GiB"]));
+}
+
 /// Nothing was written: there is nothing to take back.
 #[test]
 fn a_pool_of_unusable_drives_is_refused_without_a_trace() {
@@ -313,4 +363,25 @@ fn a_reader_that_goes_away_is_no_fault() {
     let output = command.arg(&place.0).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), output.status.signal()), (Some(141), None));
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+}
+
+/// The command said that the file cannot be written, and not that the drive has its new enclosure.
+#[test]
+fn an_enclosure_that_is_set_is_told_where_the_configuration_is_not() {
+    let place = Place::new("enclosure-unwritten");
+    place.pool(4);
+    let enclosure = || {
+        let status = place.json(&["pool", "status"]);
+        let one = status["drives"].as_array().unwrap().iter().find(|drive| drive["drive"] == 1);
+        one.and_then(|drive| drive["enclosure"].as_u64())
+    };
+    let set = ["drive", "set", "1", "--enclosure", "7"];
+    std::fs::create_dir(place.0.join("stele.toml.new")).unwrap();
+    let output = place.stele(&set);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("has drive 1 in enclosure 7 now, and cannot write"), "{said}");
+    assert_eq!(enclosure(), Some(7));
+    std::fs::remove_dir(place.0.join("stele.toml.new")).unwrap();
+    place.json(&set);
+    assert!(place.config().contains("d1.img@7") && enclosure() == Some(7), "{}", place.config());
 }

@@ -239,3 +239,22 @@ fn a_wrong_value_is_told_with_its_key_and_what_to_write() {
     assert!(failure.kind == Kind::Usage && failure.next.contains("--config names the file"), "{failure}");
     std::fs::remove_file(&path).unwrap();
 }
+
+/// 0 looks like no limit. The scrub stood still, and its time left grew and grew.
+#[test]
+fn a_rate_at_which_no_scrub_ends_is_refused() {
+    let path = std::env::temp_dir().join(format!("stele-rate-{}.toml", std::process::id()));
+    let read = |rate: &str| {
+        std::fs::write(&path, format!("[pool]\ndrives = []\nbackground_rate = {rate}\n")).unwrap();
+        Config::read(&path)
+    };
+    for (rate, said) in
+        [("0", "is 0 B a second"), ("128", "is 128 B a second"), ("\"1023KiB\"", "is 1023 KiB a second")]
+    {
+        let failure = read(rate).unwrap_err();
+        let is_told = failure.kind == Kind::Usage && failure.error.contains(said) && failure.next.contains("1 MiB");
+        assert!(is_told, "{rate}: {failure}");
+    }
+    read("\"1MiB\"").unwrap();
+    std::fs::remove_file(&path).unwrap();
+}

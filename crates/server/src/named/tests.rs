@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 
 /// The holder of each entry, the drives present, the drive in question, and the entry that names
@@ -88,4 +90,25 @@ fn a_file_with_data_is_refused_and_a_wiped_drive_is_not() {
     std::fs::write(&path, "").unwrap();
     assert!(refuse_content(&path).is_ok());
     std::fs::remove_file(&path).unwrap();
+}
+
+/// `stele pool add`, `replace` and `create` waited without end and without a word.
+#[test]
+fn a_pipe_is_refused_and_not_opened() {
+    let dir = std::env::temp_dir().join(format!("stele-named-pipe-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (pipe, file) = (dir.join("pipe"), dir.join("file"));
+    std::fs::write(&file, b"").unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let (done, is_done) = std::sync::mpsc::channel();
+    let path = pipe.clone();
+    std::thread::spawn(move || done.send(label_at(&path).is_none()));
+    assert_eq!(is_done.recv_timeout(std::time::Duration::from_secs(5)), Ok(true), "it is not opened");
+    let refused = |path: &Path| refuse_other_kind(path).err().map(|failure| (failure.kind, failure.error));
+    for path in [&pipe, &dir, &PathBuf::from("/dev/null")] {
+        let (kind, error) = refused(path).expect("a refusal");
+        assert!(kind == Kind::Usage && error.contains("is neither a file nor a block device"), "{error}");
+    }
+    assert!(refused(&file).is_none() && refused(&dir.join("new")).is_none());
+    std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Creates a pool, the archive's volumes on it, and the archive on these volumes.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use stele_archive::Archive;
@@ -11,13 +12,14 @@ use stele_codes::Code;
 use stele_ground::{Bytes, GIB, MIB, PoolId, are};
 use stele_media::Space;
 
-use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock};
+use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock, wipe};
 use crate::api::pool::StatusView;
 use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
+use crate::node::growth::{fits, sizes_of, usable};
 use crate::node::unfinished::Unfinished;
 
 /// The smallest segment of an archive. Beside it, the smallest number of segments: an archive takes
@@ -100,10 +102,14 @@ async fn on_given(site: &Site, given: Option<Config>, data: Option<Code>, create
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
     }
+    config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_other_kind(&drive.0.path))?;
     config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_labelled_partition(&drive.0.path))?;
     config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_absent(&drive.0.path, create.size))?;
     if !create.destroy {
-        config.pool.drives.iter().try_for_each(|drive| crate::named::refuse_content(&drive.0.path))?;
+        let former = Unfinished::former(site)?;
+        let is_begun = |path: &Path| former.as_ref().is_some_and(|former| wipe::is_begun(path, former));
+        let mut unknown = config.pool.drives.iter().filter(|drive| !is_begun(&drive.0.path));
+        unknown.try_for_each(|drive| crate::named::refuse_content(&drive.0.path))?;
     }
     let new = create.size.map(|size| NewDrives { size, space: space_of(create.preallocate) });
     let made = Made { name: create.name, log: create.log, spare: create.spare, shards: create.shards, data, new };
@@ -224,7 +230,7 @@ fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {
 /// Creates the catalog and data volumes, and a new archive on them.
 async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
     let Some(code) = data else { return Ok(()) };
-    let Room { raw, spare, shards } = space(node).await?;
+    let Room { raw, spare, shards, sizes } = space(node).await?;
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
     let catalog_space = spec.size.0 * spec.code.width() as u64;
     let larger = larger(raw, spare, shards, catalog_space, code, node.config.pool.drives.len() as u64);
@@ -232,7 +238,7 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
         Kind::Full => failure.next(&larger),
         _ => failure,
     })?;
-    let room = data_room(raw, spare, shards, catalog_space, code);
+    let room = data_room(raw, spare, shards, catalog_space, code).min(fits(sizes, code));
     let segment = segment(room);
     let size = room / segment * segment;
     if size < SEGMENTS_MIN * SEGMENT_MIN {
@@ -301,12 +307,14 @@ pub(super) fn catalog_size(raw: Bytes) -> Bytes {
 /// The catalog volume of an archive whose data have this code. If there are enough drives, the
 /// catalog survives one more fault than the data, because it is their index.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
-    let Room { raw, .. } = space(node).await?;
+    let Room { raw, sizes, .. } = space(node).await?;
     let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;
+    let code = Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?;
     Ok(VolumeSpec {
         name,
-        code: Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?,
-        size: catalog_size(raw),
+        code,
+        // With drives away there may be fewer than the code is wide.
+        size: catalog_size(Bytes(raw.0.min(usable(sizes, code)))),
         strip: Bytes(64 << 10),
         block: Bytes(4096),
         digest: DigestUnit::Block,
@@ -332,11 +340,16 @@ struct Room {
     raw: Bytes,
     spare: Bytes,
     shards: u16,
+    /// Of the drives, each.
+    sizes: Vec<u64>,
 }
 
 async fn space(node: &Node) -> Outcome<Room> {
     match node.pool.command(Command::Status).await? {
-        Reply::Status(status) => Ok(Room { raw: status.raw, spare: status.spare, shards: status.shards }),
+        Reply::Status(status) => {
+            let sizes = sizes_of(&status.drives);
+            Ok(Room { raw: status.raw, spare: status.spare, shards: status.shards, sizes })
+        }
         _ => Err(Failure::failed("the pool answered a status request with something else; this is a defect of Stele")),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::ArchiveError;
-use stele_array::{ArrayError, Command, DriveHealth, NOT_A_MEMBER, PoolStatus, Reply, VolumeStatus};
+use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, NOT_A_MEMBER, PoolStatus, Reply, VolumeStatus};
 use stele_catalog::CatalogError;
 use stele_codes::Code;
 use stele_ground::Bytes;
@@ -37,7 +37,7 @@ struct Sizes {
 /// has a strip on each of as many drives as the code is wide, so much of a drive that is far larger
 /// than the others stays empty. Volumes never shrink: one that grew by all of such a drive would
 /// promise for good what the pool cannot hold.
-fn usable(mut sizes: Vec<u64>, code: Code) -> u64 {
+pub(super) fn usable(mut sizes: Vec<u64>, code: Code) -> u64 {
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let (width, mut rest) = (code.width() as u64, sizes.iter().map(|size| u128::from(*size)).sum::<u128>());
     for (at, size) in (0..width).zip(sizes) {
@@ -49,6 +49,17 @@ fn usable(mut sizes: Vec<u64>, code: Code) -> u64 {
         rest -= u128::from(size);
     }
     0
+}
+
+/// The data that drives of these sizes can hold at most in stripes of this code.
+pub(super) fn fits(sizes: Vec<u64>, code: Code) -> u64 {
+    (usable(sizes, code) / code.width() as u64).saturating_mul(code.data() as u64)
+}
+
+/// The sizes of the drives that stay in the pool.
+pub(super) fn sizes_of(drives: &[DriveStatus]) -> Vec<u64> {
+    let stay = drives.iter().filter(|drive| drive.index != NOT_A_MEMBER && !drive.leaving);
+    stay.map(|drive| drive.size.0).collect()
 }
 
 impl Node {
@@ -105,17 +116,14 @@ impl Node {
         let leaving = status.drives.iter().filter(|drive| drive.leaving);
         let leaving = leaving.map(|drive| drive.size.0).sum::<u64>();
         let raw = Bytes(status.raw.0.saturating_sub(leaving));
-        let stay = status.drives.iter().filter(|drive| drive.index != NOT_A_MEMBER && !drive.leaving);
-        let drives: Vec<u64> = stay.map(|drive| drive.size.0).collect();
+        let drives = sizes_of(&status.drives);
         let beside = Bytes(raw.0.min(usable(drives.clone(), catalog.spec.code)));
         let size = create::catalog_size(beside).max(catalog.spec.size);
         let (shards, catalog) = (status.shards, size.0 * catalog.spec.code.width() as u64);
         let room = create::data_room(raw, status.spare, shards, catalog, data.spec.code);
         let most = self.config.archive.data_max.map_or(u64::MAX, |most| most.0.0);
-        let (width, strips) = (data.spec.code.width() as u64, data.spec.code.data() as u64);
-        let fits = (usable(drives, data.spec.code) / width).saturating_mul(strips);
         // Whole segments, and one more block for the superblock's second copy.
-        let wanted = room.min(fits).min(most) / segment * segment;
+        let wanted = room.min(fits(drives, data.spec.code)).min(most) / segment * segment;
         let worthwhile = wanted >= data.spec.size.0 + segment;
         Some(Sizes { catalog: size, data: if worthwhile { Bytes(wanted) } else { data.spec.size } })
     }

@@ -118,6 +118,7 @@ async fn add_all(node: &Node, call: AddDrives, offered: &mut Vec<Offered>) -> Ou
 
 async fn offer(node: &Node, place: DrivePlace, size: Option<Bytes>, destroy: bool) -> Outcome<Offered> {
     let path = place.path.clone();
+    crate::named::refuse_other_kind(&path)?;
     if let Some(drive) = in_part(node, &path).await? {
         // Shards that have the drive find it again by its label, and take it for the same one only
         // under its identity.
@@ -272,6 +273,7 @@ pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} at {}", call.drive, call.path.display());
     let act = async {
         let here = DrivePlace { path: call.path.clone(), enclosure: None };
+        crate::named::refuse_other_kind(&call.path)?;
         refuse_of_other_pool(node, &call.path).await?;
         refuse_too_small(node, &call).await?;
         let (index, _) = attach(node, here, None).await?;

@@ -1,6 +1,7 @@
-//! The self-test through the server's own interfaces: S3, as signed requests on a connection in
-//! memory, the administration socket, and of shares NFS and a mount. They are the code that serves
-//! clients, from the first byte on.
+//! The self-test through the server's own interfaces: S3, as signed requests, and the
+//! administration socket, both on connections in memory, and of shares NFS and a mount. They are
+//! the code that serves clients, from the first byte on. No client takes the place of a test: where
+//! commands have all connections of the socket, a call there would prove nothing.
 //!
 //! Restic's REST protocol and block devices are left out: neither can name a canary. Samba itself
 //! is not asked, but the mount that it serves.
@@ -29,8 +30,9 @@ use crate::api::approval::Officer;
 use crate::api::archive::SetBucket;
 use crate::connection;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::node::Node;
 use crate::node::shares::S3View;
+use crate::node::{Node, own_uid};
+use crate::serving::admin;
 
 /// Bytes of an answer.
 const ANSWER_MAX: usize = 1 << 20;
@@ -224,8 +226,15 @@ impl RunningInterfaces {
 
     async fn call<C: Call>(&self, what: &str, call: &C) -> Attempt {
         let called = async || {
-            let mut sender = connection::connect(&self.socket).await?;
-            connection::call_on(&self.socket, &mut sender, call).await
+            let stops = || Failure::new(Kind::Busy, "the server stops");
+            let node = self.node.upgrade().ok_or_else(stops)?;
+            let (ours, theirs) = tokio::io::duplex(PIPE);
+            let serving = tokio::spawn(admin::serve_in_memory(theirs, node, own_uid()));
+            let mut sender = connection::connect_over(ours, &self.socket).await?;
+            let answer = connection::call_on(&self.socket, &mut sender, call).await;
+            drop(sender);
+            let _ = serving.await;
+            answer
         };
         let mut tries = 0;
         let (refused, answer) = loop {

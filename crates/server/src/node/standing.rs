@@ -318,7 +318,8 @@ fn told(of: stele_archive::Alarm) -> StandingView {
 fn reaction(kind: AlarmKind) -> (&'static str, &'static str) {
     match kind {
         AlarmKind::Clock => {
-            ("nothing expires until an operator accepts the clock", "`stele clock show`, then `stele clock accept`")
+            // The message names those who accept it: one, two officers, or none any more.
+            ("nothing expires meanwhile", "`stele clock show`; `stele clock accept`, by whom the message names")
         }
         AlarmKind::Expiration => {
             ("all other expired versions are handled", "`stele pool status`; it is tried again by itself")

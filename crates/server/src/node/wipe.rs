@@ -9,8 +9,10 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
+use stele_array::anchor::{MAGIC, SLOT};
 use stele_array::label::codec::{Label, NoLabel};
-use stele_array::label::{LABEL_SIZE, LOG_AT, is_label, places};
+use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT, is_label, places};
+use stele_ground::PoolId;
 use stele_media::file::Access;
 use stele_media::{DriveFile, MediaFault, Shared};
 
@@ -49,12 +51,41 @@ pub fn unfinished(path: &Path, pool: &str) -> Outcome<()> {
         Err(NoLabel::Blank | NoLabel::Damaged) => Ok(()),
     });
     let wiped = match size {
-        Ok(size) if is_its => overwrite(&file, path, size),
+        Ok(size) if is_its || has_anchors_alone(&file, pool) => overwrite(&file, path, size),
         Err(failure) if failure.kind != Kind::Refused => Err(failure),
         _ => Ok(()),
     };
     drop(locked);
     wiped
+}
+
+/// Whether a file holds nothing else than anchors of the pool where a new drive has zeros. The
+/// first checkpoint of a pool comes before its first label, so a creation that is killed in between
+/// leaves that. The identity is random: nothing else has it.
+pub fn is_begun(path: &Path, pool: &str) -> bool {
+    File::open(path).is_ok_and(|file| has_anchors_alone(&file, pool))
+}
+
+fn has_anchors_alone(file: &File, pool: &str) -> bool {
+    let is_file = file.metadata().is_ok_and(|about| about.is_file());
+    let mut head = vec![0; LOG_AT as usize];
+    if !is_file || file.read_exact_at(&mut head, 0).is_err() {
+        return false;
+    }
+    let is_blank = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+    let (labels, rest) = head.split_at(ANCHOR_AT as usize);
+    let mut found = false;
+    // Two slots; what is behind them is as large as one.
+    let mut slots = rest.chunks(SLOT as usize);
+    let mut is_its = |slot: &[u8]| {
+        // FORMAT/drive.md: the identity of its pool.
+        let identity = slot.get(24..40).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(PoolId);
+        let is_its = slot.starts_with(MAGIC) && identity.is_some_and(|identity| identity.to_string() == pool);
+        found |= is_its;
+        is_its || is_blank(slot)
+    };
+    let slots_are = slots.by_ref().take(2).all(&mut is_its);
+    slots_are && found && is_blank(labels) && slots.all(is_blank)
 }
 
 /// Whether a drive carries a label of the pool. It may be in use. A drive that cannot be opened, or

@@ -22,11 +22,12 @@ use axum::response::{IntoResponse, Response};
 use hyper::Request;
 use hyper::body::{Bytes, Incoming};
 use stele_ground::counted;
+use tokio::io::DuplexStream;
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::http::{self, Allowance, Kept};
+use super::http::{self, Allowance, Kept, Places};
 use crate::api::approval::Officer;
 use crate::api::blocks::{Read, RestoreWrite};
 use crate::api::{self, Actor, Call, OFFICER_HEADER, strict};
@@ -120,6 +121,17 @@ pub async fn serve(listener: UnixListener, node: Arc<Node>, stopping: watch::Rec
     let running = Arc::clone(&calls);
     let answer = move |user, request, place| dispatch(Arc::clone(&node), user, request, Arc::clone(&running), place);
     http::serve_unix(listener, allow, turned_away, answer, stopping).await;
+    calls.finish().await;
+}
+
+/// Serves a connection in memory, as one of this user at the socket. It takes none of the places
+/// there, so a self-test proves something while commands have all of them.
+pub async fn serve_in_memory(stream: DuplexStream, node: Arc<Node>, user: u32) {
+    let (_stop, stopping) = watch::channel(false);
+    let Some(place) = Arc::new(Places::default()).enter(Some(user), 1, 1).map(Arc::new) else { return };
+    let calls = Arc::new(Calls::default());
+    let answer = |request| dispatch(Arc::clone(&node), Some(user), request, Arc::clone(&calls), Arc::clone(&place));
+    http::converse(stream, IDLE_MAX, answer, stopping).await;
     calls.finish().await;
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::config::Site;
+use crate::failure::Outcome;
 use crate::node::Node;
 use crate::node::growth::When;
 use crate::serving::head_places::HeadPlaces;
@@ -59,9 +60,12 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>, places: Arc
 
 /// Removes drives that have left the pool from the configuration.
 async fn forget_removed(node: Arc<Node>) {
+    let mut trouble = Trouble::default();
     loop {
         tokio::time::sleep(STEP_EVERY).await;
-        forget_removed_now(&node).await;
+        if let Some(why) = trouble.news(node.departures.forget(&node.pool).await) {
+            tracing::warn!("a removed drive stays in the configuration, and that is tried again: {why}");
+        }
     }
 }
 
@@ -70,6 +74,21 @@ async fn forget_removed(node: Arc<Node>) {
 pub async fn forget_removed_now(node: &Node) {
     if let Err(failure) = node.departures.forget(&node.pool).await {
         tracing::warn!("a removed drive stays in the configuration: {}", failure.on_one_line());
+    }
+}
+
+/// Why work that is tried again and again fails. A full disk fails each try, and its log may lie
+/// there.
+#[derive(Default)]
+struct Trouble(String);
+
+impl Trouble {
+    /// The reason, unless the try before failed for the same.
+    fn news<T>(&mut self, tried: Outcome<T>) -> Option<String> {
+        let why = tried.err().map(|failure| failure.on_one_line()).unwrap_or_default();
+        let is_news = !why.is_empty() && why != self.0;
+        self.0 = why;
+        is_news.then(|| self.0.clone())
     }
 }
 
@@ -223,5 +242,22 @@ async fn export_heads(archive: Archive, places: Arc<Mutex<HeadPlaces>>, node: Ar
         drop(sending);
         told.iter().for_each(|what| node.note_alarm("heads", what));
         tokio::time::sleep(every).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+
+    /// The log of a server whose data directory was full had a line about a removed drive a second.
+    #[test]
+    fn a_try_that_fails_for_the_same_reason_is_no_news() {
+        let mut trouble = Trouble::default();
+        let full = || Err::<(), _>(Failure::failed("no space").next("make room"));
+        let mut told = |tried| trouble.news(tried).is_some();
+        assert_eq!([told(Ok(())), told(full()), told(full()), told(full())], [false, true, false, false]);
+        assert!(told(Err(Failure::failed("read-only"))) && told(full()), "another reason");
+        assert!(!told(Ok(())) && told(full()), "it had succeeded meanwhile");
     }
 }

@@ -143,6 +143,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Opens the drive; also returns its size.
     pub fn open(path: &'a Path) -> Outcome<(Reader<'a>, u64)> {
+        stele_server::named::refuse_other_kind(path)?;
         let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
         let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
         Ok((Reader { file, path, start: 0 }, size))

@@ -239,6 +239,7 @@ async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: a
     let mut new = replace.new.clone();
     new.0.path = std::path::absolute(&new.0.path)
         .map_err(|error| stele_server::failure::io_failure("find", &new.0.path, &error))?;
+    named::refuse_other_kind(&new.0.path)?;
     let before = connection.call(ShowPool {}).await?;
     named::refuse_other_member(&new.0.path, replace.old, &before)?;
     if replace.give_up && !replace.yes {
@@ -502,7 +503,17 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
     if let Some(old) = named::entry_of(site, &config, &status, drive).filter(|old| old.0.enclosure.is_some()) {
         let mut new = old.clone();
         new.0.enclosure = Some(enclosure);
-        if *old != new && !stele_server::config::replace_drive(&site.config_path, old, &new)? {
+        let replaced = || stele_server::config::replace_drive(&site.config_path, old, &new);
+        // The labels have it already, and they decide.
+        let half = |failure: Failure| Failure {
+            error: format!("the pool has drive {drive} in enclosure {enclosure} now, and {}", failure.error),
+            next: match failure.next.is_empty() {
+                true => format!("write \"{new}\" there by hand"),
+                false => format!("{}; then repeat the command", failure.next),
+            },
+            ..failure
+        };
+        if *old != new && !replaced().map_err(half)? {
             let message = format!("the pool knows it, and {} says {old} still", site.config_path.display());
             return Err(Failure::failed(message).next(format!("write \"{new}\" there by hand")));
         }

@@ -65,6 +65,27 @@ async fn what_is_forbidden_is_refused_by_every_interface() {
     assert!(over_s3 > 11, "what came through the interfaces is in the log: {over_s3}");
 }
 
+/// It was told as something that the store allowed, with exit code 5 and an alarm.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_self_test_passes_where_commands_have_all_connections() {
+    let (node, _frontend, place) = serving("self-test-full").await;
+    let archive = node.archive().unwrap();
+    let new = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&Caller::local(0), "locked", new).await.unwrap();
+    let socket = place.0.join("socket");
+    let mut held = Vec::new();
+    let mut is_full = async || {
+        let mut sender = connection::connect(&socket).await.unwrap();
+        let listed = connection::call_on(&socket, &mut sender, &crate::api::pool::ShowPool {}).await;
+        held.push(sender);
+        listed.is_err_and(|failure| failure.kind == Kind::Busy)
+    };
+    while !is_full().await {}
+    let result = node.self_test(&Caller::local(0), None).await.unwrap().remove(0);
+    assert!(result.passed(), "{result:#?}");
+    assert_eq!(by_interface(&result.attempts)["administration socket"], 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_interface_allows_is_told() {
     let (node, _frontend, _place) = serving("self-test-allowed").await;

@@ -150,3 +150,10 @@ fn a_drive_that_some_shards_have_is_named_by_its_path() {
     let alarm = of_smart(&drive(3)).unwrap();
     assert_eq!((alarm.subject.as_str(), alarm.next.as_str()), ("drive 3", "stele pool replace 3 PATH"));
 }
+
+/// Its message says who accepts it, and where that is switched off, that no one does any more.
+#[test]
+fn a_frozen_clock_is_not_said_to_wait_for_an_operator() {
+    let (done, next) = reaction(AlarmKind::Clock);
+    assert!(!done.contains("operator") && next.contains("whom the message names"), "{done}; {next}");
+}

@@ -28,6 +28,7 @@ pub async fn add(site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()
 async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::PoolAdd) -> Outcome<()> {
     add.drives.iter().try_for_each(DriveArgument::check_enclosure)?;
     let drives = absolute(add.drives)?;
+    drives.iter().try_for_each(|drive| named::refuse_other_kind(&drive.0.path))?;
     let config = Config::read(&site.config_path)?;
     let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
     if let Some(other) = drives.iter().find(|drive| drive.0.enclosure.is_some() != enclosures) {
