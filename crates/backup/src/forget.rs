@@ -264,9 +264,13 @@ fn refuse_newer(repository: &Closed, dated: &Dated) -> Result<()> {
     if *hash.finalize().as_bytes() == dated.id.0 { Err(refusal) } else { Ok(()) }
 }
 
-/// Removes a snapshot without reading it.
-pub fn remove(repository: &Closed, id: &SnapshotId) -> Result<()> {
-    repository.store.remove(&Name::of(Folder::Snapshots, &id.0))
+/// Removes a snapshot without reading it. Whether it was there: another command may have removed it
+/// since it was listed.
+pub fn remove(repository: &Closed, id: &SnapshotId) -> Result<bool> {
+    match repository.store.remove(&Name::of(Folder::Snapshots, &id.0)) {
+        Err(BackupError::Missing(_)) => Ok(false),
+        removed => removed.map(|()| true),
+    }
 }
 
 type Period = fn(u64) -> String;

@@ -8,6 +8,7 @@
 //! Objects of a later version are told apart and are no damage. Their marks stay as they are.
 
 mod places;
+mod scrub;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,6 +28,7 @@ use crate::snapshot::{Snapshot, SnapshotId};
 use crate::store::{Folder, Name};
 use crate::tree::{Content, Piece};
 use places::{ChunkStanding, Places};
+pub use scrub::{SurveyedSnapshots, scrub, survey};
 
 /// Bytes of a segment that are in memory at once, and as much as a chunk more.
 const PART_BYTES: u64 = 4 << 20;
@@ -121,10 +123,17 @@ pub struct DamagedObject {
     pub text: String,
 }
 
-/// Reads the defaults and the latest epoch. While one of them is damaged, backups fail. Needs no
-/// password.
+/// Without a key only the exported text opens the repository.
+const NO_KEY: &str = "the repository has no key, and no password opens it: bring a key back from a copy, or give \
+    the exported key as the password of `stele backup key add`";
+
+/// Reads the defaults and the latest epoch, without which backups fail, and looks whether there is
+/// any key. Needs no password.
 pub fn damaged_objects(repository: &Closed) -> Result<Vec<DamagedObject>> {
     let mut found = Vec::new();
+    if repository.keys_listed()?.is_empty() {
+        found.push(DamagedObject { name: Folder::Keys.name().to_owned(), text: NO_KEY.to_owned() });
+    }
     let mut judge = |name: Name, read: Result<()>| match read {
         Err(BackupError::Damaged(text)) => {
             found.push(DamagedObject { name: name.text().to_owned(), text });
@@ -143,21 +152,6 @@ pub fn damaged_objects(repository: &Closed) -> Result<Vec<DamagedObject>> {
 
 /// Snapshots that cannot be read, and why.
 pub type Unreadable = Vec<(SnapshotId, String)>;
-
-/// Compares every snapshot with its name, and gives those that cannot be read, and those of a later
-/// version. Needs no password.
-pub fn unreadable_snapshots(repository: &Closed) -> Result<(Unreadable, Vec<NewerObject>)> {
-    let (mut found, mut newer) = (Vec::new(), Vec::new());
-    for Dated { id, .. } in repository.snapshots()? {
-        match repository.references(&id) {
-            Ok(_) | Err(BackupError::Missing(_)) => {}
-            Err(error @ BackupError::Damaged(_)) => found.push((id, error.to_string())),
-            Err(error @ BackupError::Newer(_)) => newer.push(NewerObject::snapshot(&id, error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((found, newer))
-}
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Verified {
@@ -475,10 +469,6 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
         Err(error @ BackupError::Newer(_)) => return check_newer(repository, id, error),
         Err(error) => return Err(error),
     };
-    if footer.segment_bytes() != size {
-        let text = format!("it has {size} bytes, and {} by its footer", footer.segment_bytes());
-        return Ok(Some(Fault::new(Ordinals::all(), 0, text)));
-    }
     let (key, mut codec, mut content) = (footer.key(&repository.keys), Decompressor::new()?, Vec::new());
     let (mut chunks, mut count) = (Ordinals::default(), 0);
     let (mut hash, mut is_read, mut buffer) = (blake3::Hasher::new(), true, Vec::new());
@@ -530,26 +520,6 @@ fn check_segment(repository: &Repository, id: &SegmentId, size: u64) -> Result<O
         }
     };
     Ok(Some(Fault::new(chunks, count, text)))
-}
-
-/// Compares every segment with its name, without the key. Gives those that differ.
-pub fn scrub(repository: &Closed, progress: &VerifyProgress) -> Result<Vec<(SegmentId, String)>> {
-    let segments = repository.segments()?;
-    expect(progress, &segments);
-    for (id, size) in segments {
-        if progress.stop.load(Ordering::Relaxed) {
-            return Err(BackupError::Stopped);
-        }
-        match repository.store.get(&Name::segment(&id), SEGMENT_BYTES_MAX) {
-            Ok(bytes) if SegmentId::of(&bytes) != id => progress.note(id, "its hash differs"),
-            Ok(_) | Err(BackupError::Missing(_)) => {}
-            Err(error @ BackupError::Damaged(_)) => progress.note(id, &error.to_string()),
-            Err(error) => return Err(error),
-        }
-        progress.segments.fetch_add(1, Ordering::Relaxed);
-        progress.bytes.fetch_add(size, Ordering::Relaxed);
-    }
-    Ok(std::mem::take(&mut *lock(&progress.damaged)))
 }
 
 #[cfg(test)]

@@ -431,7 +431,7 @@ fn outrun(client: TcpStream, server: SocketAddr) -> std::io::Result<()> {
 }
 
 /// Listens before a server, with a thread for each connection.
-fn proxy(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+pub fn proxy(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let (listener, serve) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(serve));
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
+use crate::backup::{backup, place, proxy};
 use crate::backup_commands::{Desk, code, damage, text};
+use crate::support::{Server, wait_for};
 
 #[test]
 fn damaged_keys_are_named_and_the_last_good_one_stays() {
@@ -216,4 +221,116 @@ fn a_trial_says_what_would_be_refused() {
     code(&output, 0);
     assert!(!text(&output.stderr).contains("refused"));
     desk.run(3, &trial[..3]);
+}
+
+#[test]
+fn a_lost_segment_is_no_success_of_prune_or_check() {
+    let desk = Desk::new("commands-lost");
+    desk.run(0, &["init"]);
+    let id = desk.save(&[]);
+    desk.run(0, &["prune"]);
+    desk.run(0, &["verify", "--without-password"]);
+    let gone = desk.segments().remove(0);
+    std::fs::remove_file(&gone).unwrap();
+    desk.says(5, &["1 needed segment is gone", "stele backup verify"], &["prune"]);
+    assert_eq!(desk.run(5, &["prune", "--json"])["lost_segments"], 1);
+    desk.run(5, &["prune", "--dry-run"]);
+    let found = desk.run(5, &["verify", "--without-password", "--json"]);
+    let name = gone.file_name().unwrap().to_str().unwrap();
+    assert_eq!(found["damaged"][0]["segment"], name, "{found}");
+    // The remedy.
+    desk.run(0, &["forget", &id]);
+    desk.run(0, &["prune"]);
+    desk.run(0, &["verify", "--without-password"]);
+    std::fs::remove_dir_all(desk.place.path("repository/keys")).unwrap();
+    let found = desk.run(5, &["verify", "--without-password", "--json"]);
+    assert_eq!(found["damaged_objects"][0]["object"], "keys", "{found}");
+}
+
+#[test]
+fn a_backup_says_that_the_store_dates_it_back() {
+    let desk = Desk::new("commands-dates");
+    desk.run(0, &["init"]);
+    let first = desk.save(&[]);
+    let said = || text(&desk.command(&["run", &desk.files]).output().unwrap().stderr);
+    assert_eq!(said(), "");
+    // As if the clock had been right then, and three days behind from then on.
+    let path = desk.place.path(&format!("repository/snapshots/{first}"));
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(3 * 86_400);
+    std::fs::File::open(path).unwrap().set_modified(later).unwrap();
+    let said = said();
+    assert!(said.contains("its clock was set back") && said.contains(&first[..8]), "{said}");
+}
+
+#[test]
+fn a_signal_ends_a_backup_that_waits_for_its_password() {
+    let desk = Desk::new("commands-password");
+    desk.run(0, &["init"]);
+    let begun = desk.place.path("begun");
+    let asking = format!("echo $$ > {begun}.new; mv {begun}.new {begun}; exec sleep 1000");
+    let mut command = desk.command(&["run", &desk.files, "--password-command", &asking]);
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let process: i32 = wait_for("the command", || std::fs::read_to_string(&begun).ok()).trim().parse().unwrap();
+    // To the backup alone, as a service manager may do.
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+    let ended = wait_for("the end", || child.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(130));
+    assert!(!std::path::Path::new(&format!("/proc/{process}")).exists(), "the command goes too");
+    desk.says(2, &["more than 1048576 bytes"], &["snapshots", "--password-command", "cat /dev/zero"]);
+}
+
+#[test]
+fn a_mount_ends_beside_a_read_that_waits_for_a_silent_server() {
+    let place = place("backup-mount-silent");
+    let server: Server = place.up();
+    code(&place.stele(&["bucket", "create", "backups"]), 0);
+    let (silent, address) = (Arc::new(AtomicBool::new(false)), server.address);
+    let is_silent = Arc::clone(&silent);
+    let proxy = proxy(move |client| {
+        let upstream = TcpStream::connect(address).unwrap();
+        let carry = |mut from: TcpStream, mut to: TcpStream| {
+            let mut bytes = [0; 1 << 16];
+            while let Ok(length @ 1..) = from.read(&mut bytes) {
+                while is_silent.load(Ordering::Relaxed) {
+                    std::thread::park();
+                }
+                let _ = to.write_all(&bytes[..length]);
+            }
+        };
+        let (back, up) = (client.try_clone().unwrap(), upstream.try_clone().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| carry(client, upstream));
+            carry(up, back);
+        });
+    });
+    let (repository, to) = (format!("s3+http://{proxy}/backups"), place.path("mounted"));
+    std::fs::create_dir(&to).unwrap();
+    let run = |arguments: &[&str]| code(&backup(&place, &repository, Some(server.keys()), arguments), 0);
+    run(&["init"]);
+    run(&["run", &place.path("files")]);
+    let mut command = place.command(&["backup", "mount", &to, "--json"]);
+    command.env("STELE_BACKUP_REPOSITORY", &repository).env("STELE_BACKUP_PASSWORD_FILE", place.path("password"));
+    command.env("AWS_ACCESS_KEY_ID", &server.access_key).env("AWS_SECRET_ACCESS_KEY", &server.secret_key);
+    let mut mounted = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(mounted.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        println!("left out: mounting needs root and the kernel's module fuse");
+        mounted.wait().unwrap();
+        return server.kill();
+    }
+    silent.store(true, Ordering::Relaxed);
+    let wanted = format!("{to}/latest{}/0/file 4", place.path("files"));
+    let mut reader = Command::new("cat").arg(wanted).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(mounted.stderr.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(line.contains("waiting for an answer"), "{line}");
+    assert!(Command::new("kill").args(["-INT", &mounted.id().to_string()]).status().unwrap().success());
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(mounted.wait().unwrap().success(), "{rest}");
+    assert!(rest.contains("files are still open") && !rest.contains("panicked"), "{rest}");
+    assert!(!reader.wait().unwrap().success());
+    server.kill();
 }

@@ -226,6 +226,20 @@ fn a_damaged_snapshot_is_removed_by_name_and_prune_goes_on() {
     assert!(matches!(named(&repository, &dated, &[saved.id, unknown], |_| Ok(None)), Err(BackupError::Missing(_))));
     assert!(store.get(&name, 1 << 20).is_ok());
     remove(&repository, &saved.id).unwrap();
-    assert!(matches!(remove(&repository, &saved.id), Err(BackupError::Missing(_))));
+    assert_eq!(remove(&repository, &saved.id), Ok(false), "it is gone");
     crate::prune::run(&repository, false).unwrap();
+}
+
+#[test]
+fn a_snapshot_that_another_command_removed_is_gone() {
+    let (repository, store) = crate::testing::repository(1);
+    let folder = crate::testing::Temporary::new();
+    folder.write("file", b"content");
+    let saved = crate::testing::save(&repository, &folder.0).unwrap();
+    assert_eq!(remove(&repository, &saved.id), Ok(true));
+    assert_eq!(remove(&repository, &saved.id), Ok(false));
+    // A refusal is still one.
+    let other = crate::testing::save(&repository, &folder.0).unwrap();
+    store.set_append_only(true);
+    assert!(matches!(remove(&repository, &other.id), Err(BackupError::Refused(_))));
 }

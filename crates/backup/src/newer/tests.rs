@@ -109,8 +109,8 @@ fn a_newer_snapshot_is_no_damage_and_is_not_forgotten() {
     let found = checked(&repository);
     assert!(found.is_good(), "{found:?}");
     assert_eq!(found.newer.iter().map(|newer| newer.name.clone()).collect::<Vec<_>>(), [format!("snapshots/{later}")]);
-    let (unreadable, newer) = verify::unreadable_snapshots(&repository).unwrap();
-    assert_eq!((unreadable, newer), (Vec::new(), found.newer));
+    let surveyed = verify::survey(&repository).unwrap();
+    assert_eq!((surveyed.unreadable, surveyed.newer), (Vec::new(), found.newer));
     is_newer(repository.references(&later));
     // Prune would take what only the later version sees as needed.
     for dry_run in [true, false] {
@@ -158,7 +158,7 @@ fn a_newer_segment_is_no_damage_and_nothing_is_pruned() {
         let found = checked(&repository);
         assert!(found.is_good() && found.damaged_chunks == 0, "{found:?}");
         assert_eq!(found.newer.len(), 1, "{found:?}");
-        assert_eq!(verify::scrub(&repository, &VerifyProgress::default()), Ok(Vec::new()));
+        assert_eq!(verify::scrub(&repository, Default::default(), &VerifyProgress::default()), Ok(Vec::new()));
         for _ in 0..4 {
             is_newer(prune::run(&repository, false));
         }

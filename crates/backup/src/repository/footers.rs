@@ -58,9 +58,17 @@ pub fn read_footer(store: &dyn Store, id: &SegmentId, size: u64) -> Result<(Foot
     judged(store, id, size, read_tail(store, id, size))
 }
 
-/// Tells a footer of a later version from a damaged one.
+/// Tells a footer of a later version from a damaged one. A segment of another length than its
+/// footer tells has its chunks elsewhere, and so none of them.
 fn judged(store: &dyn Store, id: &SegmentId, size: u64, tail: Result<Vec<u8>>) -> Result<(Footer, Vec<u8>)> {
-    match tail.and_then(|tail| Ok((Footer::decode(&tail)?, tail))) {
+    let read = tail.and_then(|tail| {
+        let footer = Footer::decode(&tail)?;
+        match footer.segment_bytes() {
+            told if told == size => Ok((footer, tail)),
+            told => Err(BackupError::Damaged(format!("it has {size} bytes, and {told} by its footer"))),
+        }
+    });
+    match read {
         Err(BackupError::Damaged(text)) => Err(newer_segment(store, id, size)?.unwrap_or(BackupError::Damaged(text))),
         read => read,
     }

@@ -4,6 +4,10 @@
 //! name, which is the beginning of its hash. Older ones have random names: there a changed salt or
 //! a changed secret shows only when the password opens nothing. So the removal of a key takes a
 //! password that opens another one.
+//!
+//! Two removals at the same time could each take the key that the other one relies on. So behind
+//! its removal each looks whether its key that stays is still there. Of several, the last one to
+//! remove finds that it is not, and stores again what it removed.
 
 use std::sync::Arc;
 
@@ -84,13 +88,13 @@ impl Closed {
         Ok(keys)
     }
 
-    /// The first key that the password opens, with its secret.
-    fn unwrap(&self, password: &[u8], is_tried: impl Fn(&Name) -> bool) -> Result<Secret> {
+    /// The first key that the password opens, and the secret.
+    fn unwrap(&self, password: &[u8], is_tried: impl Fn(&Name) -> bool) -> Result<(Name, Secret)> {
         let Wrapped { keys, unread } = self.wrapped_keys()?;
         let mut keys = keys.into_iter().filter(|(name, _)| is_tried(name));
-        let opened = keys.find_map(|(_, key)| {
+        let opened = keys.find_map(|(name, key)| {
             let secret = key.open(password).ok()??;
-            (check_value(&secret) == self.header.check).then_some(secret)
+            (check_value(&secret) == self.header.check).then_some((name, secret))
         });
         // The password may be that of a key that could not be read.
         opened.ok_or(unread.unwrap_or(BackupError::WrongPassword))
@@ -112,7 +116,7 @@ impl Closed {
     }
 
     pub(super) fn open_by_password(self, password: &[u8]) -> Result<Repository> {
-        let secret = self.unwrap(password, |_| true).map_err(|error| self.unopened(error))?;
+        let (_, secret) = self.unwrap(password, |_| true).map_err(|error| self.unopened(error))?;
         Ok(Repository { closed: self, keys: Arc::new(Keys::new(secret)) })
     }
 
@@ -123,7 +127,7 @@ impl Closed {
         let found = objects.iter().map(|(name, _)| name).find(|name| name.last() == key);
         let found = found.ok_or_else(|| BackupError::Missing(format!("the repository has no key {key}")))?;
         match self.unwrap(staying, |name| name != found) {
-            Ok(_) => self.store.remove(found),
+            Ok((stays, _)) => self.remove_beside(found, &stays),
             Err(BackupError::WrongPassword) if objects.len() == 1 => {
                 Err(BackupError::Refused("this is the last key; add another one first".to_owned()))
             }
@@ -133,6 +137,29 @@ impl Closed {
             ))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Removes a key, and takes that back if the key that stays has gone meanwhile.
+    fn remove_beside(&self, key: &Name, stays: &Name) -> Result<()> {
+        // A key that cannot be read opens nothing: no other removal relies on it.
+        let bytes = self.store.get(key, KEY_BYTES_MAX).ok();
+        self.store.remove(key)?;
+        match self.store.get_range(stays, 0..1) {
+            Err(BackupError::Missing(_)) => {}
+            // It is there. Damage of this moment is no matter of the removal.
+            Ok(_) | Err(BackupError::Damaged(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        match bytes.map(|bytes| self.store.create(key, &bytes)) {
+            None | Some(Ok(()) | Err(BackupError::Exists(_))) => {}
+            Some(Err(error)) => return Err(error),
+        }
+        Err(BackupError::Locked(format!(
+            "another command removed key {}, which was to stay, at the same time: key {} was not removed; look at the \
+             list of the keys, and repeat the command",
+            stays.last(),
+            key.last()
+        )))
     }
 }
 

@@ -34,7 +34,11 @@ pub fn make(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
     let missing: Vec<PathBuf> = path.ancestors().take_while(is_missing).map(Path::to_owned).collect();
-    fs::create_dir_all(path).map_err(|error| BackupError::io("create", path, &error))?;
+    fs::create_dir_all(path).map_err(|error| {
+        // Those above may be there by now. One that another process uses meanwhile stays.
+        missing.iter().for_each(|made| drop(fs::remove_dir(made)));
+        BackupError::io("create", path, &error)
+    })?;
     Ok(missing)
 }
 

@@ -38,6 +38,8 @@ struct State {
     follower: Option<(Folder, Name, Vec<u8>)>,
     /// When the first object is read next, it has gone, and the other one is there.
     exchange: Option<(Name, Name, Vec<u8>)>,
+    /// When the first object is removed, the other one has gone too.
+    gone_along: Option<(Name, Name)>,
 }
 
 /// Requests that wait for one another.
@@ -155,6 +157,11 @@ impl Memory {
     /// When `gone` is read next, another writer has removed it and stored `name`.
     pub fn exchange_at_reading(&self, gone: Name, name: Name, bytes: Vec<u8>) {
         self.state().exchange = Some((gone, name, bytes));
+    }
+
+    /// When the first object is removed, another writer removes the other one.
+    pub fn remove_behind(&self, removed: &Name, gone: &Name) {
+        self.state().gone_along = Some((removed.clone(), gone.clone()));
     }
 
     /// Changes the bytes of an object behind the back of its reader. Whether it was there.
@@ -295,6 +302,9 @@ impl Store for Memory {
             return Err(BackupError::Refused(format!("{} is locked", name.text())));
         }
         state.change()?;
+        if let Some((_, along)) = state.gone_along.take_if(|(removed, _)| removed == name) {
+            state.objects.remove(&along);
+        }
         let gone = state.objects.remove(name);
         gone.map(drop).ok_or_else(|| BackupError::Missing(format!("{} is not in the store", name.text())))
     }

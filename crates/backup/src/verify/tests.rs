@@ -107,10 +107,10 @@ fn the_next_backup_repairs_what_was_lost() {
 fn a_scrub_needs_no_key() {
     let (repository, store) = repository(1);
     save(&repository, &data().0).unwrap();
-    assert_eq!(scrub(&repository, &VerifyProgress::default()), Ok(Vec::new()));
+    assert_eq!(scrub(&repository, Default::default(), &VerifyProgress::default()), Ok(Vec::new()));
     let name = store.names(Folder::Segments).remove(2);
     store.damage(&name, |bytes| bytes[3] ^= 1);
-    let found = scrub(&repository, &VerifyProgress::default()).unwrap();
+    let found = scrub(&repository, Default::default(), &VerifyProgress::default()).unwrap();
     assert_eq!(found.iter().map(|(id, _)| Name::segment(id)).collect::<Vec<_>>(), [name]);
     let _: &Memory = &store;
 }
@@ -140,7 +140,7 @@ fn a_bad_sector_is_one_damaged_chunk_and_stops_nothing() {
     store.set_unreadable(&name, at..at + 1);
     let found = check(&repository);
     assert_eq!((found.damaged.len(), found.damaged_chunks), (1, 1), "{found:?}");
-    assert!(!scrub(&repository, &VerifyProgress::default()).unwrap().is_empty());
+    assert!(!scrub(&repository, Default::default(), &VerifyProgress::default()).unwrap().is_empty());
     let again = save(&repository, &folder.0).unwrap();
     assert!(again.description.counts.bytes_new > 0);
     let target = Temporary::new();
@@ -307,11 +307,58 @@ fn a_lost_part_of_the_tree_is_told_with_its_paths() {
 fn a_damaged_snapshot_is_found_without_a_password() {
     let (repository, store) = repository(1);
     let saved = save(&repository, &data().0).unwrap();
-    assert_eq!(unreadable_snapshots(&repository), Ok((Vec::new(), Vec::new())));
+    assert_eq!(survey(&repository).unwrap().unreadable, Vec::new());
     let name = store.names(Folder::Snapshots).remove(0);
     // The last byte belongs to what only the key opens.
     store.damage(&name, |bytes| *bytes.last_mut().unwrap() ^= 1);
-    let (found, newer) = unreadable_snapshots(&repository).unwrap();
-    assert_eq!(newer, []);
-    assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [saved.id]);
+    let found = survey(&repository).unwrap();
+    assert_eq!((found.newer, found.needed), (Vec::new(), BTreeSet::new()));
+    assert_eq!(found.unreadable.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [saved.id]);
+}
+
+#[test]
+fn a_needed_segment_that_is_gone_is_found_without_a_password() {
+    let (repository, store) = repository(1);
+    let (folder, other) = (data(), Temporary::new());
+    let first = save(&repository, &folder.0).unwrap();
+    save(&repository, &folder.0).unwrap();
+    other.write("file", random(99, 50_000));
+    let forgotten = save(&repository, &other.0).unwrap();
+    let scrubbed = || scrub(&repository, survey(&repository).unwrap().needed, &VerifyProgress::default()).unwrap();
+    assert_eq!(scrubbed(), []);
+    let segment = *repository.references(&first.id).unwrap().0.keys().next().unwrap();
+    store.remove(&Name::segment(&segment)).unwrap();
+    assert_eq!(scrubbed(), [(segment, "it is not in the store, and 2 snapshots need it".to_owned())]);
+    // What a snapshot needed that was forgotten meanwhile is needed no more.
+    let needed = survey(&repository).unwrap().needed;
+    let own = repository.references(&forgotten.id).unwrap().0;
+    store.remove(&Name::of(Folder::Snapshots, &forgotten.id.0)).unwrap();
+    own.keys().for_each(|id| store.remove(&Name::segment(id)).unwrap());
+    let found = scrub(&repository, needed, &VerifyProgress::default()).unwrap();
+    assert_eq!(found.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [segment]);
+}
+
+#[test]
+fn a_repository_without_any_key_is_damaged() {
+    let (repository, store) = repository(1);
+    assert_eq!(damaged_objects(&repository), Ok(Vec::new()));
+    store.remove(&store.names(Folder::Keys).remove(0)).unwrap();
+    let found = check(&repository);
+    assert!(!found.is_good() && found.damaged_objects == damaged_objects(&repository).unwrap());
+    assert!(found.damaged_objects[0].text.contains("has no key"), "{found:?}");
+}
+
+#[test]
+fn a_segment_of_another_length_is_found_without_reading_its_content() {
+    let (repository, store) = repository(1);
+    save(&repository, &data().0).unwrap();
+    let at = crate::segment::HEADER_BYTES;
+    for name in store.names(Folder::Segments) {
+        let whole = store.get(&name, 1 << 20).unwrap();
+        store.damage(&name, |bytes| bytes.insert(at, 7));
+        let found = run(&repository, false, 1, &VerifyProgress::default()).unwrap();
+        assert!(found.damaged.len() == 1 && found.lost_files > 0, "{found:?}");
+        assert!(found.damaged[0].1.contains("by its footer"), "{found:?}");
+        store.damage(&name, |bytes| *bytes = whole);
+    }
 }

@@ -7,6 +7,7 @@ mod dump;
 mod forget;
 mod key;
 mod mount;
+mod password;
 mod policy;
 pub mod progress;
 mod run;
@@ -18,11 +19,9 @@ mod volume;
 mod waiting;
 
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -36,15 +35,14 @@ use stele_backup::store::directory::Directory;
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted, counted_are};
 use stele_server::config::Site;
-use stele_server::failure::{Failure, Kind, Outcome, io_failure};
+use stele_server::failure::{Failure, Kind, Outcome};
 
 use crate::cli::backup::{Backup, KeepUntil, LatestArgs, RepositoryArgs};
 use crate::commands::print_json;
+pub(in crate::commands) use password::password;
+use password::{password_file, password_until};
 use progress::{Shows, Watch};
 use tell::tell;
-
-/// Bytes of the longest password.
-const PASSWORD_MAX: u64 = 4096;
 
 pub async fn run(site: &Site, json: bool, command: Backup) -> Outcome<()> {
     let site = site.clone();
@@ -161,9 +159,14 @@ fn closed(place: &RepositoryArgs) -> Outcome<Closed> {
 }
 
 fn open(place: &RepositoryArgs) -> Outcome<Repository> {
+    open_until(place, &AtomicBool::new(false))
+}
+
+/// As [`open`], and ends as stopped when the flag is set while a command is to print the password.
+fn open_until(place: &RepositoryArgs, stop: &AtomicBool) -> Outcome<Repository> {
     // A wrong place is said before a password is asked for.
     closed(place)?;
-    Ok(Repository::open(store(place)?, machine(), &password(place)?)?)
+    Ok(Repository::open(store(place)?, machine(), &password_until(place, stop)?)?)
 }
 
 fn index(repository: &Repository) -> Outcome<Indexed> {
@@ -189,52 +192,6 @@ fn index_for(repository: &Repository, snapshot: &Snapshot) -> Outcome<Indexed> {
 /// Seconds since 1970 by this machine's clock. It dates nothing that is decided by.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// The password, by the command line or else by the environment, where a file comes before a
-/// command.
-pub(in crate::commands) fn password(place: &RepositoryArgs) -> Outcome<Vec<u8>> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let (mut file, mut command) = (place.password_file.clone(), place.password_command.clone());
-    if file.is_none() && command.is_none() {
-        file = variable("STELE_BACKUP_PASSWORD_FILE").map(Into::into);
-        command = variable("STELE_BACKUP_PASSWORD_COMMAND").and_then(|command| command.into_string().ok());
-    }
-    match (&file, &command) {
-        (Some(file), _) => password_file(file),
-        (None, Some(command)) => {
-            let output =
-                Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-            let output =
-                output.map_err(|error| Failure::failed(format!("the password command cannot start: {error}")))?;
-            if !output.status.success() {
-                return Err(Failure::failed(format!("the password command failed: {}", output.status)));
-            }
-            first_line(output.stdout)
-        }
-        (None, None) => Err(Failure::usage("the repository's password is needed")
-            .next("give --password-file FILE or --password-command COMMAND")),
-    }
-}
-
-fn password_file(path: &Path) -> Outcome<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| io_failure("read the password from", path, &error))?;
-    let read = file.take(PASSWORD_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(|error| io_failure("read the password from", path, &error))?;
-    first_line(bytes)
-}
-
-fn first_line(mut bytes: Vec<u8>) -> Outcome<Vec<u8>> {
-    let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());
-    bytes.truncate(end);
-    if bytes.last() == Some(&b'\r') {
-        bytes.pop();
-    }
-    if bytes.is_empty() || bytes.len() as u64 > PASSWORD_MAX {
-        return Err(Failure::usage(format!("the password must have 1 to {PASSWORD_MAX} bytes on the first line")));
-    }
-    Ok(bytes)
 }
 
 /// The laboratory removes repositories whose one key has its own label.
@@ -300,7 +257,11 @@ fn incomplete(what: &str, problems: u64, issues: &[Issue]) -> Outcome<()> {
     for issue in issues {
         tell(format_args!("stele: {}: {}", Shown(&shown_path(&issue.path)), Shown(&issue.text)));
     }
-    Err(Failure::new(Kind::Incomplete, format!("{what}; {} listed above", counted_are(problems, "problem"))))
+    let listed = match issues.len() as u64 {
+        all if all >= problems => counted_are(problems, "problem"),
+        some => format!("{some} of {} are", counted(problems, "problem")),
+    };
+    Err(Failure::new(Kind::Incomplete, format!("{what}; {listed} listed above")))
 }
 
 fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
@@ -309,17 +270,18 @@ fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let done = watch.during(
         move || shown.so_far(),
-        move || stop.stop.store(true, std::sync::atomic::Ordering::Relaxed),
+        move || stop.stop.store(true, Ordering::Relaxed),
         || prune::run_with(&repository, dry_run, &progress),
     )?;
     if watch.json {
-        return print_json(&json!({
+        print_json(&json!({
             "epoch": done.epoch, "snapshots": done.snapshots, "segments": done.segments, "needed_bytes": done.bytes,
             "condemned": done.condemned, "condemned_bytes": done.condemned_bytes, "pardoned": done.pardoned,
             "removed": done.removed, "removed_bytes": done.removed_bytes, "waiting": done.waiting,
             "locked": done.locked,
             "refused": done.refused, "lost_segments": done.lost, "dry_run": dry_run,
-        }));
+        }))?;
+        return pruned(&done);
     }
     let would = if dry_run { "would be " } else { "" };
     let segment = |number| counted(number, "segment");
@@ -327,21 +289,27 @@ fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
     println!("Needed by {}: {needed} of {}.", counted(done.snapshots, "snapshot"), segment(done.segments));
     println!("{} ({}) {would}condemned.", counted(done.condemned, "unneeded segment"), Bytes(done.condemned_bytes));
     println!("{} ({}) {would}removed.", segment(done.removed), Bytes(done.removed_bytes));
-    if done.lost > 0 {
-        println!(
-            "{} gone or unreadable, and any other may repair that: none is condemned.",
-            counted_are(done.lost, "needed segment")
-        );
-        println!("Restore what is left, and remove the snapshots that `stele backup verify` names.");
-    }
     if done.waiting > 0 {
         println!("{} kept until an earlier backup has ended.", counted_are(done.waiting, "segment"));
     }
     if done.locked > 0 {
         println!("{} locked until a later date.", counted_are(done.locked, "segment"));
     }
+    pruned(&done)
+}
+
+/// The failure of a prune that ran to its end. A job that prunes every night has no other word that
+/// space is freed no more.
+fn pruned(done: &prune::Pruned) -> Outcome<()> {
+    if done.lost > 0 {
+        let lost = counted_are(done.lost, "needed segment");
+        let text = format!("{lost} gone or unreadable, and any other may repair that: none is condemned");
+        return Err(Failure::new(Kind::Damaged, text)
+            .next("restore what is left, and forget the snapshots that `stele backup verify` names"));
+    }
     if done.refused > 0 {
-        return Err(Failure::new(Kind::Refused, format!("the store did not let {} go", segment(done.refused))));
+        let text = format!("the store did not let {} go", counted(done.refused, "segment"));
+        return Err(Failure::new(Kind::Refused, text));
     }
     Ok(())
 }
@@ -349,6 +317,14 @@ fn prune(watch: Watch, place: &RepositoryArgs, dry_run: bool) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn problems_beyond_those_listed_are_told_as_such() {
+        let issues = [Issue { path: b"a".to_vec(), text: "it is gone".to_owned() }];
+        let told = |problems| incomplete("the restore is incomplete", problems, &issues).unwrap_err().error;
+        assert_eq!(told(1), "the restore is incomplete; 1 problem is listed above");
+        assert_eq!(told(1360), "the restore is incomplete; 1 of 1360 problems are listed above");
+    }
 
     #[test]
     fn the_clock_of_sessions_is_the_time_since_the_start() {

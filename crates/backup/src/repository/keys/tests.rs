@@ -97,3 +97,18 @@ fn the_last_good_key_stays_beside_damaged_ones() {
     made.remove_key(name.last(), b"new").unwrap();
     Repository::open(store, stage(2), b"new").unwrap();
 }
+
+/// Two holders of a password each remove the key of the other one.
+#[test]
+fn of_two_removals_at_once_a_key_stays() {
+    let (made, store) = repository(1);
+    let first = store.names(Folder::Keys).remove(0);
+    made.add_key(b"other", "", Cost::LEAST).unwrap();
+    let second = store.names(Folder::Keys).into_iter().find(|name| *name != first).unwrap();
+    // The other one has removed the key that this one relies on, directly before.
+    store.remove_behind(&second, &first);
+    let refused = made.remove_key(second.last(), PASSWORD).unwrap_err();
+    assert!(matches!(&refused, BackupError::Locked(text) if text.contains("was not removed")), "{refused}");
+    assert_eq!(store.names(Folder::Keys), [second]);
+    Repository::open(store, stage(2), b"other").unwrap();
+}

@@ -108,3 +108,15 @@ fn a_file_is_no_target() {
     }
     assert_eq!(std::fs::read(file).unwrap(), b"content");
 }
+
+#[test]
+fn a_target_that_cannot_be_made_leaves_no_directories_above_it() {
+    let place = Temporary::new();
+    let long = place.join("a/b").join("x".repeat(300));
+    assert!(matches!(make(&long), Err(BackupError::Failed(_) | BackupError::Invalid(_))));
+    assert!(!place.join("a").exists());
+    // What was there before stays, although it is empty.
+    std::fs::create_dir(place.join("a")).unwrap();
+    make(&long).unwrap_err();
+    assert!(place.join("a").exists() && !place.join("a/b").exists());
+}

@@ -4,6 +4,10 @@
 //! refusal. If the answer to one was lost, its repetition says that the object exists; it is then
 //! compared with what was sent. The times of objects and the clock are the server's.
 //!
+//! A server that answers nothing any more, or every request with a failure, is an outage, and not
+//! the loss of what was asked for. So where all attempts of a request failed, one small request
+//! shows which of both it is.
+//!
 //! Locks are retention in COMPLIANCE mode. A removal removes the version for good, so that space
 //! comes back where the bucket keeps versions; what retention keeps stays visible. Only sessions,
 //! epochs and lists of damaged chunks, which no snapshot needs, then disappear behind a delete
@@ -23,13 +27,21 @@ use stele_server::failure::Outcome;
 
 use super::waiting::Waiting;
 
+/// What a text names, in the error of a text that does not.
+const WHAT: &str = "place of a repository";
+/// The first status that tells of a fault of the server.
+const FAULTS_OF_SERVER: u16 = 500;
 /// Objects that prune hides if it cannot remove them.
 const HIDDEN: [Folder; 3] = [Folder::Sessions, Folder::Epochs, Folder::Damaged];
 /// Versions of one object that a removal takes away.
 const VERSIONS_MAX: usize = 10_000;
 
 /// A repository in a bucket.
-pub struct Repository(BucketClient);
+pub struct Repository {
+    client: BucketClient,
+    /// Asks once, whether the server answers at all.
+    probe: BucketClient,
+}
 
 /// A version of an object, as HEAD shows it.
 struct Shown {
@@ -74,26 +86,47 @@ pub fn is_address(text: &str) -> bool {
 impl Repository {
     /// Keys come from where other S3 clients find them.
     pub fn open(text: &str) -> Outcome<Repository> {
-        Ok(Repository(BucketClient::open(text, "place of a repository", Keys::find()?)?))
+        Repository::with_keys(text, Keys::find()?, s3::ATTEMPTS)
+    }
+
+    fn with_keys(text: &str, keys: Keys, attempts: u32) -> Outcome<Repository> {
+        let open = || BucketClient::open(text, WHAT, keys.clone());
+        Ok(Repository { client: open()?.with_attempts(attempts), probe: open()?.with_attempts(1) })
     }
 
     /// Says on standard error what is waited for, if the server is silent.
     fn waiting(&self, ask: BucketRequest<'_>, bytes: u64) -> Waiting {
-        Waiting::begin(self.0.place(), ask.method, bytes)
+        Waiting::begin(self.client.place(), ask.method, bytes)
     }
 
     fn ask(&self, ask: BucketRequest<'_>, body: &[u8]) -> Result<BucketResponse> {
         let _waiting = self.waiting(ask, body.len() as u64);
-        self.0.ask(ask, body)
+        self.client.ask(ask, body).map_err(|error| match error {
+            BackupError::Failed(text) if self.is_out() => BackupError::Unreachable(text),
+            other => other,
+        })
+    }
+
+    /// Whether the server answers no other request either.
+    fn is_out(&self) -> bool {
+        let (path, query) = (self.client.path(), self.first_name());
+        let ask = BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
+        // A refusal is an answer too.
+        self.probe.send(ask, &BucketBody::copy(b"")).map_or(true, |answer| answer.status >= FAULTS_OF_SERVER)
+    }
+
+    /// The query of the shortest listing.
+    fn first_name(&self) -> String {
+        format!("list-type=2&max-keys=1&prefix={}", encoded(self.client.prefix()))
     }
 
     fn send(&self, ask: BucketRequest<'_>, body: &BucketBody) -> Result<BucketResponse> {
         let _waiting = self.waiting(ask, body.bytes.len() as u64);
-        self.0.send(ask, body)
+        self.client.send(ask, body)
     }
 
     fn path(&self, name: &Name) -> String {
-        self.0.path_of(name.text())
+        self.client.path_of(name.text())
     }
 
     /// A refused lock, with what to do.
@@ -115,7 +148,7 @@ impl Repository {
         let ask = BucketRequest { method: "PUT", path: &path, query: "", headers, max: TEXT_MAX };
         let answer = self.send(ask, body)?;
         let repeated = answer.repeated;
-        match judge(self.0.place(), ask, answer) {
+        match judge(self.client.place(), ask, answer) {
             // The number of an epoch belongs to one prune: of two that store the same, one must not
             // go on.
             Err(BackupError::Exists(text)) if repeated && !name.is_in(Folder::Epochs) => {
@@ -154,7 +187,7 @@ impl Repository {
 
 impl Store for Repository {
     fn place(&self) -> String {
-        self.0.place().to_owned()
+        self.client.place().to_owned()
     }
 
     fn create(&self, name: &Name, bytes: &[u8]) -> Result<()> {
@@ -195,7 +228,7 @@ impl Store for Repository {
     }
 
     fn has_locks(&self) -> Result<bool> {
-        let path = self.0.path();
+        let path = self.client.path();
         let ask = BucketRequest { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
         match self.ask(ask, b"") {
             Ok(_) => Ok(true),
@@ -205,11 +238,11 @@ impl Store for Repository {
     }
 
     fn locks_all(&self) -> Result<Option<String>> {
-        let path = self.0.path();
+        let path = self.client.path();
         let ask = BucketRequest { method: "GET", path: &path, query: "object-lock=", headers: &[], max: TEXT_MAX };
         match self.ask(ask, b"") {
             Ok(answer) => Ok(default_retention(&String::from_utf8_lossy(&answer.body))
-                .map(|retention| format!("bucket '{}' locks every new object ({retention})", self.0.name()))),
+                .map(|retention| format!("bucket '{}' locks every new object ({retention})", self.client.name()))),
             // A key without the right to ask may use the bucket all the same.
             Err(BackupError::Missing(_) | BackupError::Refused(_)) => Ok(None),
             Err(error) => Err(error),
@@ -255,13 +288,13 @@ impl Store for Repository {
     }
 
     fn get_range_into(&self, name: &Name, range: Range<u64>, into: &mut Vec<u8>) -> Result<()> {
-        self.0.give_back(std::mem::take(into));
+        self.client.give_back(std::mem::take(into));
         *into = self.get_range(name, range)?;
         Ok(())
     }
 
     fn list(&self, folder: Folder, each: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
-        let (path, prefix) = (self.0.path(), format!("{}{}/", self.0.prefix(), folder.name()));
+        let (path, prefix) = (self.client.path(), format!("{}{}/", self.client.prefix(), folder.name()));
         let mut token: Option<String> = None;
         loop {
             let mut query =
@@ -269,14 +302,14 @@ impl Store for Repository {
             query += &format!("list-type=2&max-keys=1000&prefix={}", encoded(&prefix));
             let ask = BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX };
             let answer = self.ask(ask, b"")?;
-            let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, self.0.prefix())?;
+            let page = Page::parse(&String::from_utf8_lossy(&answer.body), folder, self.client.prefix())?;
             page.listed.into_iter().try_for_each(&mut *each)?;
             if page.next.is_none() {
                 return Ok(());
             }
             // A server that repeats a part would be asked for ever.
             if page.next == token {
-                return Err(BackupError::Failed(format!("{}: the listing does not go on", self.0.place())));
+                return Err(BackupError::Failed(format!("{}: the listing does not go on", self.client.place())));
             }
             token = page.next;
         }
@@ -298,19 +331,22 @@ impl Store for Repository {
                 shown => shown?,
             };
         }
-        Err(BackupError::Failed(format!("{} has more than {VERSIONS_MAX} versions in {}", name.text(), self.0.place())))
+        Err(BackupError::Failed(format!(
+            "{} has more than {VERSIONS_MAX} versions in {}",
+            name.text(),
+            self.client.place()
+        )))
     }
 
     fn now(&self) -> Result<u64> {
-        let path = self.0.path();
-        let query = format!("list-type=2&max-keys=1&prefix={}", encoded(self.0.prefix()));
+        let (path, query) = (self.client.path(), self.first_name());
         let answer =
             self.ask(BucketRequest { method: "GET", path: &path, query: &query, headers: &[], max: TEXT_MAX }, b"")?;
         let date = answer.header("date").and_then(|date| httpdate::parse_http_date(date).ok());
         let since = date.and_then(|date| date.duration_since(std::time::UNIX_EPOCH).ok());
         since
             .map(|since| since.as_secs())
-            .ok_or_else(|| BackupError::Failed(format!("{} tells no time", self.0.place())))
+            .ok_or_else(|| BackupError::Failed(format!("{} tells no time", self.client.place())))
     }
 
     fn is_local(&self) -> bool {
@@ -318,7 +354,7 @@ impl Store for Repository {
     }
 
     fn advice(&self) -> Option<String> {
-        let path = self.0.path();
+        let path = self.client.path();
         let ask = BucketRequest { method: "GET", path: &path, query: "versioning=", headers: &[], max: TEXT_MAX };
         // A server that does not say, or says it to others alone, is no reason to make no
         // repository.
@@ -326,7 +362,7 @@ impl Store for Repository {
         let enabled = tag(&String::from_utf8_lossy(&answer.body), "Status").as_deref() == Some("Enabled");
         let text =
             "keeps no versions: a key that may only write can destroy every backup in it by storing other objects";
-        (!enabled).then(|| format!("bucket '{}' {text} under the same names; turn versions on", self.0.name()))
+        (!enabled).then(|| format!("bucket '{}' {text} under the same names; turn versions on", self.client.name()))
     }
 }
 
@@ -349,6 +385,58 @@ mod tests {
         let default = "<Rule><DefaultRetention><Mode>COMPLIANCE</Mode><Years>7</Years></DefaultRetention></Rule>";
         assert_eq!(default_retention(&rule(default)).as_deref(), Some("COMPLIANCE for 7 years"));
         assert_eq!(default_retention(&rule("")), None);
+    }
+
+    /// A repository on a server that gives each request the answer of its first line.
+    fn served(answer: impl Fn(&str) -> &'static str + Send + 'static) -> (Repository, tokio::runtime::Runtime) {
+        use std::io::{BufRead, BufReader, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("s3+http://{}/bucket/laptop", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let mut reader = BufReader::new(connection.unwrap());
+                let mut line = String::new();
+                let _ = reader.read_line(&mut line);
+                let mut header = String::new();
+                while reader.read_line(&mut header).is_ok_and(|length| length > 2) {
+                    header.clear();
+                }
+                let _ = reader.get_mut().write_all(answer(&line).as_bytes());
+            }
+        });
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let _entered = runtime.enter();
+        let text = || "text".to_owned();
+        let keys = Keys { access: text(), secret: text(), token: None, region: text() };
+        let Ok(repository) = Repository::with_keys(&place, keys, 1) else { panic!("{place}") };
+        drop(_entered);
+        (repository, runtime)
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_else_either_is_out() {
+        const BUSY: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        const DENIED: &str = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        let name = Name::epoch(1);
+        let check = |listing: &'static str, object: &'static str, is_out: bool| {
+            let (repository, runtime) = served(move |line| if line.contains("list-type") { listing } else { object });
+            let error = repository.get_range(&name, 0..8).unwrap_err();
+            assert_eq!(matches!(error, BackupError::Unreachable(_)), is_out, "{listing:?} {object:?}: {error:?}");
+            assert_eq!(matches!(error, BackupError::Failed(_)), !is_out, "{listing:?} {object:?}: {error:?}");
+            drop(runtime);
+        };
+        // What the server refuses to all is no outage.
+        let wrong = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        check(wrong, wrong, false);
+        // The connection ends without an answer, in the head or in the body.
+        for broken in ["", "HTTP/1.1 200", "HTTP/1.1 206 Partial\r\ncontent-length: 8\r\n\r\nhalf", BUSY] {
+            check(BUSY, broken, true);
+            check("", broken, true);
+            // One object that the server cannot give is no outage.
+            check(GOOD, broken, false);
+            check(DENIED, broken, false);
+        }
     }
 
     /// A lock that asks for an end a moment before the one there is would be a shortening.

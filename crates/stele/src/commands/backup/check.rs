@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use stele_backup::repository::Repository;
 use stele_backup::segment::SegmentId;
 use stele_backup::snapshot::SnapshotId;
-use stele_backup::verify::{self, DamagedKey, DamagedObject, NewerObject, Verified, VerifyProgress};
+use stele_backup::verify::{self, DamagedKey, DamagedObject, NewerObject, SurveyedSnapshots, Verified, VerifyProgress};
 use stele_ground::{Shown, counted, counted_are};
 use stele_server::failure::{Failure, Kind, Outcome};
 
@@ -190,13 +190,13 @@ pub fn scrub(watch: Watch, place: &RepositoryArgs) -> Outcome<()> {
     let repository = closed(place)?;
     let (keys, objects) = (verify::damaged_keys(&repository)?, verify::damaged_objects(&repository)?);
     let mut newer = verify::newer_objects(&repository)?;
-    let (snapshots, newer_snapshots) = verify::unreadable_snapshots(&repository)?;
+    let SurveyedSnapshots { unreadable: snapshots, newer: newer_snapshots, needed } = verify::survey(&repository)?;
     newer.extend(newer_snapshots);
     let (shown, stop) = (Arc::clone(&progress), Arc::clone(&progress));
     let damaged = watch.during(
         move || shown.so_far(),
         move || stop.stop.store(true, Ordering::Relaxed),
-        || verify::scrub(&repository, &progress),
+        || verify::scrub(&repository, needed, &progress),
     );
     let damaged = damaged.inspect_err(|_| tell_damaged(&progress))?;
     let segments = progress.segments.load(Ordering::Relaxed);

@@ -123,6 +123,15 @@ fn by_rules(repository: &Repository, command: &BackupForget) -> Outcome<Vec<Judg
     Ok(judged)
 }
 
+/// Until when a snapshot stays whatever the rules. One that another command removed meanwhile does
+/// not.
+fn kept_until(repository: &Repository, id: &SnapshotId) -> Outcome<Option<u64>> {
+    match repository.store.kept_until(&Name::of(Folder::Snapshots, &id.0)) {
+        Err(BackupError::Missing(_)) => Ok(None),
+        kept => Ok(kept?),
+    }
+}
+
 /// Refuses to remove all snapshots of a series by rules: they may be mistyped.
 fn refuse_whole_series(judged: &[JudgedSnapshot]) -> Outcome<()> {
     let mut kept: BTreeMap<&(String, Vec<Vec<u8>>), bool> = BTreeMap::new();
@@ -164,7 +173,7 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
         forget::named(&repository, &repository.snapshots()?, &named, describe)?
     };
     let locks = judged.iter().map(|JudgedSnapshot { candidate, kept_by }| match kept_by.is_empty() {
-        true => Ok(repository.store.kept_until(&Name::of(Folder::Snapshots, &candidate.id.0))?),
+        true => kept_until(&repository, &candidate.id),
         false => Ok(None),
     });
     let locks = locks.collect::<Outcome<Vec<Option<u64>>>>()?;
@@ -194,6 +203,7 @@ pub fn forget(json: bool, command: &BackupForget) -> Outcome<()> {
     }
     for (JudgedSnapshot { candidate, kept_by }, lock) in judged.iter().zip(&locks) {
         if kept_by.is_empty() && lock.is_none() && !command.dry_run {
+            // What another command removed meanwhile is gone, as it was to be.
             forget::remove(&repository, &candidate.id)?;
         }
     }

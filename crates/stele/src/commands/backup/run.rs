@@ -17,7 +17,7 @@ use stele_backup::backup::{self, BackupOptions, Source};
 use stele_backup::filter::Filter;
 use stele_backup::repository::Repository;
 use stele_backup::restore;
-use stele_backup::snapshot::{Description, is_within};
+use stele_backup::snapshot::{Description, SnapshotId, is_within};
 use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown, counted};
 use stele_server::config::Site;
@@ -27,7 +27,7 @@ use stele_server::whole::{self, TEXT_MAX};
 use super::progress::{Shows, Watch, heard};
 use super::tell::tell;
 use super::volume::Taken;
-use super::{cache, incomplete, index_for, issues_json, now, open, select, shown_path};
+use super::{cache, incomplete, index_for, issues_json, now, open_until, select, shown_path};
 use crate::cli::backup::{BackupRun, KeepUntil, Restore};
 use crate::commands::print_json;
 
@@ -212,7 +212,7 @@ pub fn check(command: &BackupRun) -> Outcome<()> {
 
 fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, stopped: &AtomicBool) -> Outcome<()> {
     check(command)?;
-    let repository = open(&command.place)?;
+    let repository = open_until(&command.place, stopped)?;
     let locked_until = locked_until(&repository, command.keep_until)?;
     tell_links(&command.paths);
     let options = BackupOptions {
@@ -321,6 +321,7 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
     if !json {
         locked_until.iter().for_each(|until| println!("It is locked until {}.", moment(*until)));
     }
+    tell_dates(&repository, &saved.id);
     if saved.unreadable > 0 {
         // This snapshot has all it needs; earlier ones may lack content.
         tell(format_args!(
@@ -329,6 +330,28 @@ fn save(site: &Site, json: bool, command: &BackupRun, after: &mut After<'_>, sto
         ));
     }
     incomplete(&format!("snapshot {} is incomplete", saved.id.short()), is.problems, &is.issues)
+}
+
+/// Dates of the store differ by more only if its clock was set back.
+const SET_BACK_SECONDS: u64 = 86_400;
+
+/// Says that the new snapshot is dated long before another one. Then it is not the latest, and the
+/// rules that keep the last ones take it for an old one.
+fn tell_dates(repository: &Repository, id: &SnapshotId) {
+    // The snapshot is there. Without a list there is nothing to say.
+    let all = repository.closed.snapshots().unwrap_or_default();
+    let (own, last) = (all.iter().find(|dated| dated.id == *id), all.last());
+    if let (Some(own), Some(last)) = (own, last)
+        && last.stored > own.stored.saturating_add(SET_BACK_SECONDS)
+    {
+        tell(format_args!(
+            "stele: the store dates this snapshot {}, and snapshot {} {}: its clock was set back, or it was ahead; \
+             `latest` is another snapshot, and the rules of `stele backup forget` take this one for older",
+            moment(own.stored),
+            last.id.short(),
+            moment(last.stored)
+        ));
+    }
 }
 
 /// What a restore says of files that it did not write. Those that it wrote are others.
