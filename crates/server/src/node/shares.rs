@@ -37,7 +37,11 @@ pub const OWNER: &str = "share";
 pub const CACHE_PREFIX: &str = "share-";
 /// What SMB does not serve, as alarms name it: all of it.
 pub const SMBD: &str = "smbd";
+/// The strip of a cache of a code.
 const STRIP: Bytes = Bytes(64 << 10);
+/// That of a mirror. Its stripes are one strip, and each takes a destage of its own: a longer one
+/// takes more dirty blocks along, and a write of 256 KiB is one stripe.
+const MIRROR_STRIP: Bytes = Bytes(256 << 10);
 const BLOCK: Bytes = Bytes(4096);
 
 /// What is open.
@@ -464,7 +468,7 @@ impl Node {
             name,
             code,
             size,
-            strip: STRIP,
+            strip: if code.is_mirror() { MIRROR_STRIP } else { STRIP },
             block: BLOCK,
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
