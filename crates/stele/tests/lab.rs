@@ -575,26 +575,3 @@ fn a_job_file_of_fio_is_run_as_it_is() {
     place.refused(2, &["job.fio: job 'a', line 4: verify=crc32c", "stele lab run --verify"], &["lab", "fio", &job]);
     place.refused(4, &["has no job 'b'", "its jobs are a"], &["lab", "fio", &job, "--section", "b"]);
 }
-
-#[test]
-fn a_profile_of_ffsb_is_run_as_it_is() {
-    let place = Place::new("lab-ffsb");
-    let (profile, files) = (place.path("profile.ffsb"), place.path("files"));
-    let text = format!(
-        "time=60\n[filesystem0]\nlocation={files}\nnum_files=10\nmin_filesize=4k\nmax_filesize=4k\n[end0]\n[threadgroup0]\n\
-         num_threads=2\nwrite_size=4k\nwrite_blocksize=4k\ncreate_weight=2\nappend_weight=2\ndelete_weight=1\nstat_weight=3\n[end0]\n"
-    );
-    std::fs::write(&profile, &text).unwrap();
-    let said = place.json(&["lab", "ffsb", &profile, "--time", "200ms"]);
-    let kinds = said[0]["operations"].as_array().unwrap();
-    let names: Vec<&str> = kinds.iter().filter_map(|kind| kind["operation"].as_str()).collect();
-    assert_eq!(names, ["create", "append", "delete", "stat"]);
-    assert!(kinds.iter().all(|kind| kind["count"].as_u64() > Some(0)), "{said}");
-    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "what was made is gone");
-    let shown = String::from_utf8(place.stele(&["lab", "ffsb", &profile, "--time", "50ms"]).stdout).unwrap();
-    assert!(shown.contains("threadgroup0") && shown.contains("append"), "{shown}");
-
-    place.refused(2, &["create_weight", "`stele lab ffsb`"], &["lab", "import", &profile]);
-    std::fs::write(&profile, text.replace("stat_weight", "metaop_weight")).unwrap();
-    place.refused(2, &["line 15: metaop_weight=3", "not known here"], &["lab", "ffsb", &profile]);
-}
