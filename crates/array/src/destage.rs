@@ -434,8 +434,9 @@ impl Engine {
                 }
                 continue;
             }
+            let on_slow_drives = self.io.are_slow();
             for key in batch {
-                let permit = self.destaging.turn().await;
+                let permit = self.destaging.turn(on_slow_drives).await;
                 let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
                 let engine = Rc::clone(&self);
                 let bytes = (self.look(|core| core.cache.dirty_count(key)) * BLOCK) as u64;

@@ -95,7 +95,7 @@ impl Deref for Engine {
 }
 
 /// Destages under way at once, at least and for each drive: each has about two commands out at a
-/// time, and a hard drive orders some ten of them.
+/// time, and a drive orders some ten of them.
 pub const DESTAGES: u64 = 96;
 const DESTAGES_PER_DRIVE: u64 = 5;
 

@@ -9,12 +9,13 @@
 //!   completion a joiner had seen;
 //! - a flush costs nothing where no write completed since the last one was handed out;
 //! - beside hosts a drive has one run of background work at a time, see `turns`;
+//! - a slow drive has a few commands of destages at a time, see `backlog`;
 //! - a drive that is detached answers everything with `Gone`.
 //!
 //! A dropped future abandons its operation: the drive still does it, and the answer is ignored.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -27,6 +28,7 @@ use crate::model::mutation::{Mutation, Mutations};
 use crate::runtime::sync::Notify;
 use crate::runtime::task::{Spawner, Tasks};
 
+mod backlog;
 mod breaks;
 mod memory;
 pub mod overdue;
@@ -76,6 +78,9 @@ struct IoState {
     waiting: BTreeMap<(Priority, u64), Request>,
     /// Runs of background work that wait for their turn beside hosts.
     held: BTreeMap<(Priority, u64), Request>,
+    /// Commands of destages that wait for a place among those in the line or out.
+    backlog: VecDeque<Request>,
+    destages: u32,
     arrivals: u64,
     /// Requests handed out of the line since a less urgent one had its turn, and runs.
     turns: u32,
@@ -113,6 +118,8 @@ struct Slot {
     is_run: bool,
     /// Hosts wait for it.
     is_hosts: bool,
+    /// Of a destage, and in the line or out.
+    is_destage: bool,
     /// Answered in the drive's place; the driver has yet to hand it back.
     owed: bool,
 }
@@ -311,7 +318,13 @@ impl Io {
         let slot = &mut state.slots[index];
         (slot.long, slot.is_run, slot.is_hosts) = (long, is_run, priority <= Priority::Host);
         self.watch();
-        let request = Request { tag, op, priority, deadline: None };
+        let mut request = Request { tag, op, priority, deadline: None };
+        if priority == Priority::Destage {
+            match state.admit_destage(request) {
+                Some(admitted) => request = admitted,
+                None => return Ok(Pending { io: self, drive, index, tag }),
+            }
+        }
         let beside_hosts = self.is_beside_hosts();
         if is_run && !state.takes_run(beside_hosts) {
             state.arrivals += 1;
@@ -337,23 +350,6 @@ impl Io {
     /// Number of drives ever attached.
     pub fn drives(&self) -> usize {
         self.0.drives.borrow().len()
-    }
-
-    /// From now on the drive answers `Gone`; what is out on it is still completed by the driver.
-    pub fn detach(&self, drive: usize) {
-        let waiting = {
-            let mut drives = self.0.drives.borrow_mut();
-            let Some(state) = drives.get_mut(drive) else { return };
-            state.gone = true;
-            std::mem::take(&mut state.waiting).into_values().chain(std::mem::take(&mut state.held).into_values())
-        };
-        for request in waiting {
-            self.complete(drive, Completion { tag: request.tag, op: request.op, result: Err(gone(drive)) });
-        }
-        let joining = self.0.drives.borrow_mut().get_mut(drive).and_then(|state| state.joining.take());
-        if let Some(round) = joining {
-            round.resolve(Err(gone(drive)));
-        }
     }
 
     pub fn is_gone(&self, drive: usize) -> bool {
@@ -409,9 +405,10 @@ impl Io {
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
         let was_out = slot.submitted != NEVER;
         let (long, is_run, is_hosts) = (slot.long, slot.is_run, slot.is_hosts);
-        let reads = slot.reads && !slot.is_run && was_out && completion.result.is_ok();
+        let is_destage = std::mem::take(&mut slot.is_destage);
+        let timed = !slot.is_run && was_out && completion.result.is_ok();
         let owed = std::mem::take(&mut slot.owed);
-        let mut ended = Ended { drive, submitted: slot.submitted, depth: reads.then_some(slot.depth), counted: None };
+        let mut ended = Ended::new(drive, slot.submitted, timed.then_some(slot.depth), slot.reads);
         let mut flushed = None;
         let mut waker = None;
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
@@ -448,6 +445,9 @@ impl Io {
             }
         }
         untimed.ended.push(ended);
+        if is_destage {
+            state.destage_left();
+        }
         if was_out {
             state.out -= 1;
             state.long_out -= u32::from(long);

@@ -4,8 +4,10 @@
 //! driver hands it back. The drive is not taken in again while it owes any, so that no write of
 //! before lands on what came after.
 
+use std::collections::BTreeMap;
+
 use stele_ground::Instant;
-use stele_media::{Completion, MediaError, MediaFault, Op};
+use stele_media::{Completion, MediaError, MediaFault, Op, Request};
 
 use super::{Io, IoState, NEVER, SlotState, gone};
 
@@ -36,6 +38,24 @@ impl Io {
     /// Requests that were answered in the drive's place and that the driver has not handed back.
     pub fn owed(&self, drive: usize) -> usize {
         self.0.drives.borrow().get(drive).map_or(0, |state| state.slots.iter().filter(|slot| slot.owed).count())
+    }
+
+    /// From now on the drive answers `Gone`; what is out on it is still completed by the driver.
+    pub fn detach(&self, drive: usize) {
+        let waiting: Vec<Request> = {
+            let mut drives = self.0.drives.borrow_mut();
+            let Some(state) = drives.get_mut(drive) else { return };
+            state.gone = true;
+            let lines = [std::mem::take(&mut state.waiting), std::mem::take(&mut state.held)];
+            lines.into_iter().flat_map(BTreeMap::into_values).chain(std::mem::take(&mut state.backlog)).collect()
+        };
+        for request in waiting {
+            self.complete(drive, Completion { tag: request.tag, op: request.op, result: Err(gone(drive)) });
+        }
+        let joining = self.0.drives.borrow_mut().get_mut(drive).and_then(|state| state.joining.take());
+        if let Some(round) = joining {
+            round.resolve(Err(gone(drive)));
+        }
     }
 
     /// The drive answers `Gone` from now on, also to what is out on it.

@@ -12,7 +12,7 @@ use super::Io;
 /// The mean is taken over all reads until there are so many.
 const SETTLED: u64 = 32;
 
-/// A drive's reads.
+/// A drive's reads, and how fast it takes commands of all kinds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Service {
     pub reads: u64,
@@ -21,6 +21,9 @@ pub struct Service {
     /// Mean of the same spans, each divided by the requests that were out: a drive with a longer
     /// queue is no slower drive.
     pub share: Duration,
+    /// The same of all commands but runs of background work, flushes among them.
+    pub pace: Duration,
+    commands: u64,
     /// One bit for each of the last reads that were compared, the newest lowest: it was late.
     late: u32,
     compared: u32,
@@ -29,14 +32,18 @@ pub struct Service {
 impl Service {
     pub fn note(&mut self, elapsed: Duration, depth: u32, late_after: Duration) {
         self.reads += 1;
-        let weight = self.reads.min(SETTLED);
-        let towards = |mean: Duration, span: u64| Duration(mean.0 - mean.0 / weight + span / weight);
-        self.mean = towards(self.mean, elapsed.0);
-        self.share = towards(self.share, elapsed.0 / u64::from(depth.max(1)));
+        self.mean = follow(self.mean, elapsed.0, self.reads);
+        self.share = follow(self.share, elapsed.0 / u64::from(depth.max(1)), self.reads);
         if late_after.0 > 0 {
             self.late = self.late << 1 | u32::from(elapsed > late_after);
             self.compared = (self.compared + 1).min(u32::BITS);
         }
+    }
+
+    /// A command of any kind.
+    pub fn note_command(&mut self, elapsed: Duration, depth: u32) {
+        self.commands += 1;
+        self.pace = follow(self.pace, elapsed.0 / u64::from(depth.max(1)), self.commands);
     }
 
     /// Late ones among the last so many, at most 32.
@@ -44,6 +51,12 @@ impl Service {
         let compared = last.min(self.compared);
         (self.late & (u64::from(u32::MAX) >> (32 - compared.min(32))) as u32).count_ones()
     }
+}
+
+/// The mean of so many, the last one taken in.
+fn follow(mean: Duration, span: u64, count: u64) -> Duration {
+    let weight = count.min(SETTLED);
+    Duration(mean.0 - mean.0 / weight + span / weight)
 }
 
 /// What came in with the events of a turn, before its time was told: reckoned with the time of the
@@ -58,10 +71,17 @@ pub(super) struct Untimed {
 pub(super) struct Ended {
     pub drive: usize,
     pub submitted: Instant,
-    /// Of a read that was answered: requests that were out when it was handed out.
-    pub depth: Option<u32>,
+    /// Of what was done and is no run: requests that were out when it was handed out.
+    depth: Option<u32>,
+    reads: bool,
     /// Kind, bytes, and whether it was done, of what is counted.
     pub counted: Option<(OpKind, u64, bool)>,
+}
+
+impl Ended {
+    pub fn new(drive: usize, submitted: Instant, depth: Option<u32>, reads: bool) -> Ended {
+        Ended { drive, submitted, depth, reads, counted: None }
+    }
 }
 
 impl Io {
@@ -73,7 +93,10 @@ impl Io {
             let Some(state) = drives.get_mut(ended.drive) else { continue };
             let elapsed = now.since(ended.submitted);
             if let Some(depth) = ended.depth {
-                state.service.note(elapsed, depth, self.0.late_after.get());
+                state.service.note_command(elapsed, depth);
+                if ended.reads {
+                    state.service.note(elapsed, depth, self.0.late_after.get());
+                }
             }
             if let Some((kind, bytes, done)) = ended.counted {
                 state.counters.count(kind, bytes, elapsed, done);

@@ -18,6 +18,7 @@ impl IoState {
                 long: false,
                 is_run: false,
                 is_hosts: false,
+                is_destage: false,
                 owed: false,
             });
             self.slots.len() - 1
@@ -25,7 +26,8 @@ impl IoState {
         let slot = &mut self.slots[index];
         slot.state = state;
         slot.submitted = NEVER;
-        (slot.reads, slot.long, slot.is_run, slot.is_hosts) = (false, false, false, false);
+        (slot.reads, slot.long, slot.is_run) = (false, false, false);
+        (slot.is_hosts, slot.is_destage) = (false, false);
         (index, u64::from(slot.tenant) << 32 | index as u64)
     }
 
@@ -37,7 +39,11 @@ impl IoState {
         if unwanted {
             slot.state = SlotState::Free;
             slot.tenant = slot.tenant.wrapping_add(1);
+            let is_destage = std::mem::take(&mut slot.is_destage);
             self.free.push(index);
+            if is_destage {
+                self.destage_left();
+            }
         }
         unwanted
     }

@@ -1,3 +1,4 @@
+use super::backlog::DESTAGES_OUT;
 use super::turns::{HOSTS_OUT, HOSTS_PASS, LINGER, RUNS_OUT, TURN};
 use super::*;
 use stele_ground::BLOCK;
@@ -393,4 +394,93 @@ fn runs_that_wait_go_once_hosts_are_idle_and_are_answered_when_the_drive_goes() 
     out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
     tasks.run_ready();
     assert!(tasks.is_idle());
+}
+
+/// The first drive takes so long for a command.
+fn with_pace(span: Duration) -> (Tasks, Io) {
+    let (tasks, io) = started();
+    let write = ask(&tasks, &io, 1, BLOCK, Priority::Host);
+    write.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    io.advance(io.now() + span);
+    tasks.run_ready();
+    (tasks, io)
+}
+
+const SLOWLY: Duration = Duration::from_millis(5);
+
+#[test]
+fn a_slow_drive_has_few_commands_of_destages_and_hosts_go_past_the_others() {
+    let (tasks, io) = with_pace(Duration::from_micros(100));
+    assert!(!io.are_slow());
+    assert_eq!(ask(&tasks, &io, 3 * DESTAGES_OUT as usize, BLOCK, Priority::Destage).len(), 3 * DESTAGES_OUT as usize);
+
+    let (tasks, io) = with_pace(SLOWLY);
+    assert!(!io.are_slow(), "one of two is not most of them");
+    io.let_go(1);
+    assert!(io.are_slow());
+    let mut out = ask(&tasks, &io, 3 * DESTAGES_OUT as usize, BLOCK, Priority::Destage);
+    assert_eq!((out.len(), io.load(0)), (DESTAGES_OUT as usize, 3 * DESTAGES_OUT as usize));
+    let hosts = ask(&tasks, &io, 2, BLOCK, Priority::Host);
+    assert_eq!(hosts.len(), 2, "hosts wait for no destage");
+    hosts.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    assert!(requests(&io).is_empty(), "a host's command leaves no place to a destage");
+    let mut answered = 0;
+    while let Some((drive, request)) = out.pop() {
+        answer(&io, drive, request);
+        answered += 1;
+        tasks.run_ready();
+        out.extend(requests(&io));
+        assert!(out.len() <= DESTAGES_OUT as usize);
+    }
+    assert_eq!(answered, 3 * DESTAGES_OUT);
+    assert!(tasks.is_idle());
+}
+
+/// While the drive's line is full of what hosts ask for, destages wait in it and before it. Those
+/// that no task waits for any more leave no place taken.
+#[test]
+fn destages_that_were_given_up_keep_no_place_from_others() {
+    let (tasks, io) = with_pace(SLOWLY);
+    let mut hosts = ask(&tasks, &io, DEPTH + 4, BLOCK, Priority::Host);
+    let mut given_up: Vec<_> = (0..2 * DESTAGES_OUT)
+        .map(|_| {
+            let own = io.clone();
+            let mut read = Box::pin(async move { own.read(0, 0, BLOCK, Priority::Destage).await });
+            assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            read
+        })
+        .collect();
+    given_up.clear();
+    hosts.extend(ask(&tasks, &io, 2 * DESTAGES_OUT as usize, BLOCK, Priority::Destage));
+    let mut answered = 0;
+    while !hosts.is_empty() {
+        let (drive, request) = hosts.remove(0);
+        answer(&io, drive, request);
+        answered += 1;
+        tasks.run_ready();
+        hosts.extend(requests(&io));
+    }
+    assert_eq!((answered, io.load(0)), (DEPTH + 4 + 2 * DESTAGES_OUT as usize, 0));
+    assert!(tasks.is_idle());
+}
+
+#[test]
+fn destages_that_wait_for_a_slow_drive_are_answered_when_it_goes() {
+    let (tasks, io) = with_pace(SLOWLY);
+    let done = Rc::new(Cell::new(0));
+    for _ in 0..3 * DESTAGES_OUT {
+        let (own, done) = (io.clone(), Rc::clone(&done));
+        io.spawn(async move {
+            own.read(0, 0, BLOCK, Priority::Destage).await.expect_err("it is gone");
+            done.set(done.get() + 1);
+        });
+    }
+    tasks.run_ready();
+    let out = requests(&io);
+    io.let_go(0);
+    tasks.run_ready();
+    assert_eq!((done.get(), io.owed(0)), (3 * DESTAGES_OUT, DESTAGES_OUT as usize));
+    out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    io.take_back(0);
+    assert_eq!(ask(&tasks, &io, 2 * DESTAGES_OUT as usize, BLOCK, Priority::Destage).len(), DESTAGES_OUT as usize);
 }

@@ -49,7 +49,7 @@ impl Io {
 impl IoState {
     /// Requests that wait.
     pub(super) fn line(&self) -> usize {
-        self.waiting.len() + self.held.len()
+        self.waiting.len() + self.held.len() + self.backlog.len()
     }
 
     /// Whether a run of background work may go out.
