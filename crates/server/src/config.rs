@@ -409,6 +409,15 @@ impl Config {
             );
             return Err(Failure::usage(message).next(format!("write {BACKGROUND_RATE_MIN} or more, or leave it out")));
         }
+        for (key, region) in
+            [("[s3] region", &config.s3.region), ("[archive] heads_bucket_region", &config.archive.heads_bucket_region)]
+        {
+            if region.is_empty() || !region.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte)) {
+                let message = format!("{}: {key} is {region:?}, for which no client can sign", path.display());
+                return Err(Failure::usage(message)
+                    .next("write letters, digits, '-', '_' and '.', as us-east-1, or leave it out"));
+            }
+        }
         let hours = SECONDS_MAX / 3600;
         for (key, time, unit, most) in [
             ("[pool] rebuild_after", config.pool.rebuild_after, "seconds", SECONDS_MAX),

@@ -27,7 +27,9 @@ impl CacheLimits {
             )));
         }
         if self.dirty.0 == 0 {
-            return Err(ArrayError::Invalid("a dirty limit of nothing lets nobody write".into()));
+            return Err(ArrayError::Invalid(
+                "with a dirty limit of 0 no host could write: set at least one block, 4 KiB".into(),
+            ));
         }
         Ok(())
     }

@@ -258,3 +258,23 @@ fn a_rate_at_which_no_scrub_ends_is_refused() {
     read("\"1MiB\"").unwrap();
     std::fs::remove_file(&path).unwrap();
 }
+
+/// An empty region was taken, and then every signed request was refused.
+#[test]
+fn a_region_that_no_client_can_sign_for_is_refused() {
+    let path = std::env::temp_dir().join(format!("stele-region-{}.toml", std::process::id()));
+    let read = |section: &str, key: &str, region: &str| {
+        std::fs::write(&path, format!("[pool]\ndrives = []\n[{section}]\n{key} = '{region}'\n")).unwrap();
+        Config::read(&path)
+    };
+    for (section, key) in [("s3", "region"), ("archive", "heads_bucket_region")] {
+        for region in ["", "eu/west", "eu west", "eu-wést"] {
+            let failure = read(section, key, region).unwrap_err();
+            let is_told =
+                failure.kind == Kind::Usage && failure.error.contains(key) && failure.next.contains("leave it");
+            assert!(is_told, "{region}: {failure}");
+        }
+        read(section, key, "eu-west_1.a").unwrap();
+    }
+    std::fs::remove_file(&path).unwrap();
+}
