@@ -6,6 +6,7 @@
 use stele_array::{DigestUnit, OpenOptions, VolumeSpec, WriteMode};
 use stele_codes::Code;
 use stele_ground::{Bytes, Dice, Duration, KIB, MIB};
+use stele_media::simulated::Plain;
 
 /// The kind of events on the pool of a seed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +52,12 @@ pub struct Setup {
     pub snapshots: bool,
     /// Whether drives are added and removed.
     pub growth: bool,
+    /// Whether a drive takes milliseconds for a command and one at a time, as one with an arm.
+    pub slow_drives: bool,
 }
+
+/// From this seed on drives may be slow. Those below keep the histories that tests name them for.
+pub const SLOW_FROM: u64 = 660_000_000;
 
 const CODES: [&str; 10] = ["mirror-2", "mirror-3", "2+1", "3+1", "4+1", "2+2", "4+2", "6+2", "8+2", "4+3"];
 
@@ -122,6 +128,24 @@ impl Setup {
             snapshots: matches!(seed % 16, 1 | 4..=10),
             // Under crashes alone, under all faults, and beyond tolerance.
             growth: matches!(seed % 16, 1 | 4..=6 | 9 | 10),
+            slow_drives: seed >= SLOW_FROM && Dice::new(seed ^ 0x5E70_0000_0000_0002).one_in(4),
+        }
+    }
+}
+
+impl Setup {
+    /// A drive's time for its commands.
+    pub fn model(&self, dice: Dice) -> Plain {
+        match self.slow_drives {
+            true => Plain {
+                channels: 1,
+                command: Duration::from_millis(2),
+                flush: Duration::from_millis(4),
+                rate: 150_000_000,
+                jitter: Duration::from_millis(4),
+                dice,
+            },
+            false => Plain::flash(dice),
         }
     }
 }

@@ -17,7 +17,7 @@ use stele_array::{
 };
 use stele_ground::{Dice, Duration, Instant, PoolId};
 use stele_media::faulty::{FaultKind, FaultPlan};
-use stele_media::simulated::{Plain, SimulatedDrive};
+use stele_media::simulated::SimulatedDrive;
 use stele_media::{Drive, Geometry, MediaFault};
 
 use crate::atlas::Atlas;
@@ -130,7 +130,7 @@ impl<S: System> World<S> {
     /// A bay with a new, empty drive.
     pub fn new_bay(&mut self, enclosure: u32) -> usize {
         let geometry = Geometry { size: self.setup.drive_size, block: self.setup.drive_block };
-        let model = Box::new(Plain::flash(self.dice.fork()));
+        let model = Box::new(self.setup.model(self.dice.fork()));
         let drive = SimulatedDrive::new(geometry, self.setup.tear, model);
         self.machine.add_bay(drive, &self.plan, enclosure)
     }

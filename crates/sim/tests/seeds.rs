@@ -4,6 +4,7 @@
 use std::sync::Mutex;
 
 use stele_sim::run::{replay, run_many, run_pool_seed};
+use stele_sim::setup::{Campaign, SLOW_FROM, Setup};
 
 /// Each found a defect that is fixed; the text names it.
 const REGRESSIONS: &[(u64, &str)] = &[
@@ -140,5 +141,13 @@ fn check(seeds: &[u64]) {
 #[test]
 fn what_was_mended_stays_mended() {
     let seeds: Vec<u64> = REGRESSIONS.iter().map(|(seed, _)| *seed).collect();
+    check(&seeds);
+}
+
+/// Many destages wait for a drive that takes milliseconds for a command.
+#[test]
+fn drives_may_be_slow() {
+    let seeds: Vec<u64> =
+        (SLOW_FROM..).filter(|seed| Setup::drawn(*seed, Campaign::of(*seed)).slow_drives).take(24).collect();
     check(&seeds);
 }
