@@ -29,29 +29,36 @@ impl IoState {
         self.service.pace > SLOW
     }
 
-    /// Gives the command of a destage, whose slot is at this index, a place in the line; or keeps
-    /// it until there is one.
+    /// Gives the command of a destage a place in the line, or keeps it until there is one.
     pub(super) fn admit_destage(&mut self, request: Request) -> Option<Request> {
-        if self.is_slow() && self.destages >= DESTAGES_OUT {
+        if !self.has_place() {
             self.backlog.push_back(request);
             return None;
         }
+        self.give_place(&request);
+        Some(request)
+    }
+
+    fn has_place(&self) -> bool {
+        !self.is_slow() || self.destages < DESTAGES_OUT
+    }
+
+    fn give_place(&mut self, request: &Request) {
         self.destages += 1;
         self.slots[(request.tag as u32) as usize].is_destage = true;
-        Some(request)
     }
 
     /// A command of a destage left its place in the line, or the drive.
     pub(super) fn destage_left(&mut self) {
+        assert!(self.destages > 0, "a command of a destage leaves a drive that has none");
         self.destages -= 1;
-        while (!self.is_slow() || self.destages < DESTAGES_OUT)
+        while self.has_place()
             && let Some(request) = self.backlog.pop_front()
         {
             if self.drop_unwanted(&request) {
                 continue;
             }
-            self.destages += 1;
-            self.slots[(request.tag as u32) as usize].is_destage = true;
+            self.give_place(&request);
             self.arrivals += 1;
             self.waiting.insert((request.priority, self.arrivals), request);
         }
