@@ -128,10 +128,10 @@ pub fn longest_gap(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Optio
 }
 
 /// The rule of the SNIA's performance test on a window: the rates' range is at most 20 % of their
-/// mean, and their rise over all of them at most 10 %.
+/// mean, and their rise over all of them at most 10 %. Something must have been answered.
 pub fn keeps_rule(window: &[f64]) -> bool {
     let (range, rise) = spread(window);
-    range <= 0.2 && rise <= 0.1
+    range <= 0.2 && rise <= 0.1 && !answered_nothing(window)
 }
 
 /// Range, and rise of the straight line through them, as shares of their mean.

@@ -58,11 +58,17 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     place.refused(4, &["has nothing for this chart"], &["lab", "plot", &out, "--chart", "rate-size"]);
     let conditioned = place.path("conditioned.lab");
     let run = ["lab", "run", "--on", &target, "--read", "50", "--precondition", "2x", "--out", &conditioned];
-    let found = self::cells(&place, &run);
-    assert_eq!(found.len(), 1);
-    let cell = &place.json(&["lab", "show", &conditioned, "--rounds"])["cells"][0];
-    let before = &cell["precondition"];
-    assert!(before["ordered_bytes"].as_u64() == Some(8 << 20) && before["random_bytes"].as_u64() > Some(0), "{cell}");
+    let measure = |time: &str| {
+        drop(std::fs::remove_file(&conditioned));
+        let round = if time == "600ms" { "10ms" } else { "1s" };
+        assert_eq!(
+            place.cells(&[&run[..], &["--time", time, "--round", round, "--warm-up", "10ms"]].concat()).len(),
+            1
+        );
+        place.json(&["lab", "show", &conditioned, "--rounds"])["cells"].as_array().unwrap().clone()
+    };
+    let found = Place::answered(measure, |cell| cell["precondition"]["random_bytes"].as_u64() > Some(0));
+    assert_eq!(found[0]["precondition"]["ordered_bytes"], 8 << 20, "{found:?}");
     let same = place.json(&["lab", "diff", &out, &out]);
     assert_eq!((&same["cells"][0]["ratio"], &same["cells"][0]["differs"]), (&1.0.into(), &false.into()));
     place.refused(4, &["no cell in common", "only in one of them"], &["lab", "diff", &out, &conditioned]);

@@ -38,6 +38,12 @@ fn rounds_that_drift_are_not_steady() {
 }
 
 #[test]
+fn rounds_without_an_answer_keep_no_rule() {
+    assert!(keeps_rule(&[1000.0; ROUNDS]) && !keeps_rule(&[0.0; ROUNDS]));
+    assert_eq!(shortfall(&[0.0; ROUNDS]).as_deref(), Some("nothing was answered"));
+}
+
+#[test]
 fn a_step_is_found_where_it_is() {
     for (count, step, factor) in [(10, 5, 0.8), (20, 8, 0.8), (20, 12, 1.25), (30, 20, 0.85), (400, 300, 0.8)] {
         let all = |seed| rates(seed, count, 0.03, 0.0, (step, factor));
