@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use self::scratch::Scratch;
 use crate::step::{self, Outcome};
+
+mod scratch;
 
 /// The programs of the unit tests. Examples are left out, since clippy checks them and each would
 /// rebuild the archive. The demonstration is left out too: it has one test, and it alone needs the
@@ -26,6 +29,9 @@ const FIRST: [&str; 6] = ["rest", "stele_array", "iscsi", "stele_server", "lab_v
 /// What runs when all others have ended: the documents are performed two at a time by one module,
 /// and their commands have the patience of a reader.
 const ALONE: [&str; 1] = ["documents"];
+
+/// Programs whose files stay on a disk, since accesses to drives are what they test.
+const ON_DISK: [&str; 3] = ["stele_media", "days", "pool"];
 
 /// Programs of which each module runs in a process of its own.
 const SPLIT: [&str; 1] = ["program"];
@@ -60,7 +66,8 @@ pub fn run() -> Outcome {
     };
     let examples = step::tests(crate::tests().args(["--no-fail-fast", "--doc"]));
     let (alone, others) = programs.into_iter().partition(|program: &Program| ALONE.contains(&&*program.name));
-    side_by_side(others, LANES).and(side_by_side(alone, 1)).and(examples)
+    let scratch = Scratch::new();
+    side_by_side(others, LANES, scratch.as_ref()).and(side_by_side(alone, 1, scratch.as_ref())).and(examples)
 }
 
 /// The modules of a program that is split; of others, the program.
@@ -88,7 +95,7 @@ fn by_module(lines: &[String]) -> BTreeMap<String, Vec<String>> {
 }
 
 /// Runs the programs, so many at once.
-fn side_by_side(mut programs: Vec<Program>, lanes: usize) -> Outcome {
+fn side_by_side(mut programs: Vec<Program>, lanes: usize, scratch: Option<&Scratch>) -> Outcome {
     let place = |program: &Program| FIRST.iter().position(|first| *first == program.name).unwrap_or(FIRST.len());
     programs.sort_by_key(place);
     let waiting = Mutex::new(VecDeque::from(programs));
@@ -96,7 +103,11 @@ fn side_by_side(mut programs: Vec<Program>, lanes: usize) -> Outcome {
     let lane = || {
         let mut sum = Outcome::default();
         while let Some(program) = next() {
-            sum = sum.and(step::test_program(&program.name, &mut command(&program)));
+            let mut command = command(&program);
+            if let Some(place) = temporary(&program, scratch) {
+                command.env("TMPDIR", place);
+            }
+            sum = sum.and(step::test_program(&program.name, &mut command));
         }
         sum
     };
@@ -107,6 +118,11 @@ fn side_by_side(mut programs: Vec<Program>, lanes: usize) -> Outcome {
             Err(_) => sum.and(Outcome::of(false, vec!["a lane of test programs died".to_owned()])),
         })
     })
+}
+
+/// Where the program makes its files. None: the usual place.
+fn temporary<'a>(program: &Program, scratch: Option<&'a Scratch>) -> Option<&'a Path> {
+    scratch.filter(|_| !ON_DISK.contains(&&*program.name)).map(Scratch::path)
 }
 
 /// The program as cargo starts it, and killed when it hangs.

@@ -22,14 +22,22 @@ fn what_is_no_test_program_is_none() {
 #[test]
 fn every_program_runs_and_counts() {
     let missing = ["one", "two", "three"].map(|name| at(name, &format!("/nowhere/{name}")));
-    let outcome = side_by_side(missing.to_vec(), 2);
+    let outcome = side_by_side(missing.to_vec(), 2, None);
     assert_eq!((outcome.passed, outcome.failed), (0, 3));
     assert!(outcome.shown.iter().any(|line| line == "Running three"), "{:?}", outcome.shown);
 }
 
 #[test]
 fn a_program_that_ends_early_has_failed() {
-    assert_eq!(side_by_side(vec![at("well", "true")], 1).failed, 1);
+    assert_eq!(side_by_side(vec![at("well", "true")], 1, None).failed, 1);
+}
+
+#[test]
+fn the_files_of_a_program_are_in_memory_unless_it_tests_drives() {
+    let scratch = Scratch::of(std::env::temp_dir().join(format!("xtask-units-{}", std::process::id()))).unwrap();
+    let chosen = |name: &str| temporary(&Program { name: name.to_owned(), ..at("well", "true") }, Some(&scratch));
+    assert_eq!(chosen("rest"), Some(scratch.path()));
+    assert_eq!((chosen("days"), temporary(&at("well", "true"), None)), (None, None));
 }
 
 /// A program in the root directory.
