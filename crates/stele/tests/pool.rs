@@ -271,6 +271,10 @@ fn a_new_archive_is_as_large_as_its_drives_can_hold() {
     let objects = &status["space"]["objects"];
     let size = objects["size_bytes"].as_u64().unwrap();
     assert!((1 << 30..=3 << 30).contains(&size), "{objects}");
+    // A drive's worth of each four is spare, and the catalog takes some. That was promised, too.
+    let codes = status["space"]["codes"].as_array().unwrap();
+    let room = codes.iter().find(|code| code["code"] == "2+1").unwrap();
+    assert!(size <= room["free_bytes"].as_u64().unwrap(), "{size} of {room}");
     let volumes = place.json(&["volume", "list"]);
     let catalog = volumes.as_array().unwrap().iter().find(|volume| volume["owner"] == "catalog").unwrap();
     assert!(catalog["size_bytes"].as_u64() < Some(256 << 20), "{catalog}");

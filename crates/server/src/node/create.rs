@@ -9,7 +9,7 @@ use stele_array::server::{NewDrives, PoolServer};
 use stele_array::{Command, CreateOptions, DigestUnit, Reply, Shard, VolumeSpec, VolumeStatus, WriteMode};
 use stele_catalog::Format;
 use stele_codes::Code;
-use stele_ground::{Bytes, GIB, MIB, PoolId, are};
+use stele_ground::{Bytes, MIB, PoolId, are};
 use stele_media::Space;
 
 use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock, wipe};
@@ -19,7 +19,7 @@ use crate::drives::DriveArgument;
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
-use crate::node::growth::{fits, sizes_of, usable};
+use crate::node::room::Room;
 use crate::node::unfinished::Unfinished;
 
 /// The smallest segment of an archive. Beside it, the smallest number of segments: an archive takes
@@ -230,15 +230,15 @@ fn check_width(data: Option<Code>, drives: usize) -> Outcome<()> {
 /// Creates the catalog and data volumes, and a new archive on them.
 async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
     let Some(code) = data else { return Ok(()) };
-    let Room { raw, spare, shards, sizes } = space(node).await?;
+    let room = space(node).await?;
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
     let catalog_space = spec.size.0 * spec.code.width() as u64;
-    let larger = larger(raw, spare, shards, catalog_space, code, node.config.pool.drives.len() as u64);
+    let larger = room.larger(catalog_space, code, SEGMENTS_MIN * SEGMENT_MIN);
     let catalog = volume(node, spec).await.map_err(|failure| match failure.kind {
         Kind::Full => failure.next(&larger),
         _ => failure,
     })?;
-    let room = data_room(raw, spare, shards, catalog_space, code).min(fits(sizes, code));
+    let room = room.data(catalog_space, code);
     let segment = segment(room);
     let size = room / segment * segment;
     if size < SEGMENTS_MIN * SEGMENT_MIN {
@@ -275,46 +275,16 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     Ok(())
 }
 
-/// The space for a data volume of this code beside the catalog. A thirty-second stays free for the
-/// slot table and for its copy-on-write pages. The catalog lies on the first of several shards, and
-/// the data volume takes as much of each as fits beside it there.
-pub(super) fn data_room(raw: Bytes, spare: Bytes, shards: u16, catalog: u64, code: Code) -> u64 {
-    let catalog = catalog.saturating_mul(shards.into());
-    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
-    free / code.width() as u64 * code.data() as u64
-}
-
-/// The next step where the drives are too small for an archive: by how much each has to be larger.
-fn larger(raw: Bytes, spare: Bytes, shards: u16, catalog: u64, code: Code, drives: u64) -> String {
-    let data = SEGMENTS_MIN * SEGMENT_MIN;
-    let free = raw.0.saturating_sub(spare.0).max(1);
-    let needed = data.div_ceil(code.data() as u64) * code.width() as u64 / 31 * 32 + catalog * u64::from(shards);
-    // A part of what a drive grows by is spare space.
-    let missing = needed.saturating_sub(free).saturating_mul(raw.0) / free;
-    // One row's strip more, as a row is taken as a whole.
-    let each = missing.div_ceil(drives).next_multiple_of(MIB) + 2 * MIB;
-    format!("use drives that are {} larger each", Bytes(each))
-}
-
-/// The catalog's largest size.
-pub(super) const CATALOG_MAX: Bytes = Bytes(64 * GIB);
-
-/// The catalog's size on drives of this raw capacity.
-pub(super) fn catalog_size(raw: Bytes) -> Bytes {
-    Bytes((raw.0 / 48).clamp(128 * MIB, CATALOG_MAX.0) / (8 * MIB) * (8 * MIB))
-}
-
 /// The catalog volume of an archive whose data have this code. If there are enough drives, the
 /// catalog survives one more fault than the data, because it is their index.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
-    let Room { raw, sizes, .. } = space(node).await?;
+    let room = space(node).await?;
     let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;
     let code = Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?;
     Ok(VolumeSpec {
         name,
         code,
-        // With drives away there may be fewer than the code is wide.
-        size: catalog_size(Bytes(raw.0.min(usable(sizes, code)))),
+        size: room.catalog(code),
         strip: Bytes(64 << 10),
         block: Bytes(4096),
         digest: DigestUnit::Block,
@@ -336,20 +306,9 @@ pub async fn format_catalog(pool: &PoolServer, catalog: &VolumeStatus) -> Outcom
     .await
 }
 
-struct Room {
-    raw: Bytes,
-    spare: Bytes,
-    shards: u16,
-    /// Of the drives, each.
-    sizes: Vec<u64>,
-}
-
 async fn space(node: &Node) -> Outcome<Room> {
     match node.pool.command(Command::Status).await? {
-        Reply::Status(status) => {
-            let sizes = sizes_of(&status.drives);
-            Ok(Room { raw: status.raw, spare: status.spare, shards: status.shards, sizes })
-        }
+        Reply::Status(status) => Ok(Room::of(&status)),
         _ => Err(Failure::failed("the pool answered a status request with something else; this is a defect of Stele")),
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::ArchiveError;
-use stele_array::{ArrayError, Command, DriveHealth, DriveStatus, NOT_A_MEMBER, PoolStatus, Reply, VolumeStatus};
+use stele_array::{ArrayError, Command, DriveHealth, PoolStatus, Reply, VolumeStatus};
 use stele_catalog::CatalogError;
-use stele_codes::Code;
 use stele_ground::Bytes;
 
-use super::{Node, create};
+use super::Node;
+use super::room::Room;
 use crate::api::Actor;
 use crate::failure::{Failure, Outcome};
 
@@ -31,35 +31,6 @@ pub enum When {
 struct Sizes {
     catalog: Bytes,
     data: Bytes,
-}
-
-/// The raw bytes of drives of these sizes that stripes of this code can use at most. Each stripe
-/// has a strip on each of as many drives as the code is wide, so much of a drive that is far larger
-/// than the others stays empty. Volumes never shrink: one that grew by all of such a drive would
-/// promise for good what the pool cannot hold.
-pub(super) fn usable(mut sizes: Vec<u64>, code: Code) -> u64 {
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
-    let (width, mut rest) = (code.width() as u64, sizes.iter().map(|size| u128::from(*size)).sum::<u128>());
-    for (at, size) in (0..width).zip(sizes) {
-        // The larger drives have a strip of every stripe, and the others share the remaining ones.
-        let stripes = rest / u128::from(width - at);
-        if u128::from(size) <= stripes {
-            return u64::try_from(stripes.saturating_mul(width.into())).unwrap_or(u64::MAX);
-        }
-        rest -= u128::from(size);
-    }
-    0
-}
-
-/// The data that drives of these sizes can hold at most in stripes of this code.
-pub(super) fn fits(sizes: Vec<u64>, code: Code) -> u64 {
-    (usable(sizes, code) / code.width() as u64).saturating_mul(code.data() as u64)
-}
-
-/// The sizes of the drives that stay in the pool.
-pub(super) fn sizes_of(drives: &[DriveStatus]) -> Vec<u64> {
-    let stay = drives.iter().filter(|drive| drive.index != NOT_A_MEMBER && !drive.leaving);
-    stay.map(|drive| drive.size.0).collect()
 }
 
 impl Node {
@@ -113,17 +84,12 @@ impl Node {
         if status.read_only || when == When::Quiet && !quiet {
             return None;
         }
-        let leaving = status.drives.iter().filter(|drive| drive.leaving);
-        let leaving = leaving.map(|drive| drive.size.0).sum::<u64>();
-        let raw = Bytes(status.raw.0.saturating_sub(leaving));
-        let drives = sizes_of(&status.drives);
-        let beside = Bytes(raw.0.min(usable(drives.clone(), catalog.spec.code)));
-        let size = create::catalog_size(beside).max(catalog.spec.size);
-        let (shards, catalog) = (status.shards, size.0 * catalog.spec.code.width() as u64);
-        let room = create::data_room(raw, status.spare, shards, catalog, data.spec.code);
+        let room = Room::of(status);
+        let size = room.catalog(catalog.spec.code).max(catalog.spec.size);
+        let room = room.data(size.0 * catalog.spec.code.width() as u64, data.spec.code);
         let most = self.config.archive.data_max.map_or(u64::MAX, |most| most.0.0);
         // Whole segments, and one more block for the superblock's second copy.
-        let wanted = room.min(fits(drives, data.spec.code)).min(most) / segment * segment;
+        let wanted = room.min(most) / segment * segment;
         let worthwhile = wanted >= data.spec.size.0 + segment;
         Some(Sizes { catalog: size, data: if worthwhile { Bytes(wanted) } else { data.spec.size } })
     }
@@ -172,32 +138,5 @@ impl Node {
         self.audited(&actor, &format!("grow {what}"), &place, act).await??;
         tracing::info!("{what} has grown with the pool: {place}");
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A drive of 64 PiB beside twelve of 256 MiB made the data volume grow to 2.6 PiB.
-    #[test]
-    fn a_drive_that_is_far_larger_than_the_others_counts_as_far_as_stripes_use_it() {
-        let of = |sizes: &[u64], code: &str| usable(sizes.to_vec(), code.parse().unwrap());
-        for (sizes, code, raw) in [
-            // All of alike drives is used.
-            (&[100; 12][..], "8+2", 1200),
-            (&[100; 10], "8+2", 1000),
-            (&[100, 200, 100, 200], "2+1", 600),
-            // Of the large one a strip of every stripe, beside nine on the others.
-            (&[100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 1 << 56], "8+2", 1330),
-            (&[100, 100, u64::MAX, u64::MAX], "mirror-2", u64::MAX),
-            (&[100, 100, u64::MAX], "mirror-2", 400),
-            (&[100, u64::MAX, u64::MAX], "mirror-3", 300),
-            // Fewer drives than the code is wide.
-            (&[100, 100], "2+1", 0),
-            (&[], "mirror-2", 0),
-        ] {
-            assert_eq!(of(sizes, code), raw, "{code} on {sizes:?}");
-        }
     }
 }

@@ -23,6 +23,7 @@ mod model;
 mod opening;
 mod proofs;
 pub mod rebuild;
+mod room;
 mod self_test;
 pub mod shares;
 pub mod smart;

@@ -14,7 +14,7 @@ use stele_array::Incomplete;
 use stele_ground::{Bytes, MIB};
 
 use super::beneath::FileSystem;
-use super::create::CATALOG_MAX;
+use super::room::CATALOG_MAX;
 use super::{Node, wall_clock};
 use crate::api::pool::{DriveView, StandingView, StatusView};
 
