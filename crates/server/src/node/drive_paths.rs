@@ -1,7 +1,8 @@
 //! Whether the path of each drive still names the file or device that the server has open.
 //!
 //! An open file is read and written without its name. Where it was deleted, or moved away, the
-//! pool is well, and the next start misses the drive. Of a deleted file nothing is left then.
+//! pool is well, and the next start misses the drive. Of a deleted file nothing is left then. One
+//! that another program made shorter has lost its end, and the pool finds that out strip by strip.
 //!
 //! Failure model: the kernel lists what this process has open under `/proc/self/fd`. Without that
 //! list nothing is told. A path that gives another error than "there is none" tells nothing either.
@@ -13,6 +14,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use stele_ground::Bytes;
 
 use super::standing::alarm;
 use crate::api::pool::{DriveView, StandingView};
@@ -63,6 +66,8 @@ struct Seen {
     /// The file that each path named while it was the open one.
     known: BTreeMap<PathBuf, Identity>,
     displaced: BTreeMap<PathBuf, Displaced>,
+    /// The lengths of the files that are at their paths.
+    lengths: BTreeMap<PathBuf, u64>,
 }
 
 /// The paths of drives as a server saw them last.
@@ -76,14 +81,19 @@ impl DrivePaths {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).known.clone();
         let mut seen = Seen::default();
         for path in paths {
-            let here = match std::fs::metadata(path) {
-                Ok(about) => Identity::of(&about),
+            let about = match std::fs::metadata(path) {
+                Ok(about) => Some(about),
                 Err(error) if error.kind() == ErrorKind::NotFound => None,
                 Err(_) => continue,
             };
             let known = known.get(path).copied();
+            let here = about.as_ref().and_then(Identity::of);
             match here.filter(|here| open.contains_key(here)) {
-                Some(here) => drop(seen.known.insert(path.clone(), here)),
+                Some(here) => {
+                    seen.known.insert(path.clone(), here);
+                    let length = about.filter(Metadata::is_file).map(|about| about.len());
+                    seen.lengths.extend(length.map(|length| (path.clone(), length)));
+                }
                 None => {
                     let now = known.and_then(|known| open.get(&known).cloned()).unwrap_or(Now::Unknown);
                     seen.displaced.insert(path.clone(), Displaced { now, replaced: path.exists() });
@@ -94,34 +104,52 @@ impl DrivePaths {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 
-    /// The alarm of a drive whose path does not name its file.
+    /// The alarm of a drive whose path does not name its file, or whose file lost its end.
     pub fn standing(&self, drive: &DriveView) -> Option<StandingView> {
-        let displaced = {
+        if !is_in_use(drive) {
+            return None;
+        }
+        let path = Path::new(&drive.path);
+        let (displaced, length) = {
             let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            seen.displaced.get(Path::new(&drive.path)).filter(|_| is_in_use(drive))?.clone()
+            (seen.displaced.get(path).cloned(), seen.lengths.get(path).copied())
         };
-        let (number, path) = (drive.drive, &drive.path);
-        let there = if displaced.replaced { ", and another one is in its place" } else { "" };
-        let (what, next) = match &displaced.now {
-            Now::Deleted => (
-                format!("the file of drive {number} ({path}) was deleted{there}"),
-                format!("before the server stops: `stele pool replace {number} PATH`, with a new path"),
-            ),
-            Now::At(now) => (
-                format!("the file of drive {number} ({path}) is at {} now{there}", now.display()),
-                format!("move it back to {path}, before the next start misses it"),
-            ),
-            Now::Unknown => (
-                format!("{path} is not what the server has open as drive {number}{there}"),
-                format!(
-                    "bring the right file back to this path; if it is gone, before the server stops: \
-                     `stele pool replace {number} PATH`, with a new path"
-                ),
-            ),
-        };
-        let done = "the open file is read and written as before, until the server stops";
-        Some(alarm("drive-path", &format!("drive {number}"), what, done, next))
+        displaced.map_or_else(|| shortened(drive, length?), |displaced| Some(away(drive, &displaced)))
     }
+}
+
+/// The alarm of a drive whose file has too few bytes.
+fn shortened(drive: &DriveView, length: u64) -> Option<StandingView> {
+    let (number, path, size) = (drive.drive, &drive.path, drive.size);
+    let what = || format!("the file of drive {number} ({path}) has {}, and the drive {}", Bytes(length), Bytes(size));
+    let done = "what lay behind its end is read from the other drives";
+    let next = "find out what made it shorter; then `stele pool scrub` writes again what is gone";
+    (length < size).then(|| alarm("drive-path", &format!("drive {number}"), what(), done, next.to_owned()))
+}
+
+/// The alarm of a drive whose path does not name its file.
+fn away(drive: &DriveView, displaced: &Displaced) -> StandingView {
+    let (number, path) = (drive.drive, &drive.path);
+    let there = if displaced.replaced { ", and another one is in its place" } else { "" };
+    let (what, next) = match &displaced.now {
+        Now::Deleted => (
+            format!("the file of drive {number} ({path}) was deleted{there}"),
+            format!("before the server stops: `stele pool replace {number} PATH`, with a new path"),
+        ),
+        Now::At(now) => (
+            format!("the file of drive {number} ({path}) is at {} now{there}", now.display()),
+            format!("move it back to {path}, before the next start misses it"),
+        ),
+        Now::Unknown => (
+            format!("{path} is not what the server has open as drive {number}{there}"),
+            format!(
+                "bring the right file back to this path; if it is gone, before the server stops: \
+                 `stele pool replace {number} PATH`, with a new path"
+            ),
+        ),
+    };
+    let done = "the open file is read and written as before, until the server stops";
+    alarm("drive-path", &format!("drive {number}"), what, done, next)
 }
 
 /// Whether the server has the drive open. What it has not, other alarms tell of.
@@ -194,6 +222,26 @@ mod tests {
         assert!(told.message.contains("is not what the server has open as drive 3"), "{told:?}");
         assert!(crate::node::alarms::KINDS.contains(&&*told.kind), "{told:?}");
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Until a host read what was lost, nothing told of it.
+    #[test]
+    fn a_drive_file_that_lost_its_end_stands_as_an_alarm() {
+        let path = std::env::temp_dir().join(format!("stele-drive-length-{}", std::process::id()));
+        let open = fs::File::create(&path).unwrap();
+        let paths = DrivePaths::default();
+        let sized = DriveView { size: 8192, ..drive(&path, "healthy") };
+        let told = |length: u64| {
+            open.set_len(length).unwrap();
+            paths.look(std::slice::from_ref(&path));
+            paths.standing(&sized).map(|alarm| alarm.message)
+        };
+        assert_eq!((told(8192), told(9000)), (None, None));
+        let said = told(4096).expect("an alarm");
+        assert!(said.contains("has 4 KiB, and the drive 8 KiB"), "{said}");
+        assert!(paths.standing(&DriveView { health: "failed".to_owned(), ..sized.clone() }).is_none());
+        assert_eq!(told(8192), None, "it has its length again");
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -39,26 +39,24 @@ impl Room {
     /// lies on the first of several shards, and the data volume takes as much of each as fits
     /// beside it there.
     pub fn data(&self, catalog: u64, code: Code) -> u64 {
-        // Every drive keeps the same share of itself as spare space, and the catalog takes about
-        // as much of each.
-        let free = self.free(catalog) / 32 * 31;
-        let usable = u128::from(self.raw.0.min(usable(&self.sizes, code)));
-        let beside = usable * u128::from(free) / u128::from(self.raw.0.max(1));
-        // No more than `free`, since no more than all is usable.
-        u64::try_from(beside).unwrap_or(free) / code.width() as u64 * code.data() as u64
+        let raw = u128::from(self.raw.0);
+        let usable = raw.min(usable(&self.sizes, code).into());
+        // Every drive keeps the same share of itself as spare space.
+        let beside = usable * raw.saturating_sub(self.spare.0.into()) / raw.max(1);
+        // The catalog counts as if all of it lay on the drives that limit these stripes.
+        let free = u64::try_from(beside).unwrap_or(u64::MAX).saturating_sub(self.in_shards(catalog)) / 32 * 31;
+        free / code.width() as u64 * code.data() as u64
     }
 
-    /// What neither spare space nor a catalog of so many raw bytes in each shard takes.
-    fn free(&self, catalog: u64) -> u64 {
-        self.raw.0.saturating_sub(self.spare.0).saturating_sub(catalog.saturating_mul(self.shards.into()))
+    fn in_shards(&self, catalog: u64) -> u64 {
+        catalog.saturating_mul(self.shards.into())
     }
 
     /// The next step where the drives are too small for an archive with so many bytes of data: by
     /// how much each has to be larger.
     pub fn larger(&self, catalog: u64, code: Code, data: u64) -> String {
-        let free = self.free(0).max(1);
-        let needed =
-            data.div_ceil(code.data() as u64) * code.width() as u64 / 31 * 32 + catalog * u64::from(self.shards);
+        let free = self.raw.0.saturating_sub(self.spare.0).max(1);
+        let needed = data.div_ceil(code.data() as u64) * code.width() as u64 / 31 * 32 + self.in_shards(catalog);
         // A part of what a drive grows by is spare space.
         let missing = needed.saturating_sub(free).saturating_mul(self.raw.0) / free;
         // One row's strip more, as a row is taken as a whole.
@@ -127,8 +125,9 @@ mod tests {
         assert_eq!(room(&[480; 4], 480).data(0, code), 930, "alike drives: all but the spare one");
         assert_eq!(room(&[480; 4], 480).data(480, code), 620, "and but the catalog");
         // Of the large one 720 go with two strips on the others. A quarter of each drive is spare.
-        assert_eq!(room(&[480, 480, 480, 960], 600).data(0, code), 1040);
-        assert_eq!(room(&[480, 480, 480, 48_000], 12_360).data(0, code), 1044);
+        assert_eq!(room(&[480, 480, 480, 960], 600).data(0, code), 1032);
+        assert_eq!(room(&[480, 480, 480, 48_000], 12_360).data(0, code), 1032);
+        assert_eq!(room(&[480, 480, 480, 48_000], 12_360).data(160, code), 930);
         assert_eq!(room(&[480; 4], 480).data(2_000, code), 0);
         assert_eq!(room(&[], 0).data(0, code), 0);
     }
