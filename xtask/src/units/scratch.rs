@@ -6,6 +6,8 @@ use std::process::Command;
 /// Bytes free there and in memory, of which the tests take a small part.
 const ROOM: u64 = 8 << 30;
 const SHARED_MEMORY: &str = "/dev/shm";
+/// The number of the process follows.
+const NAME: &str = "stele-tests-";
 
 /// A directory in memory, removed when dropped. The tests wait for tens of thousands of flushes,
 /// which take a disk longer than everything else they do.
@@ -20,7 +22,8 @@ impl Scratch {
         if std::env::var_os("TMPDIR").is_some() || available.min(free(memory)?) < ROOM {
             return None;
         }
-        let scratch = Scratch::of(memory.join(format!("stele-tests-{}", std::process::id())))?;
+        remove_abandoned(memory);
+        let scratch = Scratch::of(memory.join(format!("{NAME}{}", std::process::id())))?;
         takes_direct_accesses(&scratch.0.join("probe")).then_some(scratch)
     }
 
@@ -39,6 +42,19 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             eprintln!("x: {} stays: {error}", self.0.display());
+        }
+    }
+}
+
+/// Removes what runs that were killed left. It would take memory until the next start.
+fn remove_abandoned(memory: &Path) {
+    let entries = std::fs::read_dir(memory).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(NAME));
+        if let Some(Ok(process)) = name.map(str::parse::<u32>)
+            && !Path::new("/proc").join(process.to_string()).exists()
+        {
+            drop(std::fs::remove_dir_all(&path));
         }
     }
 }
@@ -82,5 +98,18 @@ mod tests {
         assert!(free(&path) > Some(0) && Scratch::of(path.clone()).is_none());
         drop(scratch);
         assert!(!path.exists());
+    }
+    #[test]
+    fn what_a_killed_run_left_is_removed() {
+        let memory = std::env::temp_dir().join(format!("xtask-abandoned-{}", std::process::id()));
+        let of = |process: &str| memory.join(format!("{NAME}{process}"));
+        // No process has this number.
+        let (own, gone, other) = (of(&std::process::id().to_string()), of("4294967295"), of("mine"));
+        for path in [&own, &gone, &other] {
+            std::fs::create_dir_all(path.join("drives")).unwrap();
+        }
+        remove_abandoned(&memory);
+        assert_eq!([&own, &gone, &other].map(|path| path.exists()), [true, false, true]);
+        std::fs::remove_dir_all(&memory).unwrap();
     }
 }
