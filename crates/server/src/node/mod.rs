@@ -99,7 +99,7 @@ pub struct Node {
     verification: Verification,
     pub noticed: standing::Noticed,
     pub head_findings: heads::HeadFindings,
-    certificates: certificates::Certificates,
+    pub certificates: certificates::Certificates,
     pub recurring: standing::recurring::Recurring,
     /// Drives that left the pool, and their entries in the configuration.
     pub departures: membership::Departures,

@@ -139,7 +139,9 @@ fn of_services(node: &Node) -> Vec<StandingView> {
 /// The operator's next step after an alarm that the node raises itself.
 pub fn next_of(kind: &str) -> &'static str {
     match kind {
-        "certificate" => "put a new certificate and its key in the place of the old ones, and start the server again",
+        "certificate" => {
+            "put a new certificate and its key in the place of the old ones; the server reads them within a minute"
+        }
         "damage" => "`stele pool scrub --wait`; if it stays, restore the version from a copy",
         "export" => "`stele export list`; `stele export remove`",
         "heads" => "see that the place for heads can be reached, and holds files of this server alone",

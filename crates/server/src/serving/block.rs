@@ -14,7 +14,6 @@ use stele_block::nbd::{Handshake, HandshakeStep, NbdSession, Negotiated, Tls};
 use stele_block::{Directory, Peer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio_rustls::TlsAcceptor;
 
 mod secure;
 
@@ -22,6 +21,7 @@ pub use secure::acceptor;
 
 use super::accepting::pause;
 use super::handshakes::{HandshakeQueue, QueuePlace};
+use super::renewal::Secured;
 use super::seldom::Seldom;
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 pub struct NbdService {
     pub directory: Directory,
     pub pool: Arc<PoolServer>,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Secured>,
     /// Accept only TLS over TCP.
     pub tls_required: bool,
     pub refusals: Arc<NbdRefusals>,
@@ -174,10 +174,13 @@ where
     match converse(&mut stream, &mut handshake, &service.refusals).await? {
         HandshakeStep::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
         HandshakeStep::StartTls => {
-            let Some(acceptor) = &service.tls else { return Ok(None) };
+            let Some(secured) = &service.tls else { return Ok(None) };
             let name = &handshake.peer().name;
-            let mut stream =
-                acceptor.accept(stream).await.inspect_err(|error| tell_refused(&service.refusals, name, error))?;
+            let mut stream = secured
+                .acceptor()
+                .accept(stream)
+                .await
+                .inspect_err(|error| tell_refused(&service.refusals, name, error))?;
             let certificate = secure::fingerprint(stream.get_ref().1);
             handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });
             match converse(&mut stream, &mut handshake, &service.refusals).await? {

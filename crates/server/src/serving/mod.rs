@@ -18,6 +18,7 @@ mod nfs;
 mod notifications;
 pub mod notify;
 pub mod open_files;
+mod renewal;
 pub mod s3;
 pub(crate) mod seldom;
 pub mod services;

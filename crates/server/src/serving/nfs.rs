@@ -22,6 +22,7 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::accepting::pause;
 use super::lanes::Lanes;
+use super::renewal::Secured;
 use crate::failure::Outcome;
 use crate::node::Node;
 
@@ -57,7 +58,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
 }
 
 /// Accepts until the task is dropped; connections end with it.
-pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>, lanes: Lanes) {
+pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Option<Secured>, lanes: Lanes) {
     server.begin_grace();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let peers = Arc::new(Places::default());
@@ -86,10 +87,10 @@ pub async fn serve(listener: TcpListener, server: Arc<Server<Share>>, tls: Optio
     }
 }
 
-async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server<Share>>, tls: Option<TlsAcceptor>) {
+async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server<Share>>, tls: Option<Secured>) {
     let ended = serve_shares(Box::new(stream), Peer { address, secure: false }, Arc::clone(&server)).await;
     let (ConnectionEnd::StartTls(stream), Some(tls)) = (ended, tls) else { return };
-    match timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
+    match timeout(HANDSHAKE_MAX, tls.acceptor().accept(stream)).await {
         Ok(Ok(stream)) => drop(serve_shares(Box::new(stream), Peer { address, secure: true }, server).await),
         Ok(Err(error)) => tracing::debug!("TLS with {address} failed: {error}"),
         Err(_) => tracing::debug!("TLS with {address} took too long"),

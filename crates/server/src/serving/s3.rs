@@ -18,12 +18,12 @@ use stele_object::{Endpoint, Frontend, Metrics, Peer, SnapshotSource, host_of, s
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ProtocolVersion;
 
 use super::accepting::pause;
 use super::handshakes::HandshakeQueue;
 use super::http::{Places, converse};
+use super::renewal::Secured;
 use crate::failure::{Failure, Kind, Outcome};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ fn unheard(kind: std::io::ErrorKind) -> Kind {
 
 /// Accepts until the task is dropped. Nothing that a peer does, or leaves undone, makes this loop
 /// wait.
-pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Option<TlsAcceptor>) {
+pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Option<Secured>) {
     let handshakes = HandshakeQueue::default();
     loop {
         let Some((stream, address)) = accepted(&listener).await else { continue };
@@ -75,7 +75,7 @@ pub async fn serve(listener: TcpListener, endpoint: Arc<dyn Endpoint>, tls: Opti
             None => drop(tokio::spawn(serve_connection(stream, peer, endpoint))),
             Some(tls) => {
                 let place = handshakes.enter(&host_of(address.ip()).to_string());
-                let shaking = tls.accept(stream);
+                let shaking = tls.acceptor().accept(stream);
                 tokio::spawn(async move {
                     let shaken = timeout(HANDSHAKE_MAX, place.hold(shaking)).await;
                     drop(place);

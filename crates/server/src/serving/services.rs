@@ -9,7 +9,7 @@
 //! only makes the next start replay the log.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::head_places::HeadPlaces;
 use super::lanes::Lanes;
 use super::messages::MessageQueues;
+use super::renewal::{self, Renewal, Secured};
 use super::tls::{self, TlsFiles};
 use super::{admin, background, block, iscsi, nfs, notifications, notify, open_files, s3, smb, snapshot};
 use crate::config::{Config, Site};
@@ -99,6 +100,8 @@ pub struct Services {
     stop_commands: watch::Sender<bool>,
     frontend: Option<Arc<Frontend>>,
     rest: Option<Arc<Rest>>,
+    /// The TLS of all listeners.
+    renewals: Vec<Renewal>,
 }
 
 impl Services {
@@ -107,7 +110,7 @@ impl Services {
         open_files::raise(config);
         let files = files.or_else(|| configured(site, config));
         // Report errors of the configuration before offering any service.
-        let acceptor = files.as_ref().map(tls::acceptor).transpose()?;
+        let secured = files.as_ref().map(s3_tls).transpose()?;
         let head_places = HeadPlaces::of(site, config)?;
         let socket = site.admin_socket(config);
         let listener = admin::listen(&socket, "[admin] socket", !config.admin.officers.is_empty())?;
@@ -122,8 +125,10 @@ impl Services {
             stop_commands: watch::Sender::new(false),
             frontend: None,
             rest: None,
+            renewals: Vec::new(),
         };
-        match services.serve_all(files, acceptor, listener).await {
+        let secured = secured.map(|renewal| services.renewed(renewal));
+        match services.serve_all(files, secured, listener).await {
             Ok(()) => Ok(services),
             Err(failure) => {
                 // No server is behind them.
@@ -137,7 +142,7 @@ impl Services {
     async fn serve_all(
         &mut self,
         files: Option<TlsFiles>,
-        acceptor: Option<tokio_rustls::TlsAcceptor>,
+        secured: Option<Secured>,
         listener: UnixListener,
     ) -> Outcome<()> {
         let node = Arc::clone(&self.node);
@@ -145,8 +150,8 @@ impl Services {
         self.latest.refresh(&node, &mut look).await;
         look.messages = MessageQueues::start(&self.site, &node.config, &mut self.unattended)?;
         notifications::start(&self.site, &node.config, node.archive().ok(), &mut self.unattended)?;
-        self.serve_s3(files, acceptor.clone()).await?;
-        self.serve_rest(acceptor).await?;
+        self.serve_s3(files, secured.clone()).await?;
+        self.serve_rest(secured).await?;
         self.serve_metrics().await?;
         self.serve_commands(listener);
         self.serve_nbd().await?;
@@ -219,11 +224,11 @@ impl Services {
         }
     }
 
-    async fn serve_s3(&mut self, files: Option<TlsFiles>, acceptor: Option<tokio_rustls::TlsAcceptor>) -> Outcome<()> {
+    async fn serve_s3(&mut self, files: Option<TlsFiles>, secured: Option<Secured>) -> Outcome<()> {
         let Ok(archive) = self.node.archive() else { return Ok(()) };
         let config = &self.node.config;
         let (listener, address) = s3::listen(config.s3.listen, "--listen or [s3] listen").await?;
-        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let scheme = if secured.is_some() { "https" } else { "http" };
         self.places.endpoint = Some(format!("{scheme}://{address}"));
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
@@ -232,7 +237,7 @@ impl Services {
         let frontend =
             Frontend::with_shares(archive.clone(), Some(shares), settings, clock, Some(self.latest.source()));
         let _ = self.node.running.set(RunningInterfaces::new(&frontend, &self.node, self.places.socket.clone()));
-        self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, acceptor));
+        self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend) as Arc<dyn Endpoint>, secured));
         self.unattended.spawn(s3::store_access_logs(Arc::clone(&frontend)));
         self.frontend = Some(frontend);
         Ok(())
@@ -240,20 +245,20 @@ impl Services {
 
     /// Serves restic's REST protocol, if the configuration names an address. Its clients send their
     /// secrets, which must not cross a network in the clear.
-    async fn serve_rest(&mut self, acceptor: Option<tokio_rustls::TlsAcceptor>) -> Outcome<()> {
+    async fn serve_rest(&mut self, secured: Option<Secured>) -> Outcome<()> {
         let Some(listen) = self.node.config.rest.listen else { return Ok(()) };
         let Some(frontend) = &self.frontend else { return Ok(()) };
-        if acceptor.is_none() && !listen.ip().is_loopback() {
+        if secured.is_none() && !listen.ip().is_loopback() {
             let message =
                 format!("[rest] listen is {listen}, and without TLS every client would send its secret there");
             return Err(Failure::usage(message)
                 .next("set tls_certificate and tls_key under [s3], or let [rest] listen be a loopback address"));
         }
         let (listener, address) = s3::listen(listen, "[rest] listen").await?;
-        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        let scheme = if secured.is_some() { "https" } else { "http" };
         self.places.rest = Some(format!("{scheme}://{address}"));
         let rest = Rest::new(Arc::clone(frontend));
-        self.unattended.spawn(s3::serve(listener, Arc::clone(&rest) as Arc<dyn Endpoint>, acceptor));
+        self.unattended.spawn(s3::serve(listener, Arc::clone(&rest) as Arc<dyn Endpoint>, secured));
         self.rest = Some(rest);
         Ok(())
     }
@@ -276,12 +281,13 @@ impl Services {
     }
 
     async fn serve_nbd(&mut self) -> Outcome<()> {
+        let tls = self.nbd_tls()?;
         let node = &self.node;
         node.serve_exports().await?;
         let service = block::NbdService {
             directory: node.exports.directory.clone(),
             pool: Arc::clone(&node.pool),
-            tls: self.nbd_tls()?,
+            tls,
             tls_required: node.config.nbd.requires_tls(),
             refusals: Arc::default(),
         };
@@ -297,11 +303,20 @@ impl Services {
         Ok(())
     }
 
-    fn nbd_tls(&self) -> Outcome<Option<tokio_rustls::TlsAcceptor>> {
+    fn nbd_tls(&mut self) -> Outcome<Option<Secured>> {
         let config = &self.node.config.nbd;
         let (Some(certificate), Some(key)) = (&config.tls_certificate, &config.tls_key) else { return Ok(None) };
+        let [certificate, key] = [certificate, key].map(|path| self.site.path(path));
         let authority = config.client_authority.as_ref().map(|authority| self.site.path(authority));
-        block::acceptor(&self.site.path(certificate), &self.site.path(key), authority.as_deref()).map(Some)
+        let renewal = mutual_tls("[nbd] tls_certificate", certificate, key, authority, block::acceptor)?;
+        Ok(Some(self.renewed(renewal)))
+    }
+
+    /// The listener's TLS, of which the files are watched from now on.
+    fn renewed(&mut self, renewal: Renewal) -> Secured {
+        let secured = renewal.secured();
+        self.renewals.push(renewal);
+        secured
     }
 
     async fn serve_iscsi(&mut self) -> Outcome<()> {
@@ -321,9 +336,12 @@ impl Services {
 
     /// Opens the shares, and serves them over NFS and SMB where the configuration names addresses.
     async fn serve_shares(&mut self) -> Outcome<()> {
-        let node = &self.node;
-        let Ok(archive) = node.archive() else { return Ok(()) };
+        if self.node.archive().is_err() {
+            return Ok(());
+        }
         let tls = self.nfs_tls()?;
+        let node = &self.node;
+        let archive = node.archive()?;
         if node.config.smb.listen.is_some() {
             smb::check()?;
         }
@@ -355,12 +373,14 @@ impl Services {
         Ok(())
     }
 
-    fn nfs_tls(&self) -> Outcome<Option<tokio_rustls::TlsAcceptor>> {
+    fn nfs_tls(&mut self) -> Outcome<Option<Secured>> {
         let config = &self.node.config.nfs;
         match (&config.tls_certificate, &config.tls_key) {
             (Some(certificate), Some(key)) => {
                 let authority = config.client_authority.as_ref().map(|authority| self.site.path(authority));
-                nfs::acceptor(&self.site.path(certificate), &self.site.path(key), authority.as_deref()).map(Some)
+                let [certificate, key] = [certificate, key].map(|path| self.site.path(path));
+                let renewal = mutual_tls("[nfs] tls_certificate", certificate, key, authority, nfs::acceptor)?;
+                Ok(Some(self.renewed(renewal)))
             }
             (None, None) if !config.tls_required && config.client_authority.is_none() => Ok(None),
             _ => Err(Failure::usage(
@@ -370,7 +390,9 @@ impl Services {
     }
 
     fn work_in_background(&mut self, look: snapshot::Look) {
+        let renewals = std::mem::take(&mut self.renewals);
         let node = &self.node;
+        self.unattended.spawn(renewal::keep_looking(renewals, Arc::clone(node)));
         self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
         background::start(&mut self.unattended, &self.site, node, Arc::clone(&self.head_places));
         self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
@@ -378,6 +400,26 @@ impl Services {
         self.unattended.spawn(beneath::keep_looking(Arc::clone(node)));
         self.unattended.spawn(data_directory::keep_looking(Arc::clone(node)));
     }
+}
+
+fn s3_tls(files: &TlsFiles) -> Outcome<Renewal> {
+    let files = files.clone();
+    let paths = vec![files.certificate.clone(), files.key.clone()];
+    Renewal::new("[s3] tls_certificate", paths, Box::new(move || tls::acceptor(&files)))
+}
+
+type Acceptor = fn(&Path, &Path, Option<&Path>) -> Outcome<tokio_rustls::TlsAcceptor>;
+
+/// TLS that may ask clients for certificates, too.
+fn mutual_tls(
+    setting: &'static str,
+    certificate: PathBuf,
+    key: PathBuf,
+    authority: Option<PathBuf>,
+    acceptor: Acceptor,
+) -> Outcome<Renewal> {
+    let paths = [&certificate, &key].into_iter().chain(&authority).cloned().collect();
+    Renewal::new(setting, paths, Box::new(move || acceptor(&certificate, &key, authority.as_deref())))
 }
 
 impl Step {

@@ -17,6 +17,7 @@ use crate::files::{replace, replace_private};
 use crate::whole::{self, TEXT_MAX};
 
 /// A certificate chain and its key, in PEM.
+#[derive(Clone)]
 pub struct TlsFiles {
     pub certificate: PathBuf,
     pub key: PathBuf,

@@ -49,6 +49,7 @@ fn services(site: Site, node: &Arc<Node>) -> Services {
         stop_commands: watch::Sender::new(false),
         frontend: None,
         rest: None,
+        renewals: Vec::new(),
     }
 }
 
