@@ -54,6 +54,14 @@ impl Smb {
     }
 
     fn ask(&self, command: &str) -> Result<(), Refusal> {
+        match self.ask_once(command) {
+            // smbd may drop a connection before it agreed on a protocol. Nothing was asked of it.
+            Err(refusal) if refusal.says("protocol negotiation failed") => self.ask_once(command),
+            asked => asked,
+        }
+    }
+
+    fn ask_once(&self, command: &str) -> Result<(), Refusal> {
         let share = format!("//127.0.0.1/{SHARE}");
         let output = Command::new("timeout")
             .args(["60", "smbclient", &share, "-p", &self.port.to_string()])
@@ -90,7 +98,11 @@ pub struct Refusal(Output);
 
 impl Refusal {
     pub fn is_no_entry(&self) -> bool {
+        self.says("NT_STATUS_OBJECT_NAME_NOT_FOUND")
+    }
+
+    fn says(&self, words: &str) -> bool {
         let said = [self.0.stdout.as_slice(), &self.0.stderr].concat();
-        String::from_utf8_lossy(&said).contains("NT_STATUS_OBJECT_NAME_NOT_FOUND")
+        String::from_utf8_lossy(&said).contains(words)
     }
 }
