@@ -2,9 +2,10 @@
 //! come after it, without a restart.
 //!
 //! Failure model: files are replaced one after the other, and may be cut off or belong to others
-//! meanwhile. What cannot be used changes nothing: the listener goes on with what it had, an alarm
-//! stands, and the next look reads the files again. So a missing authority admits no client that
-//! was kept out. A server looks once a minute on a thread of its own, since a file system may hang.
+//! meanwhile. What cannot be used changes nothing: the listener goes on with what it had. If the
+//! next look finds the same files, an alarm stands until they change and can be used. So a missing
+//! authority admits no client that was kept out. A server looks once a minute on a thread of its
+//! own, since a file system may hang.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -39,12 +40,16 @@ pub struct Renewal {
     paths: Vec<PathBuf>,
     read: Read,
     secured: Secured,
-    /// The files as they were read last.
-    seen: Vec<Option<Stamp>>,
+    /// The files as they were read last, and told of.
+    seen: Stamps,
+    /// As they were when they could not be used. They may have been replaced in part.
+    unusable: Option<Stamps>,
 }
 
 /// Changes whenever a file is written or replaced.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+/// Of several files. None: it is not there.
+type Stamps = Vec<Option<Stamp>>;
 
 fn stamp(about: &Metadata) -> Stamp {
     let times = ((about.mtime(), about.mtime_nsec()), (about.ctime(), about.ctime_nsec()));
@@ -56,28 +61,32 @@ impl Renewal {
     pub fn new(setting: &'static str, paths: Vec<PathBuf>, read: Read) -> Outcome<Renewal> {
         let seen = stamps(&paths);
         let secured = Secured(Arc::new(Mutex::new(read()?)));
-        Ok(Renewal { setting, paths, read, secured, seen })
+        Ok(Renewal { setting, paths, read, secured, seen, unusable: None })
     }
 
     pub fn secured(&self) -> Secured {
         self.secured.clone()
     }
 
-    /// Reads files that changed since the last look. None: none did.
+    /// Reads files that changed since the last look. None: there is nothing to tell.
     fn look(&mut self) -> Option<Outcome<()>> {
         // Before they are read: a change in the middle is seen by the next look.
         let now = stamps(&self.paths);
         if now == self.seen {
             return None;
         }
+        let read = (self.read)();
+        if read.is_err() && self.unusable.as_ref() != Some(&now) {
+            self.unusable = Some(now);
+            return None;
+        }
         self.seen = now;
-        Some((self.read)().map(|acceptor| {
-            *self.secured.0.lock().unwrap_or_else(PoisonError::into_inner) = acceptor;
-        }))
+        self.unusable = None;
+        Some(read.map(|acceptor| *self.secured.0.lock().unwrap_or_else(PoisonError::into_inner) = acceptor))
     }
 }
 
-fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {
+fn stamps(paths: &[PathBuf]) -> Stamps {
     paths.iter().map(|path| std::fs::metadata(path).ok().as_ref().map(stamp)).collect()
 }
 
@@ -163,15 +172,16 @@ mod tests {
         let third = certify(&files);
         let newest = std::fs::read_to_string(&files.key).unwrap();
         replace(&files.key, key.as_bytes()).unwrap();
+        assert!(renewal.look().is_none(), "it may come until the next look");
         let why = renewal.look().unwrap().unwrap_err();
-        assert!(why.error.contains("key.pem"), "{why:?}");
+        assert!(why.error.contains("key.pem for TLS: it does not belong to the certificate"), "{why:?}");
         assert!(is_shown(&secured, &second).await && renewal.look().is_none());
         replace(&files.key, newest.as_bytes()).unwrap();
         assert!(renewal.look().unwrap().is_ok() && is_shown(&secured, &third).await);
 
         std::fs::remove_file(&files.certificate).unwrap();
-        assert!(renewal.look().unwrap().is_err() && is_shown(&secured, &third).await);
-        assert!(certificates(&files.certificate).is_err());
+        assert!(renewal.look().is_none() && renewal.look().unwrap().is_err());
+        assert!(is_shown(&secured, &third).await && certificates(&files.certificate).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
 
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::files::{replace, replace_private};
@@ -32,15 +32,24 @@ pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
     };
     let chain = certificates(certificate).map_err(|why| unreadable(certificate, &why))?;
     let private = private_key(key).map_err(|why| unreadable(key, &why))?;
-    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unreadable(certificate, &error))?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(|error| unreadable(key, &format!("with the certificate {}: {error}", certificate.display())))?;
+        .map_err(|error| unreadable(key, &misfit(certificate, &error)))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Why a key cannot be used with a certificate.
+pub fn misfit(certificate: &Path, error: &rustls::Error) -> String {
+    let certificate = certificate.display();
+    match error {
+        rustls::Error::InconsistentKeys(_) => format!("it does not belong to the certificate {certificate}"),
+        other => format!("with the certificate {certificate}: {other}"),
+    }
 }
 
 /// The certificates of a PEM file, one at least; or why there are none.

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 };
 
 use crate::failure::{Failure, Outcome};
-use crate::serving::tls::{certificates, private_key};
+use crate::serving::tls::{certificates, misfit, private_key};
 
 /// Reads a PEM chain with its key, and the authority of client certificates if there is one.
 pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Outcome<TlsAcceptor> {
@@ -52,7 +52,7 @@ pub fn acceptor(certificate: &Path, key: &Path, authority: Option<&Path>) -> Out
         .map_err(|error| unusable(certificate, &error))?
         .with_client_cert_verifier(verifier)
         .with_single_cert(read(certificate)?, private)
-        .map_err(|error| unusable(certificate, &error))?;
+        .map_err(|error| unusable(key, &misfit(certificate, &error)))?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
