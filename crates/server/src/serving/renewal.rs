@@ -40,10 +40,11 @@ pub struct Renewal {
     paths: Vec<PathBuf>,
     read: Read,
     secured: Secured,
-    /// The files as they were read last, and told of.
+    /// The files as they were when they were last usable.
     seen: Stamps,
-    /// As they were when they could not be used. They may have been replaced in part.
-    unusable: Option<Stamps>,
+    /// As they were when they could not be used, and whether that was told. They may have been
+    /// replaced in part, or could not be read just then.
+    unusable: Option<(Stamps, bool)>,
 }
 
 /// Changes whenever a file is written or replaced.
@@ -75,14 +76,20 @@ impl Renewal {
         if now == self.seen {
             return None;
         }
-        let read = (self.read)();
-        if read.is_err() && self.unusable.as_ref() != Some(&now) {
-            self.unusable = Some(now);
-            return None;
+        match (self.read)() {
+            Ok(acceptor) => {
+                *self.secured.0.lock().unwrap_or_else(PoisonError::into_inner) = acceptor;
+                (self.seen, self.unusable) = (now, None);
+                Some(Ok(()))
+            }
+            // It is read again by every look, and told once.
+            Err(failure) => {
+                let known = self.unusable.take().filter(|(unusable, _)| *unusable == now);
+                let (again, told) = (known.is_some(), known.is_some_and(|(_, told)| told));
+                self.unusable = Some((now, again));
+                (again && !told).then_some(Err(failure))
+            }
         }
-        self.seen = now;
-        self.unusable = None;
-        Some(read.map(|acceptor| *self.secured.0.lock().unwrap_or_else(PoisonError::into_inner) = acceptor))
     }
 }
 
@@ -119,11 +126,14 @@ fn look_at(renewal: &mut Renewal, node: &Node) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use tokio_rustls::TlsConnector;
     use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
     use super::*;
+    use crate::failure::Failure;
     use crate::files::replace;
     use crate::serving::tls::{TlsFiles, acceptor, certificates};
 
@@ -157,7 +167,13 @@ mod tests {
         let first = certify(&files);
         let paths = vec![files.certificate.clone(), files.key.clone()];
         let own = TlsFiles { certificate: files.certificate.clone(), key: files.key.clone() };
-        let mut renewal = Renewal::new("[s3] tls_certificate", paths, Box::new(move || acceptor(&own))).unwrap();
+        let is_readable = Arc::new(AtomicBool::new(true));
+        let look = Arc::clone(&is_readable);
+        let read = move || match look.load(Relaxed) {
+            true => acceptor(&own),
+            false => Err(Failure::failed("too many open files")),
+        };
+        let mut renewal = Renewal::new("[s3] tls_certificate", paths, Box::new(read)).unwrap();
         let secured = renewal.secured();
         assert!(renewal.look().is_none() && is_shown(&secured, &first).await);
 
@@ -175,13 +191,22 @@ mod tests {
         assert!(renewal.look().is_none(), "it may come until the next look");
         let why = renewal.look().unwrap().unwrap_err();
         assert!(why.error.contains("key.pem for TLS: it does not belong to the certificate"), "{why:?}");
-        assert!(is_shown(&secured, &second).await && renewal.look().is_none());
+        assert!(is_shown(&secured, &second).await && renewal.look().is_none(), "told once");
         replace(&files.key, newest.as_bytes()).unwrap();
         assert!(renewal.look().unwrap().is_ok() && is_shown(&secured, &third).await);
 
+        // What cannot be read for a while is read again, though nothing changes meanwhile.
+        certify(&files);
+        is_readable.store(false, Relaxed);
+        assert!(renewal.look().is_none() && renewal.look().unwrap().is_err() && renewal.look().is_none());
+        is_readable.store(true, Relaxed);
+        assert!(renewal.look().unwrap().is_ok() && !is_shown(&secured, &third).await);
+        let fourth = certify(&files);
+        assert!(renewal.look().unwrap().is_ok());
+
         std::fs::remove_file(&files.certificate).unwrap();
         assert!(renewal.look().is_none() && renewal.look().unwrap().is_err());
-        assert!(is_shown(&secured, &third).await && certificates(&files.certificate).is_err());
+        assert!(is_shown(&secured, &fourth).await && certificates(&files.certificate).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
