@@ -4,6 +4,7 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::server::good;
 use crate::support::{Place, Server, content, is_whole, wait_for};
@@ -139,11 +140,23 @@ fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     std::fs::rename(&missing, place.path("away.img")).unwrap();
     let server = place.serve().with_keys(keys.clone());
     let replace = ["pool", "replace", "3", &new, "--size", "256MiB", "--wait"];
-    let mut replacing =
-        place.command(&replace).arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let under_way = wait_for("the new drive to be filled in part", || {
-        let status = place.json(&["pool", "status"]);
-        (is_there(&status, "new.img") && !status["moving"].is_null()).then_some(status)
+    // The rate holds only while hosts are active.
+    let seen = AtomicBool::new(false);
+    let (mut replacing, under_way) = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !seen.load(Ordering::Relaxed) {
+                good(server.get("/records/0"));
+            }
+        });
+        let _end = Seen(&seen);
+        let mut replacing = place.command(&replace);
+        let replacing = replacing.arg("--dir").arg(&place.0).stdout(Stdio::null()).stderr(Stdio::null());
+        let replacing = replacing.spawn().unwrap();
+        let under_way = wait_for("the new drive to be filled in part", || {
+            let status = place.json(&["pool", "status"]);
+            (is_there(&status, "new.img") && !status["moving"].is_null()).then_some(status)
+        });
+        (replacing, under_way)
     });
     assert!(is_there(&under_way, "d3.img"), "{under_way}");
     server.kill();
@@ -180,6 +193,15 @@ fn a_healthy_drive_is_replaced_beside_a_missing_one_and_after_a_kill() {
     assert!(is_there(&place.json(&["pool", "status"]), "d2.img"));
     check(&server);
     server.stop();
+}
+
+/// Tells the thread that waits for it, also where the test fails.
+struct Seen<'a>(&'a AtomicBool);
+
+impl Drop for Seen<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Drive 2, which cannot become empty now, is told to leave, and then to stay.

@@ -182,9 +182,13 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.0);
+        if std::thread::panicking() {
+            let log = self.log();
+            let lines: Vec<&str> = log.lines().collect();
+            eprintln!("the end of {}:\n{}", self.path("log"), lines[lines.len().saturating_sub(40)..].join("\n"));
+            return;
         }
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
