@@ -59,13 +59,34 @@ pub enum Worth {
     IfReadBefore,
 }
 
-/// The dirty blocks of one stripe, by their number within its data.
+/// The dirty blocks of one stripe, in the order of their numbers within its data.
 #[derive(Debug)]
 struct DirtyStripe {
-    blocks: BTreeMap<u32, DirtyBlock>,
+    blocks: Vec<(u32, DirtyBlock)>,
     /// No dirty block of the stripe is older; lower than need be after overwrites, which only
     /// delays a trim.
     oldest: Lsn,
+}
+
+impl DirtyStripe {
+    /// Where the block is, or would be.
+    fn find(&self, number: u32) -> Result<usize, usize> {
+        self.blocks.binary_search_by_key(&number, |(number, _)| *number)
+    }
+
+    fn get(&self, number: u32) -> Option<&DirtyBlock> {
+        let at = self.find(number).ok()?;
+        self.blocks.get(at).map(|(_, block)| block)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut DirtyBlock> {
+        let at = self.find(number).ok()?;
+        self.blocks.get_mut(at).map(|(_, block)| block)
+    }
+
+    fn min_lsn(&self) -> Option<Lsn> {
+        self.blocks.iter().map(|(_, block)| block.lsn).min()
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -140,11 +161,17 @@ impl Cache {
         let ages = &mut self.ages;
         let stripe = self.stripes.entry(stripe_key).or_insert_with(|| {
             ages.insert((lsn, stripe_key));
-            DirtyStripe { blocks: BTreeMap::new(), oldest: lsn }
+            DirtyStripe { blocks: Vec::new(), oldest: lsn }
         });
-        match stripe.blocks.insert(block, written) {
-            Some(older) => assert!(older.lsn <= lsn, "a block's writes enter the cache in the order of the log"),
-            None => self.dirty_blocks += 1,
+        match stripe.find(block) {
+            Ok(at) => {
+                let (_, older) = std::mem::replace(&mut stripe.blocks[at], (block, written));
+                assert!(older.lsn <= lsn, "a block's writes enter the cache in the order of the log");
+            }
+            Err(at) => {
+                stripe.blocks.insert(at, (block, written));
+                self.dirty_blocks += 1;
+            }
         }
     }
 
@@ -205,7 +232,7 @@ impl Cache {
     /// The bytes of the block's record again.
     pub fn restore(&mut self, key: BlockKey, lsn: Lsn, data: Shared) {
         let (stripe, block) = self.stripe_of(key);
-        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
+        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.get_mut(block));
         if let Some(held) = held.filter(|held| held.lsn == lsn) {
             *held = DirtyBlock { lsn, fingerprint: fingerprint(&data), data, is_lean: false };
         }
@@ -214,7 +241,7 @@ impl Cache {
     /// The block's memory is a page that nothing else lies in.
     pub fn note_lean(&mut self, key: BlockKey, lsn: Lsn) {
         let (stripe, block) = self.stripe_of(key);
-        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
+        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.get_mut(block));
         if let Some(held) = held.filter(|held| held.lsn == lsn) {
             held.is_lean = true;
         }
@@ -223,8 +250,8 @@ impl Cache {
     /// Inverts a bit of a dirty block, as failing memory does. False where nothing is dirty.
     pub fn spoil(&mut self, which: u64, bit: usize) -> bool {
         let which = which.checked_rem(self.dirty_blocks).unwrap_or(0) as usize;
-        let mut dirty = self.stripes.values_mut().flat_map(|stripe| stripe.blocks.values_mut());
-        let Some(block) = dirty.nth(which) else { return false };
+        let mut dirty = self.stripes.values_mut().flat_map(|stripe| &mut stripe.blocks);
+        let Some((_, block)) = dirty.nth(which) else { return false };
         let mut bytes = block.data.to_vec();
         bytes[bit / 8 % BLOCK] ^= 1 << (bit % 8);
         block.data = Shared::from(bytes);
@@ -257,13 +284,12 @@ impl Cache {
 
     pub fn dirty(&self, key: BlockKey) -> Option<&DirtyBlock> {
         let (stripe, block) = self.stripe_of(key);
-        self.stripes.get(&stripe)?.blocks.get(&block)
+        self.stripes.get(&stripe)?.get(block)
     }
 
     /// The dirty blocks of a stripe now, in order.
     pub fn dirty_of(&self, stripe: StripeKey) -> Vec<(u32, DirtyBlock)> {
-        let blocks = self.stripes.get(&stripe).map(|stripe| &stripe.blocks);
-        blocks.into_iter().flatten().map(|(number, block)| (*number, block.clone())).collect()
+        self.stripes.get(&stripe).map_or_else(Vec::new, |stripe| stripe.blocks.clone())
     }
 
     pub fn is_dirty(&self, stripe: StripeKey) -> bool {
@@ -279,15 +305,16 @@ impl Cache {
     pub fn settle(&mut self, stripe: StripeKey, lsn: Lsn) {
         for (block, written) in self.take_dirty(stripe, lsn) {
             let key = self.block_key(stripe, block);
-            self.places.remove(&key);
             // The clean block is compared, while it is at hand, instead of what it was made of.
             let clean = match written.is_lean {
                 true => self.clean.adopt(key, written.data, &mut self.places),
                 false => self.clean.insert(key, &written.data, &mut self.places),
             };
-            if !self.credulous && clean.is_some_and(|index| fingerprint(self.clean.page(index)) != written.fingerprint)
-            {
-                self.drop_clean(key);
+            match clean {
+                // It stood for the dirty block until now.
+                None => drop(self.places.remove(&key)),
+                Some(index) if self.credulous || fingerprint(self.clean.page(index)) == written.fingerprint => {}
+                Some(_) => self.drop_clean(key),
             }
         }
     }
@@ -317,24 +344,18 @@ impl Cache {
 
     fn take_dirty(&mut self, key: StripeKey, lsn: Lsn) -> Vec<(u32, DirtyBlock)> {
         let Some(stripe) = self.stripes.get_mut(&key) else { return Vec::new() };
-        let mut taken = Vec::new();
-        stripe.blocks.retain(|number, block| {
-            let stays = block.lsn > lsn;
-            if !stays {
-                taken.push((*number, block.clone()));
-            }
-            stays
-        });
+        let mut taken = std::mem::take(&mut stripe.blocks);
+        if taken.iter().any(|(_, block)| block.lsn > lsn) {
+            (stripe.blocks, taken) = taken.into_iter().partition(|(_, block)| block.lsn > lsn);
+        }
         self.dirty_blocks -= taken.len() as u64;
         self.ages.remove(&(stripe.oldest, key));
-        match stripe.blocks.values().map(|block| block.lsn).min() {
+        match stripe.min_lsn() {
             Some(oldest) => {
                 stripe.oldest = oldest;
                 self.ages.insert((oldest, key));
             }
-            None => {
-                self.stripes.remove(&key);
-            }
+            None => drop(self.stripes.remove(&key)),
         }
         taken
     }
@@ -348,7 +369,7 @@ impl Cache {
     /// The stripe's dirty blocks were appended to the log anew: its age is theirs.
     pub fn renew_age(&mut self, key: StripeKey) {
         let Some(stripe) = self.stripes.get_mut(&key) else { return };
-        let oldest = stripe.blocks.values().map(|block| block.lsn).min().unwrap_or(stripe.oldest);
+        let oldest = stripe.min_lsn().unwrap_or(stripe.oldest);
         self.ages.remove(&(stripe.oldest, key));
         stripe.oldest = oldest;
         self.ages.insert((oldest, key));

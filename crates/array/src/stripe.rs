@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::formats::entry::{Binding, LOST, ZERO};
 use crate::formats::shape::Shape;
 use crate::model::mutation::Mutation;
-use crate::model::place::{SlotId, StripCell};
+use crate::model::place::{DriveNumber, SlotId, StripCell};
 use crate::runtime::sync::join_all;
 use crate::state::redo::StripWrite;
 
@@ -354,23 +354,37 @@ impl Engine {
     /// Writes pieces of strips, all at once. Answers which strips did not take them; nothing is
     /// durable yet.
     pub async fn write_strips(&self, of: &Stripe, pieces: Vec<StripWrite>, priority: Priority) -> Strips {
-        let writes = pieces.into_iter().map(|piece| async move {
-            let place = of.places[piece.strip];
-            let Some(index) = self.drives.index(place.cell.drive) else { return Some(piece.strip) };
-            let at = place.at + piece.at as u64;
-            let mut result = self.io.write(index, at, piece.data.clone(), priority).await;
-            if matches!(&result, Err(error) if error.fault == MediaFault::Retry) {
-                result = self.io.write(index, at, piece.data, priority).await;
-            }
-            match result {
-                Ok(()) => None,
-                Err(error) => {
-                    self.note_write_error(index, &error);
-                    Some(piece.strip)
+        let mut failed = Strips::NONE;
+        let mut pieces = pieces;
+        // Passing failures are asked once more.
+        for is_last in [false, true] {
+            let mut asked = Vec::with_capacity(pieces.len());
+            for piece in pieces {
+                match self.drives.index(of.places[piece.strip].cell.drive) {
+                    Some(index) => asked.push((index, piece)),
+                    None => failed = failed.with(piece.strip),
                 }
             }
-        });
-        Strips::of(join_all(writes).await.into_iter().flatten())
+            let writes = asked
+                .iter()
+                .map(|(index, piece)| (*index, of.places[piece.strip].at + piece.at as u64, piece.data.clone()));
+            let results = self.io.write_all(writes, priority).await;
+            pieces = Vec::new();
+            for ((index, piece), result) in asked.into_iter().zip(results) {
+                match result {
+                    Ok(()) => {}
+                    Err(error) if error.fault == MediaFault::Retry && !is_last => pieces.push(piece),
+                    Err(error) => {
+                        self.note_write_error(index, &error);
+                        failed = failed.with(piece.strip);
+                    }
+                }
+            }
+            if pieces.is_empty() {
+                break;
+            }
+        }
+        failed
     }
 
     /// Makes what was written to the strips durable. Answers which strips' drives did not confirm.
@@ -379,15 +393,17 @@ impl Engine {
     /// cache: `since` is [`attachments`](crate::drives::label::Labels::attachments) as it was
     /// before the writes.
     pub async fn flush_strips(&self, of: &Stripe, strips: Strips, since: u64) -> Strips {
-        let flushes = strips.iter().map(|strip| async move {
+        let stayed = |drive| self.drives.labels.has_stayed(drive, since);
+        let asked = strips.iter().filter_map(|strip| {
             let drive = of.places[strip].cell.drive;
-            let index = self.drives.index(drive).filter(|_| self.drives.labels.has_stayed(drive, since))?;
-            let result = self.io.flush(index).await;
-            self.drives.labels.has_stayed(drive, since).then_some((strip, index, result))
+            Some((strip, drive, self.drives.index(drive).filter(|_| stayed(drive))?))
         });
+        let asked: Vec<(usize, DriveNumber, usize)> = asked.collect();
+        let results = self.io.flush_all(asked.iter().map(|(_, _, index)| *index)).await;
         let mut failed = strips;
-        for (strip, index, result) in join_all(flushes).await.into_iter().flatten() {
+        for ((strip, drive, index), result) in asked.into_iter().zip(results) {
             match result {
+                _ if !stayed(drive) => {}
                 Ok(()) => failed = failed.without(Strips::of([strip])),
                 Err(error) => self.note_write_error(index, &error),
             }

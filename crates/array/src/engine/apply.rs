@@ -41,7 +41,7 @@ impl Engine {
         for id in self.page_ids(record)? {
             let page = match self.table.cached(id) {
                 Some(page) => page,
-                None => self.table.page(id).await?,
+                None => Box::pin(self.table.page(id)).await?,
             };
             pages.0.push((id, page));
         }

@@ -17,7 +17,7 @@ impl Engine {
         loop {
             let spoilt = self.look(|core| core.cache.spoilt_of(stripe));
             let Some(block) = spoilt else { return Ok(()) };
-            self.restore_block(block).await?;
+            Box::pin(self.restore_block(block)).await?;
         }
     }
 

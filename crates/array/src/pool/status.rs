@@ -212,6 +212,7 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         ("bytes copied", count.copied.get()),
         ("full stripes", count.full_stripes.get()),
         ("destages", count.destages.get()),
+        ("destages in batches", count.batched.get()),
         ("destaged blocks", count.destaged_blocks.get()),
         ("read retries", count.retries.get()),
         ("reconstructed units", count.reconstructed.get()),

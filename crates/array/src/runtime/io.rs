@@ -34,6 +34,7 @@ mod memory;
 pub mod overdue;
 pub mod service;
 mod slots;
+mod together;
 mod turns;
 
 pub use service::DriveCounters;
@@ -266,34 +267,6 @@ impl Io {
             Op::Extents { extents, .. } => Ok(extents),
             op => Err(wrong_answer(&op)),
         }
-    }
-
-    /// Answers when every write whose completion was seen before the call is durable on the drive.
-    pub async fn flush(&self, drive: usize) -> Result<(), MediaError> {
-        let round = {
-            let mut drives = self.0.drives.borrow_mut();
-            let Some(state) = drives.get_mut(drive) else { return Err(no_such_drive(drive)) };
-            if state.gone {
-                return Err(gone(drive));
-            }
-            match (&state.flushing, state.unflushed) {
-                (None, false) if state.joining.is_none() => return Ok(()),
-                // Handed out after every write so far had completed, so it covers them.
-                (Some(flushing), false) => Rc::clone(flushing),
-                _ => Rc::clone(state.joining.get_or_insert_default()),
-            }
-        };
-        poll_fn(|cx| match &*round.result.borrow() {
-            Some(result) => Poll::Ready(result.clone()),
-            None => {
-                let mut waiters = round.waiters.borrow_mut();
-                if !waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
-                    waiters.push(cx.waker().clone());
-                }
-                Poll::Pending
-            }
-        })
-        .await
     }
 
     async fn run(&self, drive: usize, op: Op, priority: Priority) -> Completion {

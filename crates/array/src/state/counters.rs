@@ -32,6 +32,8 @@ pub struct Counters {
     pub cache_misses: Counter,
     pub full_stripes: Counter,
     pub destages: Counter,
+    /// Of those, together with others as one task.
+    pub batched: Counter,
     pub destaged_blocks: Counter,
     /// Bytes moved from one place in memory to another on behalf of hosts.
     pub copied: Counter,

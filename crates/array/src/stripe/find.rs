@@ -26,7 +26,7 @@ impl Engine {
         let (id, at) = Engine::map_page_id(key.volume, key.stripe);
         let page = match self.table.cached(id) {
             Some(page) => page,
-            None => self.table.page(id).await?,
+            None => Box::pin(self.table.page(id)).await?,
         };
         Ok((page, at))
     }
@@ -45,7 +45,7 @@ impl Engine {
         let (id, at) = Engine::slot_page_id(shape, slot);
         let page = match self.table.cached(id) {
             Some(page) => page,
-            None => self.table.page(id).await?,
+            None => Box::pin(self.table.page(id)).await?,
         };
         Ok((page, at))
     }

@@ -129,7 +129,7 @@ impl Engine {
             return Ok(());
         }
         self.few_absent(volume, of, failed)?;
-        self.note_missed(of, failed).await
+        Box::pin(self.note_missed(of, failed)).await
     }
 
     /// Lays owed images over units that do not verify as their drive has them, and verifies again.
