@@ -35,6 +35,7 @@ use crate::state::reclaiming::Reclaiming;
 use crate::state::repairing::Repairing;
 use crate::state::scrubbing::Scrubbing;
 use crate::state::standing::Standing;
+use crate::state::unanswered::Unanswered;
 use crate::volumes::Volume;
 
 pub mod apply;
@@ -70,6 +71,7 @@ pub struct Surroundings {
     pub pool: u64,
     pub standing: Standing,
     pub admission: Admission,
+    pub unanswered: Unanswered,
     pub destaging: Destaging,
     pub checkpointing: Checkpointing,
     pub reading: ReadingAhead,
@@ -134,6 +136,7 @@ impl Engine {
             options,
             standing: Standing::new(read_only),
             admission: Admission::new(now),
+            unanswered: Unanswered::default(),
             destaging: Destaging::new(destages, now),
             checkpointing: Checkpointing::default(),
             reading: ReadingAhead::default(),

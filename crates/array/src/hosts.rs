@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, Duration, VolumeId};
-use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
+use stele_media::{Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
 use crate::durable::log::FlushUrgency;
 use crate::durable::records::Record;
@@ -19,6 +19,7 @@ use crate::volumes::handle::VolumeHandle;
 use crate::volumes::{LayerKind, Volume};
 
 pub mod ahead;
+mod at_once;
 pub mod atomic;
 mod gather;
 mod memory;
@@ -81,7 +82,7 @@ impl Serving {
         };
         let handle = found.as_ref().and_then(|volume| volume.handle());
         let (Ok(()), Some(layer), Some(handle)) = (&checked, found, handle) else {
-            return self.finish(volume, request.tag, request.op, checked);
+            return engine.finish(volume, request.tag, request.op, checked);
         };
         match &mut request.op {
             Op::Read { at, buffer } => {
@@ -90,7 +91,7 @@ impl Serving {
                 let stream = engine.note_read(&layer, &handle, *at, buffer.len());
                 if engine.read_cached(&layer, *at, buffer, stream) {
                     handle.note_hit();
-                    return self.finish(volume, request.tag, request.op, Ok(()));
+                    return engine.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::View { at, length, pieces } => {
@@ -100,7 +101,7 @@ impl Serving {
                 if let Some(found) = engine.view_cached(&layer, *at, *length, stream) {
                     handle.note_hit();
                     *pieces = found;
-                    return self.finish(volume, request.tag, request.op, Ok(()));
+                    return engine.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::Write { data, .. } => {
@@ -111,8 +112,9 @@ impl Serving {
         }
         if !engine.admission.begin() {
             let busy = MediaError::new(MediaFault::Retry, "the pool has its limit of operations under way; ask again");
-            return self.finish(volume, request.tag, request.op, Err(busy));
+            return engine.finish(volume, request.tag, request.op, Err(busy));
         }
+        let Err(request) = engine.write_at_once(&layer, &handle, request, manner) else { return };
         let serving = Rc::clone(self);
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
@@ -123,7 +125,7 @@ impl Serving {
                     let _permit = handle.write().await;
                     let result = match serving.engine.for_write(&handle, range) {
                         Ok(layer) => {
-                            let result = serving.engine.write_atomic(&layer, at, data.clone()).await;
+                            let result = Box::pin(serving.engine.write_atomic(&layer, at, data.clone())).await;
                             serving.forced(&layer, fua, result).await
                         }
                         Err(error) => Err(error),
@@ -146,12 +148,8 @@ impl Serving {
                 op => serving.carry_out(&handle, op).await,
             };
             serving.engine.admission.end();
-            serving.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
+            serving.engine.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
         });
-    }
-
-    fn finish(&self, volume: VolumeId, tag: u64, op: Op, result: Result<(), MediaError>) {
-        self.engine.io.emit(Action::Finished { volume, completion: Completion { tag, op, result } });
     }
 
     async fn carry_out(&self, handle: &VolumeHandle, op: Op) -> (Op, Result<(), ArrayError>) {
@@ -195,11 +193,13 @@ impl Serving {
                 let result = self.forced(volume, fua, result).await;
                 (Op::Write { at, data, fua }, result)
             }
-            Op::Zero { at, length } => (op, engine.zero_host(volume, at, length, true).await),
-            Op::Discard { at, length } => (op, engine.zero_host(volume, at, length, false).await),
+            // In boxes, what is rarer than reads and writes: every operation takes the memory of
+            // the largest of these futures that is not.
+            Op::Zero { at, length } => (op, Box::pin(engine.zero_host(volume, at, length, true)).await),
+            Op::Discard { at, length } => (op, Box::pin(engine.zero_host(volume, at, length, false)).await),
             Op::Flush => (Op::Flush, engine.flush_host(volume).await),
             Op::Extents { at, length, since, mut extents } => {
-                let result = engine.extents_host(volume, at, length, since, &mut extents).await;
+                let result = Box::pin(engine.extents_host(volume, at, length, since, &mut extents)).await;
                 (Op::Extents { at, length, since, extents }, result)
             }
         }

@@ -19,4 +19,5 @@ pub mod repairing;
 pub mod scrubbing;
 pub mod standing;
 pub mod throttle;
+pub mod unanswered;
 pub mod work;

@@ -91,7 +91,7 @@ impl Engine {
     /// Copies the data once, since it stays dirty in memory, and cuts it by stripes.
     fn pieces(&self, volume: &Rc<Volume>, at: u64, data: Vec<Shared>, length: usize) -> Vec<Piece> {
         let mut pieces = Vec::new();
-        for part in parts(volume, at, vec![self.copied(data, length)]) {
+        for part in parts(volume, at, vec![self.copied(&data, length)]) {
             let key = StripeKey { volume: volume.id, stripe: part.at / volume.shape.data() };
             for from in (0..part.length).step_by(WRITE_MAX) {
                 let to = part.length.min(from + WRITE_MAX);

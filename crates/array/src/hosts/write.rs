@@ -130,7 +130,7 @@ impl Engine {
         let (at, length) = (part.at, part.length as u64);
         let _under_way = gathers.map(|(handle, _)| handle.gathering.begin());
         if let Some((handle, stretch)) = gathers
-            && self.gather(volume, handle, &part, stretch).await?
+            && Box::pin(self.gather(volume, handle, &part, stretch)).await?
         {
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl Engine {
             WriteMode::WriteThrough => {
                 self.log.durable(newest).await?;
                 // Destage answers after the strips' own flushes.
-                self.destage_range(volume, at, length).await
+                Box::pin(self.destage_range(volume, at, length)).await
             }
         }
     }
@@ -164,7 +164,7 @@ impl Engine {
         let mostly = length == whole || (length * 2 >= whole && length >= 32 * BLOCK);
         if aligned && mostly && !(volume.stays_in_place() && self.is_mapped(volume, stripe).await?) {
             // The data is durable in its slot, and the mapping in the log, when this answers true.
-            if self.write_stripe(volume, stripe, inside, &data, length).await? {
+            if Box::pin(self.write_stripe(volume, stripe, inside, &data, length)).await? {
                 return Ok(None);
             }
         }
@@ -190,7 +190,7 @@ impl Engine {
             return Box::pin(self.write_unaligned(volume, at, data, length)).await;
         }
         let mut newest = Lsn(0);
-        let copy = self.copied(data, length);
+        let copy = self.copied(&data, length);
         for from in (0..length).step_by(WRITE_MAX) {
             let piece = copy.slice(from..length.min(from + WRITE_MAX));
             newest = self.append_write(volume, at + from as u64, piece, urgency).await?;
@@ -204,10 +204,10 @@ impl Engine {
 
     /// The host's data in memory of our own, where it stays while it is dirty. The log copies it
     /// once more.
-    pub fn copied(&self, data: Vec<Shared>, length: usize) -> Shared {
+    pub fn copied(&self, data: &[Shared], length: usize) -> Shared {
         let mut copy = self.io.buffer(length);
         let mut filled = 0;
-        for piece in &data {
+        for piece in data {
             copy[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
         }
@@ -244,7 +244,7 @@ impl Engine {
         let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
         let mut reservation = match self.log.try_reserve(cost, Purpose::Host) {
             Some(reservation) => reservation,
-            None => self.reserve_for_host(cost).await?,
+            None => Box::pin(self.reserve_for_host(cost)).await?,
         };
         self.admit(volume, stripe).await?;
         // One synchronous step: append, and dirty in the cache.
@@ -354,7 +354,7 @@ impl Engine {
     pub async fn admit(&self, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
         // Promising may wait for a new row; then look again.
         while !self.admits(volume, stripe).await? {
-            self.promise_slot(volume, stripe).await?;
+            Box::pin(self.promise_slot(volume, stripe)).await?;
         }
         Ok(())
     }
@@ -364,7 +364,7 @@ impl Engine {
         let key = StripeKey { volume: volume.id, stripe };
         self.check_writable()?;
         if volume.base().is_some()
-            && let Some(slot) = self.found(volume, stripe).await?.slot()
+            && let Some(slot) = Box::pin(self.found(volume, stripe)).await?.slot()
         {
             self.check_answering(volume, stripe, slot)?;
         }
@@ -380,7 +380,7 @@ impl Engine {
 
     /// Refuses a partial write to a stripe of which fewer than k strips answer: it could not be
     /// destaged.
-    fn check_answering(&self, volume: &Volume, stripe: u64, slot: SlotId) -> Result<(), ArrayError> {
+    pub fn check_answering(&self, volume: &Volume, stripe: u64, slot: SlotId) -> Result<(), ArrayError> {
         let layout = self.layout.read();
         let Some(row) = layout.row(slot.row) else {
             return Err(ArrayError::Damaged(format!("{slot} of volume '{}' is in no row", volume.name())));

@@ -110,6 +110,8 @@ pub enum Mutation {
     /// Who holds a stripe that a full log waits for may use the last room, also where that is a
     /// stripe of a layer below.
     RoomBelow,
+    /// Writes that need no task are answered before they are durable.
+    AtOnce,
     /// A flush does not wait for writes that are ordered and not durable.
     OrderedFlush,
     /// A member gets a spare cell while stripes say of its strips that they lie in a former one.
@@ -122,7 +124,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 53] = [
+    pub const ALL: [Mutation; 54] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -172,6 +174,7 @@ impl Mutation {
         Mutation::OldGroups,
         Mutation::TakenAlong,
         Mutation::RoomBelow,
+        Mutation::AtOnce,
         Mutation::OrderedFlush,
         Mutation::StaleBits,
         Mutation::MoveFlush,

@@ -14,6 +14,7 @@ impl Serving {
         io.spawn(Rc::clone(&engine).losses_flow());
         io.spawn(Rc::clone(&engine).probe_flow());
         if !engine.standing.is_read_only() {
+            io.spawn(Rc::clone(&engine).answer_flow());
             io.spawn(Rc::clone(&engine).destage_flow());
             io.spawn(Rc::clone(&engine).checkpoint_flow());
             io.spawn(Rc::clone(&engine).membership_flow());

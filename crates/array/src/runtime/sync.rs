@@ -206,6 +206,11 @@ impl Mutex {
     pub fn try_lock(&self) -> Option<Permit> {
         self.0.try_acquire(1)
     }
+
+    /// No task holds it or waits for it.
+    pub fn is_free(&self) -> bool {
+        self.0.free() > 0 && self.0.waiting() == 0
+    }
 }
 
 /// Holds many readers or one writer on a stripe; first come, first served.

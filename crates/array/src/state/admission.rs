@@ -66,6 +66,11 @@ impl Admission {
         self.room.changed()
     }
 
+    /// No writer waits for room.
+    pub fn has_no_line(&self) -> bool {
+        self.room_line.is_free() && self.reservation_line.is_free()
+    }
+
     pub fn room_line(&self) -> impl Future<Output = Permit> + use<> {
         self.room_line.lock()
     }

@@ -109,8 +109,7 @@ pub struct UnderWay<'a>(&'a Gathering);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        self.0.under_way.set(self.0.under_way.get() - 1);
-        self.0.note_calm();
+        self.0.leave();
     }
 }
 
@@ -146,8 +145,18 @@ impl Gathering {
 
     /// A piece begins; it is under way until the guard is dropped.
     pub fn begin(&self) -> UnderWay<'_> {
-        self.under_way.set(self.under_way.get() + 1);
+        self.enter();
         UnderWay(self)
+    }
+
+    /// A piece begins, which is under way until `leave`.
+    pub fn enter(&self) {
+        self.under_way.set(self.under_way.get() + 1);
+    }
+
+    pub fn leave(&self) {
+        self.under_way.set(self.under_way.get() - 1);
+        self.note_calm();
     }
 
     /// All pieces under way are held.

@@ -77,6 +77,11 @@ impl VolumeHandle {
         self.gate.acquire(1).await
     }
 
+    /// As `write`, where that does not have to wait.
+    pub fn try_write(&self) -> Option<Permit> {
+        self.gate.try_acquire(1)
+    }
+
     /// Answers when no write is under way; those that come wait until the permit is dropped.
     pub async fn stop_writes(&self) -> Permit {
         self.gate.acquire(WRITES).await

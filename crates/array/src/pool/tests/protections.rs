@@ -25,6 +25,8 @@ fn each_protection_is_needed() {
         ("damage on a drive", damage, 2, &[Mutation::ReadDigest]),
         ("whole stripes, then a power cut", whole_stripes, 12, &[Mutation::SlotFlush, Mutation::SlotReuse]),
         ("write-through, then a power cut", write_through, 12, &[Mutation::StripFlush]),
+        ("destages of many stripes, then a power cut", destaged, 4, &[Mutation::StripFlush]),
+        ("writes that need no task, then a power cut", at_once, 4, &[Mutation::AtOnce]),
         ("a power cut in a destage", cut_destage, 120, &[Mutation::RedoOrder, Mutation::RedoImages]),
         ("a power cut before the first of several groups", many_groups, 4, &[Mutation::LogOrder]),
         ("names of what was just written, then a power cut", names, 60, &[Mutation::WriteOrder]),
@@ -100,6 +102,42 @@ fn write_through(mutations: Mutations, seed: u64) -> bool {
         fixture.write(volume, at as u64, &new).expect("written");
         model[at..at + new.len()].copy_from_slice(&new);
     }
+    holds_after_a_cut(fixture, volume, &model)
+}
+
+/// The log forgets what was destaged once it has told so.
+fn destaged(mutations: Mutations, seed: u64) -> bool {
+    let mut fixture = Fixture::new(12, 6, seed);
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    let mut model = pattern(seed, 1 << 20);
+    fixture.write(volume, 0, &model).expect("written");
+    reopened(&mut fixture);
+    for number in 0..16 {
+        let (at, new) = (number * STRIPE + number * 4 * KIB, pattern(number as u64, 4 * KIB));
+        fixture.write(volume, at as u64, &new).expect("written");
+        model[at..at + new.len()].copy_from_slice(&new);
+    }
+    fixture.pool.set_mutations(mutations);
+    fixture.pass(Duration::from_secs(10));
+    let count = &fixture.engine().count;
+    assert!(count.batched.get() > 0, "{} destages, and none in a batch", count.destages.get());
+    fixture.test_drives.cut_bare();
+    holds_after_a_cut(fixture, volume, &model)
+}
+
+/// Of stripes that are mapped, no write waits for anything before it is in the log.
+fn at_once(mutations: Mutations, seed: u64) -> bool {
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    let mut model = pattern(seed, 1 << 20);
+    fixture.write(volume, 0, &model).expect("written");
+    fixture.pool.set_mutations(mutations);
+    for number in 0..8 {
+        let (at, new) = (number * STRIPE + 4 * KIB, pattern(number as u64, 4 * KIB));
+        fixture.write(volume, at as u64, &new).expect("written");
+        model[at..at + new.len()].copy_from_slice(&new);
+    }
+    fixture.test_drives.cut_bare();
     holds_after_a_cut(fixture, volume, &model)
 }
 
